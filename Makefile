@@ -1,0 +1,58 @@
+# Two commands are enough: `make serve` runs Bursar, `make test` checks it.
+# They need Python 3.11 or newer (with venv) and make; everything else is installed into .venv.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+# Only wheels whose hash is in the lock are installed; nothing is built but Bursar itself.
+PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+LOCKED := --require-hashes --only-binary :all: --no-deps
+
+.DEFAULT_GOAL := help
+.PHONY: help install serve test check format lock clean
+
+help: ## Show this help
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+install: $(VENV)/.server ## Install the service into .venv
+
+serve: $(VENV)/.server ## Run the service on embedded PostgreSQL and an embedded Solana
+	@exec $(BIN)/bursar serve $(ARGS)
+
+test: check ## Everything CI runs: format, lint, types, tests with coverage
+	$(BIN)/python -m tests.run $(ARGS)
+
+check: $(VENV)/.dev ## Format, lint and types only
+	$(BIN)/ruff format --check --quiet .
+	$(BIN)/ruff check --quiet .
+	$(BIN)/basedpyright --warnings
+
+format: $(VENV)/.dev ## Format the code and fix what ruff can fix
+	$(BIN)/ruff check --quiet --fix-only .
+	$(BIN)/ruff format --quiet .
+
+lock: $(VENV)/.dev ## Resolve the dependencies again and write locks/
+	$(BIN)/uv pip compile pyproject.toml --extra server --group build --universal --upgrade \
+		--generate-hashes --no-header --no-annotate --quiet -o locks/server.txt
+	$(BIN)/uv pip compile pyproject.toml --extra server --group dev --universal --upgrade \
+		--generate-hashes --no-header --no-annotate --quiet -o locks/dev.txt
+
+clean: ## Remove the environment and caches (the data folder stays)
+	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis .coverage .coverage.* build dist
+
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "Bursar needs Python 3.11 or newer; try: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 1; }
+	@$(PYTHON) -m venv $(VENV) || \
+		{ echo "Python's venv module is missing; on Debian or Ubuntu: apt-get install python3-venv" >&2; exit 1; }
+
+$(VENV)/.server: $(VENV)/bin/python locks/server.txt pyproject.toml
+	@echo "Installing Bursar into $(VENV) (about a minute, once) ..."
+	@$(PIP_INSTALL) $(LOCKED) -r locks/server.txt
+	@$(PIP_INSTALL) --no-deps --no-build-isolation --editable .
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.server locks/dev.txt
+	@echo "Installing what the tests need ..."
+	@$(PIP_INSTALL) $(LOCKED) -r locks/dev.txt
+	@touch $@
