@@ -1,0 +1,158 @@
+"""Settings: the defaults file, overridden by `BURSAR_*`, overridden by flags. Frozen after that."""
+
+import base64
+import binascii
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Any, Final, Literal, cast
+from urllib.parse import urlsplit
+
+from bursar.errors import ConfigError
+
+PREFIX: Final = "BURSAR_"
+Mode = Literal["test", "live"]
+MODES: Final[tuple[Mode, ...]] = ("test", "live")
+_LOG_LEVELS: Final = ("debug", "info", "warning", "error")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """One field a setting; `defaults.toml` says what each means."""
+
+    data_dir: Path
+    host: str
+    port: int
+    workers: int
+    # May hold a password, so it stays out of repr.
+    database_url: str | None = field(repr=False)
+    database_connections: int
+    database_timeout_seconds: int
+    master_key: bytes | None = field(repr=False)
+    test_network: str = field(repr=False)
+    live_network: str | None = field(repr=False)
+    rate_limits: bool
+    log_level: str
+    drain_seconds: int
+
+    def network(self, mode: Mode) -> str | None:
+        return self.test_network if mode == "test" else self.live_network
+
+    def child_environment(self) -> dict[str, str]:
+        """The settings as variables, for a child process that must see the same ones."""
+        values: dict[str, str] = {}
+        for name in load_defaults():
+            value = getattr(self, name)
+            if name == "rate_limits":
+                value = "on" if value else "off"
+            elif isinstance(value, bytes):
+                value = base64.b64encode(value).decode()
+            values[variable(name)] = "" if value is None else str(value)
+        return values
+
+
+def variable(name: str) -> str:
+    return PREFIX + name.upper()
+
+
+@cache
+def load_defaults() -> dict[str, Any]:
+    text = resources.files("bursar").joinpath("defaults.toml").read_text("utf-8")
+    return tomllib.loads(text)
+
+
+def load_config(environment: Mapping[str, str], **flags: object) -> Config:
+    """Flags that are None were not given. Raises ConfigError naming the variable at fault."""
+    raw: dict[str, str] = {name: str(value) for name, value in load_defaults().items()}
+    for key, value in environment.items():
+        name = key.removeprefix(PREFIX).lower()
+        if key.startswith(PREFIX) and name in raw:
+            raw[name] = value.strip()
+    raw |= {name: str(value) for name, value in flags.items() if value is not None}
+    test_network = _network("test_network", raw["test_network"])
+    if test_network is None:
+        raise ConfigError(variable("test_network"), "give localnet or the address of an RPC node")
+    return Config(
+        data_dir=_folder(raw["data_dir"]),
+        host=_not_empty("host", raw["host"]),
+        port=_integer("port", raw["port"], 0, 65_535),
+        workers=_integer("workers", raw["workers"], 1, 64),
+        database_url=_database_url(raw["database_url"]),
+        database_connections=_integer("database_connections", raw["database_connections"], 2, 200),
+        database_timeout_seconds=_integer(
+            "database_timeout_seconds", raw["database_timeout_seconds"], 1, 600
+        ),
+        master_key=_master_key(raw["master_key"]),
+        test_network=test_network,
+        live_network=_network("live_network", raw["live_network"]),
+        rate_limits=_choice("rate_limits", raw["rate_limits"], ("on", "off")) == "on",
+        log_level=_choice("log_level", raw["log_level"], _LOG_LEVELS),
+        drain_seconds=_integer("drain_seconds", raw["drain_seconds"], 0, 600),
+    )
+
+
+def _integer(name: str, text: str, least: int, most: int) -> int:
+    if not (text.isascii() and text.isdigit() and least <= int(text) <= most):
+        raise ConfigError(
+            variable(name), f"must be a whole number from {least} to {most}, not {text!r}"
+        )
+    return int(text)
+
+
+def _choice(name: str, text: str, choices: tuple[str, ...]) -> str:
+    if text.lower() not in choices:
+        raise ConfigError(variable(name), f"must be one of {', '.join(choices)}, not {text!r}")
+    return text.lower()
+
+
+def _not_empty(name: str, text: str) -> str:
+    if not text:
+        raise ConfigError(variable(name), "must not be empty")
+    return text
+
+
+def _folder(text: str) -> Path:
+    return Path(_not_empty("data_dir", text)).expanduser().absolute()
+
+
+def _database_url(text: str) -> str | None:
+    # The value is not quoted back: it may hold a password.
+    if not text:
+        return None
+    if urlsplit(text).scheme not in ("postgres", "postgresql"):
+        raise ConfigError(
+            variable("database_url"), "must look like postgresql://user:password@host:5432/bursar"
+        )
+    return text
+
+
+def _network(name: str, text: str) -> str | None:
+    # Not quoted back either: RPC providers put the access token into the address.
+    if text in ("", "localnet"):
+        return text or None
+    if urlsplit(text).scheme not in ("http", "https") or not urlsplit(text).hostname:
+        raise ConfigError(variable(name), "must be localnet or an http(s) address of an RPC node")
+    return text
+
+
+def _master_key(text: str) -> bytes | None:
+    if not text:
+        return None
+    try:
+        key = base64.b64decode(text, validate=True)
+    except binascii.Error:
+        key = b""
+    if len(key) != 32:
+        raise ConfigError(
+            variable("master_key"), "must be base64 of exactly 32 bytes: openssl rand -base64 32"
+        )
+    return key
+
+
+def parse_mode(text: str) -> Mode:
+    if text not in MODES:
+        raise ConfigError("--mode", f"must be test or live, not {text!r}")
+    return cast("Mode", text)
