@@ -212,3 +212,26 @@ async def insert_answer(
         status,
         body,
     )
+
+
+async def insert_trail(
+    tx: Tx,
+    realm_id: int,
+    actor: str,
+    request_id: str,
+    action: str,
+    subject: str,
+    before: str | None,
+    after: str | None,
+) -> None:
+    await tx.execute(
+        "INSERT INTO audit_log (realm_id, actor, request_id, action, subject, before, after)"
+        " VALUES ($1, $2, $3, $4, $5, $6, $7)",
+        realm_id,
+        actor,
+        request_id,
+        action,
+        subject,
+        before,
+        after,
+    )

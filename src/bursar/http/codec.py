@@ -411,7 +411,7 @@ class Record:
         listed = ", ".join(
             f"{field.name} (required)" if field.required else field.name for field in self.fields
         )
-        return f" Accepted fields: {listed}."
+        return f" Accepted fields: {listed or 'none'}."
 
 
 def parse_body(record: Record, given: dict[str, Any]) -> dict[str, Any]:
