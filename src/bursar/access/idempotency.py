@@ -1,0 +1,95 @@
+"""One purchase, one payment: the answer to a POST is stored in the commit of its effect."""
+
+import hashlib
+import re
+from dataclasses import dataclass
+from typing import Any, Final
+
+import asyncpg
+import msgspec
+
+from bursar.access import store
+from bursar.db import Tx
+from bursar.errors import ApiError, ErrorCode, Fault, ValidationFailed
+
+KEY_PATTERN: Final = r"[\x20-\x7e]{1,255}"
+_KEY = re.compile(KEY_PATTERN, re.ASCII)
+# How long a second request waits for the first one with the same key.
+WAIT_SECONDS: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class IdempotencyKey:
+    """Unique per realm, route and (for spends) agent; the fingerprint tells requests apart."""
+
+    realm_id: int
+    route: str
+    agent_id: str
+    key: str
+    fingerprint: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class StoredAnswer:
+    fingerprint: bytes
+    status: int
+    body: bytes
+
+
+def read_key(header: str | None) -> str | None:
+    """The header's value; raises ValidationFailed when it is not 1 to 255 printable characters."""
+    if header is None:
+        return None
+    if _KEY.fullmatch(header) is None:
+        raise ValidationFailed(
+            [Fault("Idempotency-Key", "Idempotency-Key must be 1 to 255 printable ASCII characters.")]
+        )
+    return header
+
+
+def fingerprint(method: str, path: str, agent_id: str, body: Any) -> bytes:
+    canonical = msgspec.json.encode([method, path, agent_id, body], order="deterministic")
+    return hashlib.sha256(canonical).digest()
+
+
+def matching(stored: StoredAnswer, key: IdempotencyKey) -> StoredAnswer:
+    """The stored answer, if it answers this very request; raises 422 otherwise."""
+    if stored.fingerprint != key.fingerprint:
+        raise ApiError(
+            ErrorCode.IDEMPOTENCY_KEY_REUSED,
+            "This Idempotency-Key was used for a different request. Use a new key for a new"
+            " request; repeat a request unchanged to get its answer again.",
+            param="Idempotency-Key",
+        )
+    return stored
+
+
+async def claim(tx: Tx, key: IdempotencyKey) -> StoredAnswer | None:
+    """Waits for a running request with the same key, then returns its answer if it left one.
+
+    Holds the key until the transaction ends, so that two of the same never run side by side.
+    """
+    await tx.execute(f"SET LOCAL lock_timeout = '{WAIT_SECONDS}s'")
+    try:
+        await store.lock_idempotency_key(tx, key.realm_id, key.route, key.agent_id, key.key)
+    except asyncpg.LockNotAvailableError:
+        raise in_progress() from None
+    await tx.execute("SET LOCAL lock_timeout TO DEFAULT")
+    row = await store.get_answer(tx, key.realm_id, key.route, key.agent_id, key.key)
+    return None if row is None else matching(StoredAnswer(*row), key)
+
+
+async def record(tx: Tx, key: IdempotencyKey, status: int, body: bytes) -> None:
+    await store.insert_answer(
+        tx, key.realm_id, key.route, key.agent_id, key.key, key.fingerprint, status, body
+    )
+
+
+def in_progress() -> ApiError:
+    return ApiError(
+        ErrorCode.IDEMPOTENCY_IN_PROGRESS,
+        "The first request with this Idempotency-Key is still running. Try again in a second;"
+        " you will get its answer.",
+        param="Idempotency-Key",
+        headers={"Retry-After": "1"},
+    )

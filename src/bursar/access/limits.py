@@ -1,0 +1,94 @@
+"""Exact rate limits: no span of 60 seconds ever holds more requests of a category than its limit."""
+
+from collections import deque
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final, Protocol
+
+from bursar.clock import Clock
+from bursar.config import Mode
+
+WINDOW_SECONDS: Final = 60
+_WINDOW_NS: Final = WINDOW_SECONDS * 1_000_000_000
+_SWEEP_EVERY_NS: Final = 10 * _WINDOW_NS
+
+
+class Category(Enum):
+    """The rows of the limit table: requests per minute for live and for test keys."""
+
+    AGENT_MANAGEMENT = ("Agent Management", 120, 300)
+    AGENT_READS = ("Agent Reads", 600, 1200)
+    SPEND_AUTHORISE = ("Spend Authorise", 1200, 3000)
+    WALLET_OPERATIONS = ("Wallet Operations", 300, 600)
+    TRANSACTIONS = ("Transactions", 300, 600)
+    WEBHOOK_MANAGEMENT = ("Webhook Management", 60, 120)
+
+    def __init__(self, label: str, live: int, test: int) -> None:
+        self.label = label
+        self.live = live
+        self.test = test
+
+    def limit(self, mode: Mode) -> int:
+        return self.live if mode == "live" else self.test
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    allowed: bool
+    limit: int
+    remaining: int
+    # Seconds until the oldest counted request leaves the window; for a refused one, after which
+    # one request passes.
+    reset_seconds: int
+
+
+class Limiter(Protocol):
+    async def take(self, key_id: str, category: Category, mode: Mode) -> Verdict:
+        """Counts one request if it is within the limit. A refused one does not count."""
+        ...
+
+
+class ProcessLimiter:
+    """The count of one process, by its monotonic clock. A restart forgets it."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._admitted: dict[tuple[str, Category], deque[int]] = {}
+        self._next_sweep_ns = 0
+
+    async def take(self, key_id: str, category: Category, mode: Mode) -> Verdict:
+        now = self._clock.monotonic_ns()
+        if now >= self._next_sweep_ns:
+            self._sweep(now)
+        admitted = self._admitted.get((key_id, category))
+        if admitted is None:
+            admitted = self._admitted[key_id, category] = deque()
+        # A request leaves the count only when strictly more than 60 s have passed, so that even a
+        # closed span of 60 s holds no more than the limit.
+        while admitted and now - admitted[0] > _WINDOW_NS:
+            admitted.popleft()
+        limit = category.limit(mode)
+        allowed = len(admitted) < limit
+        if allowed:
+            admitted.append(now)
+        # floor + 1 and not ceil: at exactly 60 s the request would still be refused.
+        reset = (admitted[0] + _WINDOW_NS - now) // 1_000_000_000 + 1
+        return Verdict(allowed, limit, limit - len(admitted), min(reset, WINDOW_SECONDS + 1))
+
+    def _sweep(self, now: int) -> None:
+        """Forgets keys that made no request lately, so idle keys cost no memory."""
+        self._admitted = {
+            name: admitted
+            for name, admitted in self._admitted.items()
+            if admitted and now - admitted[-1] <= _WINDOW_NS
+        }
+        self._next_sweep_ns = now + _SWEEP_EVERY_NS
+
+
+class Unlimited:
+    """`BURSAR_RATE_LIMITS=off`, for benchmarks: every request passes."""
+
+    async def take(self, key_id: str, category: Category, mode: Mode) -> Verdict:
+        del key_id
+        limit = category.limit(mode)
+        return Verdict(True, limit, limit, 0)

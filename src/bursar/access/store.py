@@ -1,0 +1,214 @@
+"""Queries on accounts, realms and keys."""
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from bursar.access.model import Caller, KeyRow, Scope
+from bursar.config import Mode
+from bursar.db import Row, Tx
+
+_KEY_COLUMNS = (
+    "k.id, k.name, k.scope, k.agent_id, r.mode, k.created_at, k.expires_at, k.last_used_at,"
+    " k.revoked_at"
+)
+
+
+async def ensure_realm(tx: Tx, account_id: str, account_name: str, mode: Mode) -> int:
+    """The realm of the named account in a mode, both made if they are new."""
+    await tx.execute(
+        "INSERT INTO account (id, name) VALUES ($1, $2) ON CONFLICT (name) DO NOTHING",
+        account_id,
+        account_name,
+    )
+    await tx.execute(
+        "INSERT INTO realm (account_id, mode) SELECT id, $2 FROM account WHERE name = $1"
+        " ON CONFLICT (account_id, mode) DO NOTHING",
+        account_name,
+        mode,
+    )
+    return await tx.fetchval(
+        "SELECT r.id FROM realm r JOIN account a ON a.id = r.account_id"
+        " WHERE a.name = $1 AND r.mode = $2",
+        account_name,
+        mode,
+    )
+
+
+async def insert_key(
+    tx: Tx,
+    *,
+    key_id: str,
+    realm_id: int,
+    scope: Scope,
+    agent_id: str | None,
+    name: str,
+    key_hash: bytes,
+    expires_at: datetime | None,
+) -> KeyRow:
+    row = await tx.fetchrow(
+        "WITH k AS (INSERT INTO api_key (id, realm_id, scope, agent_id, name, hash, expires_at)"
+        " VALUES ($1, $2, $3, $4, $5, $6, $7) RETURNING *)"
+        f" SELECT {_KEY_COLUMNS} FROM k JOIN realm r ON r.id = k.realm_id",
+        key_id,
+        realm_id,
+        scope,
+        agent_id,
+        name,
+        key_hash,
+        expires_at,
+    )
+    assert row is not None
+    return _key(row)
+
+
+async def get_key(tx: Tx, realm_id: int, key_id: str) -> KeyRow | None:
+    row = await tx.fetchrow(
+        f"SELECT {_KEY_COLUMNS} FROM api_key k JOIN realm r ON r.id = k.realm_id"
+        " WHERE k.id = $2 AND k.realm_id = $1",
+        realm_id,
+        key_id,
+    )
+    return None if row is None else _key(row)
+
+
+async def list_keys(
+    tx: Tx, realm_id: int, before: tuple[datetime, str] | None, limit: int
+) -> list[KeyRow]:
+    rows = await tx.fetch(
+        f"SELECT {_KEY_COLUMNS} FROM api_key k JOIN realm r ON r.id = k.realm_id"
+        " WHERE k.realm_id = $1"
+        " AND ($2::timestamptz IS NULL OR (k.created_at, k.id) < ($2, $3::text))"
+        " ORDER BY k.created_at DESC, k.id DESC LIMIT $4",
+        realm_id,
+        before[0] if before else None,
+        before[1] if before else None,
+        limit,
+    )
+    return [_key(row) for row in rows]
+
+
+async def list_all_keys(tx: Tx) -> list[tuple[str, KeyRow]]:
+    """(account name, key) of every realm, for the operator's command."""
+    rows = await tx.fetch(
+        f"SELECT a.name AS account, {_KEY_COLUMNS} FROM api_key k"
+        " JOIN realm r ON r.id = k.realm_id JOIN account a ON a.id = r.account_id"
+        " ORDER BY k.created_at DESC, k.id DESC LIMIT 10000"
+    )
+    return [(row["account"], _key(row)) for row in rows]
+
+
+async def revoke_key(tx: Tx, realm_id: int | None, key_id: str) -> bool:
+    """False when there is no such key (in the realm, where one is given)."""
+    status = await tx.execute(
+        "UPDATE api_key SET revoked_at = coalesce(revoked_at, moment())"
+        " WHERE id = $1 AND ($2::integer IS NULL OR realm_id = $2)",
+        key_id,
+        realm_id,
+    )
+    return status == "UPDATE 1"
+
+
+async def revoke_keys_of_agent(tx: Tx, agent_id: str) -> None:
+    await tx.execute(
+        "UPDATE api_key SET revoked_at = moment() WHERE agent_id = $1 AND revoked_at IS NULL",
+        agent_id,
+    )
+
+
+async def find_caller(tx: Tx, key_hash: bytes) -> Caller | None:
+    """The caller behind a key that is neither revoked nor expired."""
+    row = await tx.fetchrow(
+        "SELECT k.id, k.realm_id, r.account_id, a.name AS account_name, r.mode, k.scope, k.agent_id"
+        " FROM api_key k JOIN realm r ON r.id = k.realm_id JOIN account a ON a.id = r.account_id"
+        " WHERE k.hash = $1 AND k.revoked_at IS NULL"
+        " AND (k.expires_at IS NULL OR k.expires_at > clock_timestamp())",
+        key_hash,
+    )
+    if row is None:
+        return None
+    return Caller(
+        key_id=row["id"],
+        realm_id=row["realm_id"],
+        account_id=row["account_id"],
+        account_name=row["account_name"],
+        mode=row["mode"],
+        scope=Scope(row["scope"]),
+        agent_id=row["agent_id"],
+    )
+
+
+async def still_valid(tx: Tx, key_ids: Sequence[str]) -> set[str]:
+    """Which of these keys are neither revoked nor expired now."""
+    rows = await tx.fetch(
+        "SELECT id FROM api_key WHERE id = ANY($1) AND revoked_at IS NULL"
+        " AND (expires_at IS NULL OR expires_at > clock_timestamp())",
+        key_ids,
+    )
+    return {row["id"] for row in rows}
+
+
+async def touch_keys(tx: Tx, key_ids: Sequence[str]) -> None:
+    """Notes that the keys are in use. In id order, so that two processes cannot deadlock."""
+    await tx.execute(
+        "UPDATE api_key SET last_used_at = moment() WHERE id IN"
+        " (SELECT id FROM api_key WHERE id = ANY($1) ORDER BY id FOR NO KEY UPDATE)",
+        key_ids,
+    )
+
+
+def _key(row: Row) -> KeyRow:
+    return KeyRow(
+        id=row["id"],
+        name=row["name"],
+        scope=Scope(row["scope"]),
+        agent_id=row["agent_id"],
+        mode=row["mode"],
+        created_at=row["created_at"],
+        expires_at=row["expires_at"],
+        last_used_at=row["last_used_at"],
+        revoked_at=row["revoked_at"],
+    )
+
+
+async def lock_idempotency_key(tx: Tx, realm_id: int, route: str, agent_id: str, key: str) -> None:
+    await tx.execute(
+        "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))",
+        f"{realm_id}\n{route}\n{agent_id}\n{key}",
+    )
+
+
+async def get_answer(
+    tx: Tx, realm_id: int, route: str, agent_id: str, key: str
+) -> tuple[bytes, int, bytes] | None:
+    row = await tx.fetchrow(
+        "SELECT fingerprint, status, body FROM idempotency"
+        " WHERE realm_id = $1 AND route = $2 AND agent_id = $3 AND key = $4",
+        realm_id,
+        route,
+        agent_id,
+        key,
+    )
+    return None if row is None else (row["fingerprint"], row["status"], row["body"])
+
+
+async def insert_answer(
+    tx: Tx,
+    realm_id: int,
+    route: str,
+    agent_id: str,
+    key: str,
+    fingerprint: bytes,
+    status: int,
+    body: bytes,
+) -> None:
+    await tx.execute(
+        "INSERT INTO idempotency (realm_id, route, agent_id, key, fingerprint, status, body)"
+        " VALUES ($1, $2, $3, $4, $5, $6, $7)",
+        realm_id,
+        route,
+        agent_id,
+        key,
+        fingerprint,
+        status,
+        body,
+    )

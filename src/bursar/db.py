@@ -1,0 +1,87 @@
+"""The pool, and the two ways to use it: `read` for single statements, `transact` for changes."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Final, Self, TypeVar
+
+import asyncpg
+from asyncpg.pool import Pool, PoolConnectionProxy
+
+Row = asyncpg.Record
+Tx = PoolConnectionProxy[asyncpg.Record]
+
+T = TypeVar("T")
+
+# A deadlock or a serialization failure rolled everything back, so doing it again is safe. More
+# than a few in a row means something is wrong that patience does not cure.
+_TRIES: Final = 5
+
+# Errors that mean "the database did not do it, or we cannot know": answered 503, never 500.
+OUT_OF_REACH: Final = (
+    OSError,
+    TimeoutError,
+    asyncpg.InterfaceError,
+    asyncpg.PostgresConnectionError,
+    asyncpg.InsufficientResourcesError,
+    asyncpg.OperatorInterventionError,
+    asyncpg.ReadOnlySQLTransactionError,
+    asyncpg.LockNotAvailableError,
+    asyncpg.PostgresSystemError,
+)
+
+
+class Database:
+    def __init__(self, pool: "Pool[Row]", timeout_seconds: float) -> None:
+        self._pool = pool
+        self._timeout_seconds = timeout_seconds
+
+    @classmethod
+    async def open(cls, dsn: str, connections: int, timeout_seconds: float) -> Self:
+        pool = await asyncpg.create_pool(
+            dsn,
+            min_size=1,
+            max_size=connections,
+            timeout=timeout_seconds,
+            command_timeout=timeout_seconds,
+            max_inactive_connection_lifetime=300,
+            server_settings={
+                "application_name": "bursar",
+                "timezone": "UTC",
+                # Statements wait for rows that others hold only so long.
+                "lock_timeout": f"{int(timeout_seconds * 1000)}",
+                "idle_in_transaction_session_timeout": f"{int(timeout_seconds * 2000)}",
+            },
+        )
+        return cls(pool, timeout_seconds)
+
+    async def close(self) -> None:
+        try:
+            await asyncio.wait_for(self._pool.close(), self._timeout_seconds)
+        except TimeoutError:
+            self._pool.terminate()
+
+    @asynccontextmanager
+    async def read(self) -> AsyncGenerator[Tx]:
+        """A connection outside any transaction: each statement sees what was committed before."""
+        async with self._pool.acquire(timeout=self._timeout_seconds) as connection:
+            yield connection
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncGenerator[Tx]:
+        async with (
+            self._pool.acquire(timeout=self._timeout_seconds) as connection,
+            connection.transaction(),
+        ):
+            yield connection
+
+    async def transact(self, work: Callable[[Tx], Awaitable[T]]) -> T:
+        """Runs `work` in one transaction; again from the start if it lost a deadlock."""
+        for attempt in range(1, _TRIES + 1):
+            try:
+                async with self.transaction() as tx:
+                    return await work(tx)
+            except (asyncpg.DeadlockDetectedError, asyncpg.SerializationError):
+                if attempt == _TRIES:
+                    raise
+        raise AssertionError("unreachable")

@@ -1,0 +1,116 @@
+-- Spends, the ledger under them, what they use of a day's cap, and their running totals.
+
+-- What the API calls a transaction. Terminal: settled, rejected.
+CREATE TABLE spend (
+  id              id PRIMARY KEY,
+  realm_id        integer NOT NULL REFERENCES realm,
+  agent_id        id NOT NULL REFERENCES agent,
+  amount_micros   micros NOT NULL CHECK (amount_micros > 0),
+  recipient       text COLLATE "C" NOT NULL,
+  pay_to          text,
+  -- pending -> approved | rejected; approved -> settled | rejected
+  status          text NOT NULL CHECK (status IN ('pending', 'approved', 'settled', 'rejected')),
+  reject_code     text,
+  memo            text CHECK (length(memo) <= 200),
+  metadata        json NOT NULL DEFAULT '{}',
+  policy_version  integer NOT NULL,
+  decision        json NOT NULL,
+  network         text NOT NULL,
+  created_by      text NOT NULL,
+  created_at      timestamptz(3) NOT NULL,
+  expires_at      timestamptz(3),
+  decided_by      text,
+  decided_at      timestamptz(3),
+  decision_reason text,
+  signature       text UNIQUE,
+  block_time      bigint,
+  fee_lamports    bigint CHECK (fee_lamports >= 0),
+  settled_at      timestamptz(3),
+  updated_at      timestamptz(3) NOT NULL,
+  -- Position of the decision among all decisions about this wallet: the order to replay them in.
+  decision_number bigint NOT NULL CHECK (decision_number >= 1),
+  CONSTRAINT rejected_has_a_code CHECK ((status = 'rejected') = (reject_code IS NOT NULL)),
+  CONSTRAINT settled_is_on_chain CHECK (
+    (status = 'settled') = (signature IS NOT NULL AND settled_at IS NOT NULL)),
+  CONSTRAINT live_spend_has_a_payee CHECK (status = 'rejected' OR pay_to IS NOT NULL),
+  CONSTRAINT pending_expires CHECK (status <> 'pending' OR expires_at IS NOT NULL)
+);
+CREATE INDEX spend_by_age ON spend (realm_id, created_at DESC, id DESC);
+CREATE INDEX spend_by_agent ON spend (agent_id, created_at DESC, id DESC);
+CREATE INDEX spend_by_recipient ON spend (realm_id, recipient, created_at DESC, id DESC);
+CREATE INDEX spend_by_status ON spend (realm_id, status, created_at DESC, id DESC);
+CREATE INDEX spend_by_settlement ON spend (realm_id, settled_at DESC, id DESC)
+  WHERE settled_at IS NOT NULL;
+CREATE INDEX spend_to_expire ON spend (expires_at) WHERE status = 'pending';
+CREATE INDEX spend_to_settle ON spend (created_at) WHERE status = 'approved';
+
+-- The journal: every move of every wallet, append-only. One row is both sides of a move, so a
+-- transfer cannot be out of balance; `ledger_entry` below shows them as debit and credit.
+--   deposit  outside  -> wallet           reserve  wallet holds the amount back
+--   post     wallet   -> outside          void     wallet gets what it held back
+CREATE TABLE transfer (
+  agent_id             id NOT NULL REFERENCES agent,
+  number               bigint NOT NULL CHECK (number >= 1),
+  kind                 text NOT NULL CHECK (kind IN ('deposit', 'reserve', 'post', 'void')),
+  payment_id           id NOT NULL,
+  amount_micros        micros NOT NULL CHECK (amount_micros > 0),
+  credits_posted_after micros NOT NULL,
+  debits_posted_after  micros NOT NULL,
+  debits_pending_after micros NOT NULL,
+  created_at           timestamptz(3) NOT NULL,
+  xact                 xid8 NOT NULL DEFAULT pg_current_xact_id(),
+  PRIMARY KEY (agent_id, number),
+  CONSTRAINT no_overdraft_after CHECK (
+    credits_posted_after - debits_posted_after - debits_pending_after >= 0)
+);
+-- A payment is opened once and closed at most once.
+CREATE UNIQUE INDEX transfer_once ON transfer (payment_id, (kind IN ('post', 'void')));
+CREATE INDEX transfer_by_xact ON transfer (xact);
+CREATE TRIGGER transfer_append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON transfer
+  FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();
+
+CREATE VIEW ledger_entry AS
+  SELECT agent_id, number, payment_id, kind, created_at, side.account, side.debit_micros,
+         side.credit_micros
+    FROM transfer
+   CROSS JOIN LATERAL (VALUES
+     (CASE kind WHEN 'deposit' THEN 'outside' WHEN 'void' THEN 'held:' || agent_id
+                WHEN 'post' THEN 'held:' || agent_id ELSE 'wallet:' || agent_id END,
+      amount_micros, 0::bigint),
+     (CASE kind WHEN 'deposit' THEN 'wallet:' || agent_id WHEN 'void' THEN 'wallet:' || agent_id
+                WHEN 'post' THEN 'outside' ELSE 'held:' || agent_id END,
+      0::bigint, amount_micros)) AS side (account, debit_micros, credit_micros);
+
+-- What an agent used of a cap in one window. Only days exist today; weeks need no new table.
+CREATE TABLE usage (
+  agent_id     id NOT NULL REFERENCES agent,
+  window_kind  text NOT NULL CHECK (window_kind = 'day'),
+  window_start date NOT NULL,
+  spent_micros micros NOT NULL,
+  PRIMARY KEY (agent_id, window_kind, window_start)
+) WITH (fillfactor = 50);
+
+-- Running totals by the UTC day of createdAt. `shard` spreads the account-wide rows, so that two
+-- commits seldom meet on one; '' as agent_id is the account-wide row.
+CREATE TABLE spend_total (
+  realm_id       integer NOT NULL,
+  agent_id       id NOT NULL,
+  shard          smallint NOT NULL,
+  day            date NOT NULL,
+  recipient      text COLLATE "C" NOT NULL,
+  spend_count    bigint NOT NULL CHECK (spend_count >= 0),
+  rejected_count bigint NOT NULL CHECK (rejected_count >= 0 AND rejected_count <= spend_count),
+  settled_micros micros NOT NULL,
+  PRIMARY KEY (realm_id, agent_id, day, recipient, shard)
+) WITH (fillfactor = 70);
+
+-- The tamper-evident chain over the journal: each link hashes the one before and its transfers.
+CREATE TABLE seal (
+  number         bigint PRIMARY KEY CHECK (number >= 1),
+  xact_below     xid8 NOT NULL,
+  transfer_count bigint NOT NULL CHECK (transfer_count >= 1),
+  hash           sha256 NOT NULL,
+  sealed_at      timestamptz(3) NOT NULL DEFAULT moment()
+);
+CREATE TRIGGER seal_append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON seal
+  FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();
