@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from importlib import resources
 from pathlib import Path
-from typing import Any, Final, Literal, cast
+from typing import Any, Final, Literal
 from urllib.parse import urlsplit
 
 from bursar.errors import ConfigError
@@ -155,4 +155,4 @@ def _master_key(text: str) -> bytes | None:
 def parse_mode(text: str) -> Mode:
     if text not in MODES:
         raise ConfigError("--mode", f"must be test or live, not {text!r}")
-    return cast("Mode", text)
+    return text

@@ -63,9 +63,7 @@ async def revoke(call: Call) -> Answer:
 async def me(call: Call) -> Answer:
     row = await issue.get_key(call.tx, call.caller.realm_id, call.caller.key_id)
     limits = [
-        CategoryLimit(
-            category=category.label, requests_per_minute=category.limit(call.caller.mode)
-        )
+        CategoryLimit(category=category.label, requests_per_minute=category.limit(call.caller.mode))
         for category in Category
     ]
     return data(Me(**_fields(row), account=call.caller.account_name, limits=limits))

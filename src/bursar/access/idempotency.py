@@ -42,7 +42,12 @@ def read_key(header: str | None) -> str | None:
         return None
     if _KEY.fullmatch(header) is None:
         raise ValidationFailed(
-            [Fault("Idempotency-Key", "Idempotency-Key must be 1 to 255 printable ASCII characters.")]
+            [
+                Fault(
+                    "Idempotency-Key",
+                    "Idempotency-Key must be 1 to 255 printable ASCII characters.",
+                )
+            ]
         )
     return header
 

@@ -128,10 +128,10 @@ def revoke(key_id: str, data_dir: _DataDir = None) -> None:
 def _on_database(config: Config, work: "Callable[[Tx], Awaitable[T]]") -> T:
     """Runs `work` in a transaction on the configured database, or on the data folder's own."""
     from bursar.db import OUT_OF_REACH, Database
-    from bursar.service.postgres import dsn_of
+    from bursar.service.postgres import EmbeddedPostgres
 
     async def session() -> T:
-        dsn = config.database_url or dsn_of(config.data_dir)
+        dsn = config.database_url or EmbeddedPostgres(config.data_dir).dsn
         db = await Database.open(dsn, 2, config.database_timeout_seconds)
         try:
             return await db.transact(work)

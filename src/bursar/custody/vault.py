@@ -6,7 +6,7 @@ import os
 import secrets
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, override
+from typing import Final
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -39,7 +39,6 @@ class Vault:
         check(len(master_key) == MASTER_KEY_BYTES, "the master key has 32 bytes")
         self._cipher = AESGCM(master_key)
 
-    @override
     def __repr__(self) -> str:
         return "Vault(…)"
 

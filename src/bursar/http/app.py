@@ -24,8 +24,7 @@ _SECURITY_HEADERS: Final = (
     (b"referrer-policy", b"no-referrer"),
     (
         b"content-security-policy",
-        b"default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self';"
-        b" base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+        b"default-src 'none'; style-src 'self'; base-uri 'none'; frame-ancestors 'none'",
     ),
 )
 

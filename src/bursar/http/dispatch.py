@@ -117,7 +117,7 @@ class Dispatcher:
                 ),
                 request,
             )
-        except Exception:  # the last line of defence: nothing leaks, everything is logged
+        except Exception:  # noqa: BLE001 - the last line of defence: nothing leaks, all is logged
             _log.exception("internal_error", request_id=request.id, route=request.route_name)
             answer = _error(
                 ApiError(
@@ -265,9 +265,7 @@ async def _write(route: Route, call: Call, tx: Tx) -> Answer:
 
 
 def replay(stored: idempotency.StoredAnswer) -> Answer:
-    return Answer(
-        stored.status, msgspec.Raw(stored.body), headers={"Idempotent-Replayed": "true"}
-    )
+    return Answer(stored.status, msgspec.Raw(stored.body), headers={"Idempotent-Replayed": "true"})
 
 
 def _check_scope(route: Route, caller: Caller) -> None:
@@ -313,9 +311,7 @@ async def _send(answer: Answer | Stream, request: _Request, send: Send) -> int:
     return answer.status
 
 
-async def _send_stream(
-    stream: Stream, headers: list[tuple[bytes, bytes]], send: Send
-) -> None:
+async def _send_stream(stream: Stream, headers: list[tuple[bytes, bytes]], send: Send) -> None:
     headers += [
         (b"content-type", stream.content_type.encode("ascii")),
         (b"content-disposition", f'attachment; filename="{stream.filename}"'.encode("ascii")),

@@ -145,7 +145,9 @@ _ALLOWLIST = (
     " base58 address exactly that address, `*` anyone. An empty list allows nothing."
 )
 _OPTIONAL = (
-    Field("perTransactionCap", Cap(), "The most a single spend may be; null: no limit.", nullable=True),
+    Field(
+        "perTransactionCap", Cap(), "The most a single spend may be; null: no limit.", nullable=True
+    ),
     Field(
         "approvalThreshold",
         Cap(),

@@ -33,9 +33,7 @@ async def put(call: Call) -> Answer:
 
 async def list_(call: Call) -> Answer:
     limit = call.query.get("limit", PAGE_DEFAULT)
-    rows = await store.list_recipients(
-        call.tx, call.caller.realm_id, page_start(call), limit + 1
-    )
+    rows = await store.list_recipients(call.tx, call.caller.realm_id, page_start(call), limit + 1)
     return page(call, rows, limit, lambda row: (row.created_at, row.hostname), show_recipient)
 
 

@@ -45,9 +45,7 @@ async def lock_wallets(tx: Tx, agent_ids: Sequence[str]) -> None:
     )
 
 
-async def get_wallet(
-    tx: Tx, realm_id: int, agent_id: str
-) -> tuple[WalletRow, datetime] | None:
+async def get_wallet(tx: Tx, realm_id: int, agent_id: str) -> tuple[WalletRow, datetime] | None:
     """The wallet, and the moment it was so."""
     row = await tx.fetchrow(
         f"SELECT {COLUMNS}, moment() AS as_of FROM wallet w"

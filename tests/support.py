@@ -1,0 +1,81 @@
+"""What most tests need: a running service, tenants of their own, and short ways to call it."""
+
+import itertools
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+
+from bursar.access.model import Scope
+from bursar.config import Config, Mode
+from bursar.db import Database
+from bursar.service.first_key import make_key
+
+_numbers = itertools.count(1)
+
+POLICY: dict[str, Any] = {"dailyCap": "100.00", "allowlist": ["api.example.com"]}
+ADDRESS = "7EqQdEULxWcraVx3mXKFjc84LhCkMGZCkRvDpvcMwJeK"
+
+
+@dataclass(frozen=True)
+class Service:
+    """A live service and the database under it."""
+
+    url: str
+    config: Config
+    db: Database
+
+    async def key(
+        self,
+        *,
+        account: str,
+        mode: Mode = "test",
+        scope: str = "admin",
+        agent_id: str | None = None,
+    ) -> str:
+        async with self.db.transaction() as tx:
+            made = await make_key(
+                tx,
+                self.config,
+                mode=mode,
+                scope=Scope(scope),
+                agent_id=agent_id,
+                account=account,
+                name="test",
+                expires_in=None,
+            )
+        return made.secret
+
+    def client(self, key: str) -> httpx.AsyncClient:
+        return httpx.AsyncClient(
+            base_url=self.url, headers={"Authorization": f"Bearer {key}"}, timeout=30
+        )
+
+    async def admin(self, *, mode: Mode = "test", account: str | None = None) -> httpx.AsyncClient:
+        """A client with an admin key; of an account of its own unless one is named."""
+        return self.client(await self.key(account=account or new_account(), mode=mode))
+
+
+def new_account() -> str:
+    return f"account-{next(_numbers)}"
+
+
+async def new_agent(client: httpx.AsyncClient, **fields: Any) -> dict[str, Any]:
+    """Creates an agent; `policy` fields given are laid over a simple policy."""
+    policy = {**POLICY, **fields.pop("policy", {})}
+    answer = await client.post("/v1/agents", json={"name": "agent", "policy": policy, **fields})
+    assert answer.status_code == 201, answer.text
+    return answer.json()["data"]
+
+
+def error_of(answer: httpx.Response, status: int, code: str) -> dict[str, Any]:
+    """The error object, once its shape is checked."""
+    assert answer.status_code == status, answer.text
+    body = answer.json()
+    assert set(body) == {"error"}
+    error = body["error"]
+    assert error["code"] == code, error
+    assert error["message"]
+    assert isinstance(error["retryable"], bool)
+    assert error["requestId"] == answer.headers["x-request-id"]
+    return error
