@@ -7,6 +7,7 @@ from bursar.event.catalog import EventType
 from bursar.event.outbox import NewEvent, emit
 from bursar.ledger import store
 from bursar.ledger.model import Account
+from bursar.policy.cache import PolicyCache
 from bursar.wallet.model import low, show_wallet
 
 
@@ -18,9 +19,7 @@ async def save(tx: Tx, accounts: Sequence[Account]) -> None:
     await store.update_wallets(tx, accounts)
 
 
-async def save_balance(
-    tx: Tx, account: Account, cap_micros_daily: int, agent_status: str
-) -> None:
+async def save_balance(tx: Tx, account: Account, cap_micros_daily: int, agent_status: str) -> None:
     """As `save`, after a move that changed the balance: fires what the contract says it fires."""
     was_low = account.is_low
     account.is_low = low(account.balance_micros, cap_micros_daily)
@@ -37,18 +36,22 @@ async def save_balance(
     shown = show_wallet(account.wallet())
     await emit(
         tx,
-        [
-            NewEvent(account.realm_id, type_, account.agent_id, shown, account.now)
-            for type_ in news
-        ],
+        [NewEvent(account.realm_id, type_, account.agent_id, shown, account.now) for type_ in news],
     )
 
 
 async def deposit(
-    tx: Tx, agent_id: str, realm_id: int, payment_id: str, amount_micros: int, cap_micros: int
+    tx: Tx,
+    policies: PolicyCache,
+    agent_id: str,
+    realm_id: int,
+    payment_id: str,
+    amount_micros: int,
 ) -> Account:
     """Credits a deposit once: a second one with the same id is refused by the database."""
     locked = (await store.lock_agents(tx, [agent_id], [realm_id]))[agent_id]
     locked.account.deposit(payment_id, amount_micros)
-    await save_balance(tx, locked.account, cap_micros, locked.agent_status)
+    version = (agent_id, locked.policy_version)
+    policy = (await policies.get(tx, [version]))[version]
+    await save_balance(tx, locked.account, policy.cap_micros_daily, locked.agent_status)
     return locked.account

@@ -1,8 +1,8 @@
 """The ledger's moves: pure arithmetic on one locked wallet, checked before it is written.
 
-    balance   = credits posted - debits posted
-    reserved  = debits pending
-    available = balance - reserved, and never negative
+balance   = credits posted - debits posted
+reserved  = debits pending
+available = balance - reserved, and never negative
 """
 
 from dataclasses import dataclass, field

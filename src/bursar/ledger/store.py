@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from bursar.agent.model import AgentStatus
 from bursar.db import Row, Tx
 from bursar.ledger.model import Account, Transfer
 
@@ -12,7 +13,7 @@ class LockedAgent:
     """All that a decision about an agent rests on, as fresh as the lock."""
 
     account: Account
-    agent_status: str
+    agent_status: AgentStatus
     policy_version: int
     spent_today_micros: int
     directory_epoch: int
@@ -27,8 +28,14 @@ async def lock_agents(
     The function behind it reads in a statement of its own, after the locks are held. Agents that
     do not exist in these realms are missing from the answer.
     """
-    rows = await tx.fetch("SELECT * FROM lock_agents($1, $2)", agent_ids, realm_ids)
+    rows = await tx.fetch("SELECT * FROM lock_agents($1, $2, true)", agent_ids, realm_ids)
     return {row["agent_id"]: _locked(row) for row in rows}
+
+
+async def read_agent(tx: Tx, agent_id: str, realm_id: int) -> LockedAgent | None:
+    """The same without any lock, for those who only look."""
+    row = await tx.fetchrow("SELECT * FROM lock_agents($1, $2, false)", [agent_id], [realm_id])
+    return None if row is None else _locked(row)
 
 
 async def insert_transfers(tx: Tx, transfers: Sequence[Transfer]) -> None:

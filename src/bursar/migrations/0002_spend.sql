@@ -93,7 +93,11 @@ CREATE TABLE usage (
   window_kind  text NOT NULL CHECK (window_kind = 'day'),
   window_start date NOT NULL,
   spent_micros micros NOT NULL,
-  PRIMARY KEY (agent_id, window_kind, window_start)
+  -- The cap in force at the newest spend of the window. A cap that is lowered later does not undo
+  -- what was spent, but nothing can be added to the window beyond the cap it is added under.
+  cap_micros   micros NOT NULL,
+  PRIMARY KEY (agent_id, window_kind, window_start),
+  CONSTRAINT cap_not_passed CHECK (spent_micros <= cap_micros)
 ) WITH (fillfactor = 50);
 
 -- Running totals by the UTC day of createdAt. `shard` spreads the account-wide rows, so that two
@@ -105,9 +109,11 @@ CREATE TABLE spend_total (
   day            date NOT NULL,
   recipient      text COLLATE "C" NOT NULL,
   spend_count    bigint NOT NULL CHECK (spend_count >= 0),
-  rejected_count bigint NOT NULL CHECK (rejected_count >= 0 AND rejected_count <= spend_count),
+  rejected_count bigint NOT NULL CHECK (rejected_count >= 0),
   settled_micros micros NOT NULL,
-  PRIMARY KEY (realm_id, agent_id, day, recipient, shard)
+  PRIMARY KEY (realm_id, agent_id, day, recipient, shard),
+  -- Not of a single shard: a spend may be counted in one and end in another.
+  CHECK (agent_id = '' OR rejected_count <= spend_count)
 ) WITH (fillfactor = 70);
 
 -- The tamper-evident chain over the journal: each link hashes the one before and its transfers.
@@ -124,7 +130,8 @@ CREATE TRIGGER seal_append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON seal
 -- The one way to an agent's money and policy: takes the locks, then reads in a statement of its
 -- own, so that what is read is never older than the lock. Directories are locked shared: a change
 -- of the recipients waits for the decisions under way, and the next ones wait for the change.
-CREATE FUNCTION lock_agents(agent_ids text[], realm_ids integer[])
+-- With `locking` false it only reads, for those who decide nothing.
+CREATE FUNCTION lock_agents(agent_ids text[], realm_ids integer[], locking boolean)
 RETURNS TABLE (
   agent_id id, realm_id integer, address text, mint text, wallet_status text,
   credits_posted bigint, debits_posted bigint, debits_pending bigint, transfers bigint,
@@ -135,10 +142,13 @@ LANGUAGE plpgsql AS $$
 DECLARE
   read_at timestamptz;
 BEGIN
-  PERFORM pg_advisory_xact_lock_shared(17481, r.id) FROM unnest(realm_ids) AS r (id) ORDER BY r.id;
-  PERFORM FROM wallet w
-    WHERE w.agent_id = ANY (agent_ids) AND w.realm_id = ANY (realm_ids)
-    ORDER BY w.agent_id FOR NO KEY UPDATE;
+  IF locking THEN
+    PERFORM pg_advisory_xact_lock_shared(17481, r.id)
+      FROM unnest(realm_ids) AS r (id) ORDER BY r.id;
+    PERFORM FROM wallet w
+      WHERE w.agent_id = ANY (agent_ids) AND w.realm_id = ANY (realm_ids)
+      ORDER BY w.agent_id FOR NO KEY UPDATE;
+  END IF;
   read_at := moment();
   RETURN QUERY
     SELECT w.agent_id, w.realm_id, w.address, w.mint, w.status, w.credits_posted::bigint,

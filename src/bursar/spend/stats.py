@@ -10,8 +10,8 @@ from datetime import UTC, date, datetime, timedelta
 from typing import Any, Final
 
 from bursar.db import Tx
-from bursar.spend.model import SpendRow, Statistics, show_total
 from bursar.money import format_micros
+from bursar.spend.model import SpendRow, Statistics, show_total
 from bursar.spend.store import SpendFilter
 
 SHARDS: Final = 16
@@ -86,14 +86,16 @@ class Totals:
 async def statistics(tx: Tx, filters: SpendFilter) -> Statistics:
     """Whole days from the totals, what a timestamp cuts off a day from the rows themselves."""
     first, last, edges = _split(filters.created_from, filters.created_to)
-    parts = [
+    whole_days = (
         "SELECT recipient, spend_count AS spends, rejected_count AS rejected, settled_micros"
         " FROM spend_total WHERE realm_id = $1 AND agent_id = $2"
         " AND ($3::date IS NULL OR day >= $3) AND ($4::date IS NULL OR day < $4)"
-    ]
-    arguments: list[Any] = [filters.realm_id, filters.agent_id or _ACCOUNT_WIDE, first, last]
+    )
+    parts = [whole_days]
+    whose = _ACCOUNT_WIDE if filters.agent_id is None else filters.agent_id
+    arguments: list[Any] = [filters.realm_id, whose, first, last]
     owner = ""
-    if edges and filters.agent_id:
+    if edges and filters.agent_id is not None:
         arguments.append(filters.agent_id)
         owner = f" AND agent_id = ${len(arguments)}"
     for start, end in edges:

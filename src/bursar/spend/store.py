@@ -1,8 +1,8 @@
 """Queries on spends and on what they use of a day's cap."""
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import date, datetime
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
@@ -16,8 +16,6 @@ _COLUMNS = (
     " decided_at, decision_reason, signature, block_time, fee_lamports, settled_at, updated_at,"
     " decision_number"
 )
-# Rows that an export holds in memory at a time.
-_EXPORT_ROWS: Final = 500
 _decode_decision = msgspec.json.Decoder(DecisionView).decode
 _decode_metadata = msgspec.json.Decoder(dict[str, str]).decode
 _encode = msgspec.json.Encoder().encode
@@ -74,18 +72,6 @@ async def list_spends(
     return [spend_of(row) for row in rows]
 
 
-async def export_spends(tx: Tx, filters: "SpendFilter") -> AsyncIterator[SpendRow]:
-    """All of them, newest first, a few at a time. Needs an open transaction for its cursor."""
-    where, arguments = _where(filters, None)
-    cursor = tx.cursor(
-        f"SELECT {_COLUMNS} FROM spend WHERE {where} ORDER BY created_at DESC, id DESC",
-        *arguments,
-        prefetch=_EXPORT_ROWS,
-    )
-    async for row in cursor:
-        yield spend_of(row)
-
-
 async def pending_of_agent(tx: Tx, agent_id: str) -> list[SpendRow]:
     rows = await tx.fetch(
         f"SELECT {_COLUMNS} FROM spend WHERE agent_id = $1 AND status = 'pending' ORDER BY id",
@@ -140,21 +126,23 @@ async def finished(tx: Tx, spend_ids: Sequence[str]) -> list[SpendRow]:
     return [spend_of(row) for row in rows]
 
 
-async def add_usage(tx: Tx, deltas: Mapping[tuple[str, date], int]) -> list[tuple[str, int]]:
-    """Adds to what agents used of their days, in key order; returns (agent, spent after)."""
-    keys = sorted(deltas)
-    rows = await tx.fetch(
-        "INSERT INTO usage AS u (agent_id, window_kind, window_start, spent_micros)"
-        " SELECT d.agent_id, 'day', d.day, d.micros"
-        " FROM unnest($1::text[], $2::date[], $3::bigint[]) AS d (agent_id, day, micros)"
-        " ON CONFLICT (agent_id, window_kind, window_start)"
-        " DO UPDATE SET spent_micros = u.spent_micros + excluded.spent_micros"
-        " RETURNING agent_id, spent_micros",
-        [agent_id for agent_id, _ in keys],
-        [day for _, day in keys],
-        [deltas[key] for key in keys],
+async def add_usage(tx: Tx, day: date, uses: Mapping[str, tuple[int, int]]) -> None:
+    """Adds to what agents used of a day: agent -> (micros, daily cap in force).
+
+    The table's constraint refuses what would pass the cap, whatever was decided.
+    """
+    await tx.execute(
+        "INSERT INTO usage AS u (agent_id, window_kind, window_start, spent_micros, cap_micros)"
+        " SELECT d.agent_id, 'day', $1, d.micros, d.cap"
+        " FROM unnest($2::text[], $3::bigint[], $4::bigint[]) AS d (agent_id, micros, cap)"
+        " ON CONFLICT (agent_id, window_kind, window_start) DO UPDATE"
+        " SET spent_micros = u.spent_micros + excluded.spent_micros,"
+        " cap_micros = excluded.cap_micros",
+        day,
+        list(uses),
+        [micros for micros, _ in uses.values()],
+        [cap for _, cap in uses.values()],
     )
-    return [(row["agent_id"], row["spent_micros"]) for row in rows]
 
 
 async def release_usage(tx: Tx, deltas: Mapping[tuple[str, date], int]) -> None:
@@ -193,9 +181,7 @@ class SpendFilter(msgspec.Struct, frozen=True, kw_only=True):
     recipient: str | None = None
 
 
-def _where(
-    filters: SpendFilter, before: tuple[datetime, str] | None
-) -> tuple[str, list[Any]]:
+def _where(filters: SpendFilter, before: tuple[datetime, str] | None) -> tuple[str, list[Any]]:
     conditions = [
         ("realm_id = {}", filters.realm_id),
         ("agent_id = {}", filters.agent_id),
