@@ -111,9 +111,7 @@ CREATE TABLE spend_total (
   spend_count    bigint NOT NULL CHECK (spend_count >= 0),
   rejected_count bigint NOT NULL CHECK (rejected_count >= 0),
   settled_micros micros NOT NULL,
-  PRIMARY KEY (realm_id, agent_id, day, recipient, shard),
-  -- Not of a single shard: a spend may be counted in one and end in another.
-  CHECK (agent_id = '' OR rejected_count <= spend_count)
+  PRIMARY KEY (realm_id, agent_id, day, recipient, shard)
 ) WITH (fillfactor = 70);
 
 -- The tamper-evident chain over the journal: each link hashes the one before and its transfers.
