@@ -1,15 +1,13 @@
 """`bursar keys`: make, list and revoke keys, straight on the database of the service."""
 
-import asyncio
 import json
 import os
-from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from bursar.config import Config, load_config, parse_mode
+from bursar.config import load_config, parse_mode
 from bursar.errors import CommandFailed, ConfigError
 
 if TYPE_CHECKING:
@@ -54,7 +52,7 @@ def create(
             expires_in=None if expires_in is None else timedelta(days=expires_in),
         )
 
-    made = _on_database(config, work)
+    made = on_database(config, lambda db: db.transact(work))
     if as_json:
         typer.echo(
             json.dumps(
@@ -82,7 +80,9 @@ def list_(
     from bursar.access import store
     from bursar.clock import iso_or_none
 
-    found = _on_database(load_config(os.environ, data_dir=data_dir), store.list_all_keys)
+    found = on_database(
+        load_config(os.environ, data_dir=data_dir), lambda db: db.transact(store.list_all_keys)
+    )
     rows = [
         {
             "id": row.id,
@@ -119,29 +119,7 @@ def revoke(key_id: str, data_dir: _DataDir = None) -> None:
         await revoke_key(tx, None, key_id)
 
     try:
-        _on_database(load_config(os.environ, data_dir=data_dir), work)
+        on_database(load_config(os.environ, data_dir=data_dir), lambda db: db.transact(work))
     except ApiError:
         raise CommandFailed(f"There is no key {key_id}. See: bursar keys list") from None
     typer.echo(f"{key_id} is revoked.")
-
-
-def _on_database(config: Config, work: "Callable[[Tx], Awaitable[T]]") -> T:
-    """Runs `work` in a transaction on the configured database, or on the data folder's own."""
-    from bursar.db import OUT_OF_REACH, Database
-    from bursar.service.postgres import EmbeddedPostgres
-
-    async def session() -> T:
-        dsn = config.database_url or EmbeddedPostgres(config.data_dir).dsn
-        db = await Database.open(dsn, 2, config.database_timeout_seconds)
-        try:
-            return await db.transact(work)
-        finally:
-            await db.close()
-
-    try:
-        return asyncio.run(session())
-    except OUT_OF_REACH as problem:
-        raise CommandFailed(
-            "The database does not answer. Is `bursar serve` running, with the same --data-dir or"
-            f" BURSAR_DATABASE_URL? ({type(problem).__name__})"
-        ) from None

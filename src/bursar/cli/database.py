@@ -1,0 +1,35 @@
+"""Commands that work on the database itself, beside the running service."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, TypeVar
+
+from bursar.config import Config
+from bursar.errors import CommandFailed
+
+if TYPE_CHECKING:
+    from bursar.db import Database
+
+T = TypeVar("T")
+
+
+def on_database(config: Config, work: "Callable[[Database], Awaitable[T]]") -> T:
+    """Runs `work` on the configured database, or on the data folder's own."""
+    from bursar.db import OUT_OF_REACH, Database
+    from bursar.service.postgres import EmbeddedPostgres
+
+    async def session() -> T:
+        dsn = config.database_url or EmbeddedPostgres(config.data_dir).dsn
+        db = await Database.open(dsn, 2, config.database_timeout_seconds)
+        try:
+            return await work(db)
+        finally:
+            await db.close()
+
+    try:
+        return asyncio.run(session())
+    except OUT_OF_REACH as problem:
+        raise CommandFailed(
+            "The database does not answer. Is `bursar serve` running, with the same --data-dir or"
+            f" BURSAR_DATABASE_URL? ({type(problem).__name__})"
+        ) from None
