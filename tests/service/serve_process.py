@@ -30,7 +30,8 @@ async def first_key(config: Config) -> str | None:
 
 
 def api() -> None:
-    worker = subprocess.Popen(["sleep", "600"])
+    # Without our output, which would keep the pipe to the test open after everyone else is gone.
+    worker = subprocess.Popen(["sleep", "600"], stdout=subprocess.DEVNULL)
     config = load_config(os.environ)
     (config.data_dir / "api.pids").write_text(f"{os.getpid()} {worker.pid}")
     assert config.database_url

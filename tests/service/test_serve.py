@@ -113,7 +113,7 @@ async def test_a_day_in_the_life(tmp_path: Path) -> None:
         left = serve.family()
         assert {"postgres", "sleep"} <= {process.name() for process in left}
         serve.process.kill()
-        await serve.process.wait()
+        await eventually(lambda: not runs(serve.process.pid))
 
     async with serving(data_dir, port) as serve:
         await serve.says("bursar keys create")
@@ -155,11 +155,8 @@ async def test_a_port_in_use_is_named_before_anything_starts(tmp_path: Path) -> 
     assert not (tmp_path / "data" / "postgres").exists()
 
 
-@pytest.mark.parametrize("host", ["192.0.2.1", "no such host", ""])
+@pytest.mark.parametrize("host", ["192.0.2.1", "no such host"])
 def test_an_address_that_is_not_ours_is_named(host: str) -> None:
-    if host == "":
-        assert free_port("127.0.0.1", 0) > 0
-        return
     with pytest.raises(CommandFailed, match="--host"):
         free_port(host, 8420)
 

@@ -55,6 +55,7 @@ _CONNECT_SECONDS: Final = 5.0
 # A fast shutdown writes a checkpoint. Past this bound it is killed, and recovers at the next start.
 _STOP_SECONDS: Final = 20.0
 _PROBE_SECONDS: Final = 10.0
+_KILLED_SECONDS: Final = 5.0
 
 # Starting, recovering, full, or not there at all: all of these pass.
 _NOT_READY: Final = (
@@ -563,6 +564,6 @@ async def _run(
             # Not reaped yet, so the group's id cannot be anyone else's.
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
-            await process.wait()
+            await asyncio.wait({asyncio.ensure_future(process.wait())}, timeout=_KILLED_SECONDS)
     if process.returncode != 0 or (faulty is not None and faulty in words):
         raise CommandFailed(words.decode("utf-8", "replace").strip()[-2000:])
