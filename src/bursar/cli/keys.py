@@ -1,0 +1,147 @@
+"""`bursar keys`: make, list and revoke keys, straight on the database of the service."""
+
+import asyncio
+import json
+import os
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import typer
+
+from bursar.config import Config, load_config, parse_mode
+from bursar.errors import CommandFailed, ConfigError
+
+if TYPE_CHECKING:
+    from bursar.db import Tx
+
+T = TypeVar("T")
+
+app = typer.Typer(no_args_is_help=True, help="Make, list and revoke API keys.")
+
+_DataDir = Annotated[str | None, typer.Option(help="Folder of the data. [BURSAR_DATA_DIR]")]
+
+
+@app.command()
+def create(
+    mode: Annotated[str, typer.Option(help="test or live.")],
+    scope: Annotated[str, typer.Option(help="admin, agent, approver or read.")] = "admin",
+    agent: Annotated[str | None, typer.Option(help="The agent of an agent key.")] = None,
+    account: Annotated[str, typer.Option(help="The account; made if it is new.")] = "default",
+    name: Annotated[str, typer.Option(help="What the key is for.")] = "command line",
+    expires_in: Annotated[int | None, typer.Option(help="Days until it stops working.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    data_dir: _DataDir = None,
+) -> None:
+    """Make a key. It is shown once; only its hash is stored."""
+    from bursar.access.model import Scope
+    from bursar.service.first_key import make_key
+
+    if scope not in list(Scope):
+        raise ConfigError("--scope", f"must be admin, agent, approver or read, not {scope!r}")
+    config = load_config(os.environ, data_dir=data_dir)
+    key_mode = parse_mode(mode)
+
+    async def work(tx: "Tx") -> Any:
+        return await make_key(
+            tx,
+            config,
+            mode=key_mode,
+            scope=Scope(scope),
+            agent_id=agent,
+            account=account,
+            name=name,
+            expires_in=None if expires_in is None else timedelta(days=expires_in),
+        )
+
+    made = _on_database(config, work)
+    if as_json:
+        typer.echo(
+            json.dumps(
+                {
+                    "id": made.row.id,
+                    "key": made.secret,
+                    "mode": mode,
+                    "scope": scope,
+                    "account": account,
+                    "agentId": agent,
+                }
+            )
+        )
+    else:
+        typer.echo(made.secret)
+        typer.echo(f"{made.row.id}: shown only now; keep it safe.", err=True)
+
+
+@app.command("list")
+def list_(
+    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON array.")] = False,
+    data_dir: _DataDir = None,
+) -> None:
+    """List all keys of all accounts, newest first."""
+    from bursar.access import store
+    from bursar.clock import iso_or_none
+
+    found = _on_database(load_config(os.environ, data_dir=data_dir), store.list_all_keys)
+    rows = [
+        {
+            "id": row.id,
+            "account": account,
+            "mode": row.mode,
+            "scope": row.scope.value,
+            "agentId": row.agent_id,
+            "name": row.name,
+            "createdAt": iso_or_none(row.created_at),
+            "expiresAt": iso_or_none(row.expires_at),
+            "lastUsedAt": iso_or_none(row.last_used_at),
+            "revokedAt": iso_or_none(row.revoked_at),
+        }
+        for account, row in found
+    ]
+    if as_json:
+        typer.echo(json.dumps(rows))
+        return
+    for row in rows:
+        state = "revoked" if row["revokedAt"] else "active"
+        typer.echo(
+            f"{row['id']}  {state:8}{row['mode']:5} {row['scope']:9}"
+            f"{row['account']:12} {row['name']}"
+        )
+
+
+@app.command()
+def revoke(key_id: str, data_dir: _DataDir = None) -> None:
+    """Revoke a key. It stops working everywhere within a second."""
+    from bursar.access.issue import revoke_key
+    from bursar.errors import ApiError
+
+    async def work(tx: "Tx") -> None:
+        await revoke_key(tx, None, key_id)
+
+    try:
+        _on_database(load_config(os.environ, data_dir=data_dir), work)
+    except ApiError:
+        raise CommandFailed(f"There is no key {key_id}. See: bursar keys list") from None
+    typer.echo(f"{key_id} is revoked.")
+
+
+def _on_database(config: Config, work: "Callable[[Tx], Awaitable[T]]") -> T:
+    """Runs `work` in a transaction on the configured database, or on the data folder's own."""
+    from bursar.db import OUT_OF_REACH, Database
+    from bursar.service.postgres import EmbeddedPostgres
+
+    async def session() -> T:
+        dsn = config.database_url or EmbeddedPostgres(config.data_dir).dsn
+        db = await Database.open(dsn, 2, config.database_timeout_seconds)
+        try:
+            return await db.transact(work)
+        finally:
+            await db.close()
+
+    try:
+        return asyncio.run(session())
+    except OUT_OF_REACH as problem:
+        raise CommandFailed(
+            "The database does not answer. Is `bursar serve` running, with the same --data-dir or"
+            f" BURSAR_DATABASE_URL? ({type(problem).__name__})"
+        ) from None
