@@ -74,12 +74,12 @@ async def claim(tx: Tx, key: IdempotencyKey) -> StoredAnswer | None:
 
     Holds the key until the transaction ends, so that two of the same never run side by side.
     """
-    await tx.execute(f"SET LOCAL lock_timeout = '{WAIT_SECONDS}s'")
     try:
-        await store.lock_idempotency_key(tx, key.realm_id, key.route, key.agent_id, key.key)
+        await store.lock_idempotency_key(
+            tx, key.realm_id, key.route, key.agent_id, key.key, WAIT_SECONDS
+        )
     except asyncpg.LockNotAvailableError:
         raise in_progress() from None
-    await tx.execute("SET LOCAL lock_timeout TO DEFAULT")
     row = await store.get_answer(tx, key.realm_id, key.route, key.agent_id, key.key)
     return None if row is None else matching(StoredAnswer(*row), key)
 

@@ -19,6 +19,7 @@ T = TypeVar("T")
 
 app = typer.Typer(no_args_is_help=True, help="Make, list and revoke API keys.")
 
+_MOST_DAYS = 36_500
 _DataDir = Annotated[str | None, typer.Option(help="Folder of the data. [BURSAR_DATA_DIR]")]
 
 
@@ -29,7 +30,9 @@ def create(
     agent: Annotated[str | None, typer.Option(help="The agent of an agent key.")] = None,
     account: Annotated[str, typer.Option(help="The account; made if it is new.")] = "default",
     name: Annotated[str, typer.Option(help="What the key is for.")] = "command line",
-    expires_in: Annotated[int | None, typer.Option(help="Days until it stops working.")] = None,
+    expires_in: Annotated[
+        int | None, typer.Option(min=1, max=_MOST_DAYS, help="Days until it stops working.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     data_dir: _DataDir = None,
 ) -> None:
@@ -39,8 +42,11 @@ def create(
 
     if scope not in list(Scope):
         raise ConfigError("--scope", f"must be admin, agent, approver or read, not {scope!r}")
-    config = load_config(os.environ, data_dir=data_dir)
+    if (scope == Scope.AGENT) != (agent is not None):
+        raise ConfigError("--agent", "names the agent of a key of scope agent, and only of that")
+    account, name = _label("--account", account), _label("--name", name)
     key_mode = parse_mode(mode)
+    config = load_config(os.environ, data_dir=data_dir)
 
     async def work(tx: "Tx") -> Any:
         return await make_key(
@@ -114,9 +120,10 @@ def revoke(key_id: str, data_dir: _DataDir = None) -> None:
     """Revoke a key. It stops working everywhere within a second."""
     from bursar.access.issue import revoke_key
     from bursar.errors import ApiError
+    from bursar.service.first_key import COMMAND_LINE, OPERATOR
 
     async def work(tx: "Tx") -> None:
-        await revoke_key(tx, None, key_id)
+        await revoke_key(tx, None, key_id, actor=OPERATOR, request_id=COMMAND_LINE)
 
     try:
         _on_database(load_config(os.environ, data_dir=data_dir), work)
@@ -125,8 +132,17 @@ def revoke(key_id: str, data_dir: _DataDir = None) -> None:
     typer.echo(f"{key_id} is revoked.")
 
 
+def _label(flag: str, text: str) -> str:
+    label = text.strip()
+    if not 1 <= len(label) <= 100 or not label.isprintable():
+        raise ConfigError(flag, "must be 1 to 100 printable characters")
+    return label
+
+
 def _on_database(config: Config, work: "Callable[[Tx], Awaitable[T]]") -> T:
     """Runs `work` in a transaction on the configured database, or on the data folder's own."""
+    import asyncpg
+
     from bursar.db import OUT_OF_REACH, Database
     from bursar.service.postgres import EmbeddedPostgres
 
@@ -144,4 +160,17 @@ def _on_database(config: Config, work: "Callable[[Tx], Awaitable[T]]") -> T:
         raise CommandFailed(
             "The database does not answer. Is `bursar serve` running, with the same --data-dir or"
             f" BURSAR_DATABASE_URL? ({type(problem).__name__})"
+        ) from None
+    except (
+        asyncpg.InvalidAuthorizationSpecificationError,
+        asyncpg.InvalidCatalogNameError,
+        asyncpg.InsufficientPrivilegeError,
+    ) as problem:
+        raise CommandFailed(
+            f"The database refuses: {problem}. Check BURSAR_DATABASE_URL."
+        ) from None
+    except (asyncpg.UndefinedTableError, asyncpg.UndefinedColumnError):
+        raise CommandFailed(
+            "This database is not one of Bursar's, or not up to date. Check BURSAR_DATABASE_URL, and"
+            " start `bursar serve` once: it brings the database up to date."
         ) from None
