@@ -171,6 +171,6 @@ def _on_database(config: Config, work: "Callable[[Tx], Awaitable[T]]") -> T:
         ) from None
     except (asyncpg.UndefinedTableError, asyncpg.UndefinedColumnError):
         raise CommandFailed(
-            "This database is not one of Bursar's, or not up to date. Check BURSAR_DATABASE_URL, and"
-            " start `bursar serve` once: it brings the database up to date."
+            "This database is not one of Bursar's, or not up to date. Check BURSAR_DATABASE_URL,"
+            " and start `bursar serve` once: it brings the database up to date."
         ) from None
