@@ -326,7 +326,7 @@ async def test_every_bad_key_looks_alike(
             answer = await client.request(
                 method,
                 _fill(path, world.realms[0].own),
-                headers={} if header is None else {"Authorization": header.encode("latin-1")},
+                headers={} if header is None else {b"Authorization": header.encode("latin-1")},
                 content=b"{nonsense",
             )
             error_of(answer, 401, "unauthorized")
