@@ -79,12 +79,10 @@ async def claim(tx: Tx, key: IdempotencyKey) -> StoredAnswer | None:
 
     Holds the key until the transaction ends, so that two of the same never run side by side.
     """
-    await tx.execute(f"SET LOCAL lock_timeout = '{WAIT_SECONDS}s'")
     try:
-        await store.lock_idempotency_key(tx, *key.place)
+        await store.lock_idempotency_key(tx, *key.place, WAIT_SECONDS)
     except asyncpg.LockNotAvailableError:
         raise in_progress() from None
-    await tx.execute("SET LOCAL lock_timeout TO DEFAULT")
     stored = (await find(tx, [key])).get(key.place)
     return None if stored is None else matching(stored, key)
 

@@ -97,15 +97,24 @@ async def list_all_keys(tx: Tx) -> list[tuple[str, KeyRow]]:
     return [(row["account"], _key(row)) for row in rows]
 
 
-async def revoke_key(tx: Tx, realm_id: int | None, key_id: str) -> bool:
-    """False when there is no such key (in the realm, where one is given)."""
-    status = await tx.execute(
-        "UPDATE api_key SET revoked_at = coalesce(revoked_at, moment())"
-        " WHERE id = $1 AND ($2::integer IS NULL OR realm_id = $2)",
+async def lock_key(tx: Tx, realm_id: int | None, key_id: str) -> tuple[int, KeyRow] | None:
+    """(realm, key), in any realm where none is given."""
+    row = await tx.fetchrow(
+        f"SELECT k.realm_id, {_KEY_COLUMNS} FROM api_key k JOIN realm r ON r.id = k.realm_id"
+        " WHERE k.id = $1 AND ($2::integer IS NULL OR k.realm_id = $2)"
+        " FOR NO KEY UPDATE OF k",
         key_id,
         realm_id,
     )
-    return status == "UPDATE 1"
+    return None if row is None else (row["realm_id"], _key(row))
+
+
+async def revoke_key(tx: Tx, key_id: str) -> datetime:
+    return await tx.fetchval(
+        "UPDATE api_key SET revoked_at = moment() WHERE id = $1 AND revoked_at IS NULL"
+        " RETURNING revoked_at",
+        key_id,
+    )
 
 
 async def revoke_keys_of_agent(tx: Tx, agent_id: str) -> None:
@@ -170,11 +179,16 @@ def _key(row: Row) -> KeyRow:
     )
 
 
-async def lock_idempotency_key(tx: Tx, realm_id: int, route: str, agent_id: str, key: str) -> None:
+async def lock_idempotency_key(
+    tx: Tx, realm_id: int, route: str, agent_id: str, key: str, wait_seconds: int
+) -> None:
+    """Holds the key until the transaction ends; LockNotAvailableError when another does."""
+    await tx.execute(f"SET LOCAL lock_timeout = '{wait_seconds}s'")
     await tx.execute(
         "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))",
         f"{realm_id}\n{route}\n{agent_id}\n{key}",
     )
+    await tx.execute("SET LOCAL lock_timeout TO DEFAULT")
 
 
 async def get_answers(

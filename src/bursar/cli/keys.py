@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
+from bursar.cli.database import on_database
 from bursar.config import load_config, parse_mode
 from bursar.errors import CommandFailed, ConfigError
 
@@ -17,6 +18,7 @@ T = TypeVar("T")
 
 app = typer.Typer(no_args_is_help=True, help="Make, list and revoke API keys.")
 
+_MOST_DAYS = 36_500
 _DataDir = Annotated[str | None, typer.Option(help="Folder of the data. [BURSAR_DATA_DIR]")]
 
 
@@ -27,7 +29,9 @@ def create(
     agent: Annotated[str | None, typer.Option(help="The agent of an agent key.")] = None,
     account: Annotated[str, typer.Option(help="The account; made if it is new.")] = "default",
     name: Annotated[str, typer.Option(help="What the key is for.")] = "command line",
-    expires_in: Annotated[int | None, typer.Option(help="Days until it stops working.")] = None,
+    expires_in: Annotated[
+        int | None, typer.Option(min=1, max=_MOST_DAYS, help="Days until it stops working.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     data_dir: _DataDir = None,
 ) -> None:
@@ -37,8 +41,11 @@ def create(
 
     if scope not in list(Scope):
         raise ConfigError("--scope", f"must be admin, agent, approver or read, not {scope!r}")
-    config = load_config(os.environ, data_dir=data_dir)
+    if (scope == Scope.AGENT) != (agent is not None):
+        raise ConfigError("--agent", "names the agent of a key of scope agent, and only of that")
+    account, name = _label("--account", account), _label("--name", name)
     key_mode = parse_mode(mode)
+    config = load_config(os.environ, data_dir=data_dir)
 
     async def work(tx: "Tx") -> Any:
         return await make_key(
@@ -114,12 +121,20 @@ def revoke(key_id: str, data_dir: _DataDir = None) -> None:
     """Revoke a key. It stops working everywhere within a second."""
     from bursar.access.issue import revoke_key
     from bursar.errors import ApiError
+    from bursar.service.first_key import COMMAND_LINE, OPERATOR
 
     async def work(tx: "Tx") -> None:
-        await revoke_key(tx, None, key_id)
+        await revoke_key(tx, None, key_id, actor=OPERATOR, request_id=COMMAND_LINE)
 
     try:
         on_database(load_config(os.environ, data_dir=data_dir), lambda db: db.transact(work))
     except ApiError:
         raise CommandFailed(f"There is no key {key_id}. See: bursar keys list") from None
     typer.echo(f"{key_id} is revoked.")
+
+
+def _label(flag: str, text: str) -> str:
+    label = text.strip()
+    if not 1 <= len(label) <= 100 or not label.isprintable():
+        raise ConfigError(flag, "must be 1 to 100 printable characters")
+    return label

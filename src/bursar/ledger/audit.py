@@ -149,7 +149,8 @@ QUESTIONS: Final = (
         "every decision about a wallet is there once",
         "SELECT count(*) FROM spend",
         """
-        SELECT w.agent_id || ' made ' || w.decisions || ' decisions, ' || count(s.id) || ' are there'
+        SELECT w.agent_id || ' made ' || w.decisions || ' decisions, ' || count(s.id)
+               || ' are there'
           FROM wallet w LEFT JOIN spend s ON s.agent_id = w.agent_id
          GROUP BY w.agent_id
         HAVING count(s.id) <> w.decisions OR count(DISTINCT s.decision_number) <> w.decisions

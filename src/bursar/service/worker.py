@@ -57,7 +57,7 @@ async def run_worker(config: Config) -> None:
 
 
 async def _repeat(db: Database, duty: Duty, seconds: float) -> None:
-    """Again at once while there is work, then after a rest; a database that is away is waited for."""
+    """Again at once while there is work, else after a rest. A database that is away comes back."""
     while True:
         try:
             done = await duty(db)
