@@ -44,8 +44,7 @@ CREATE TABLE spend (
     (decided_by IS NULL) = (decided_at IS NULL)
     AND (decided_by IS NOT NULL OR decision_reason IS NULL)),
   CONSTRAINT live_spend_has_a_payee CHECK (status = 'rejected' OR pay_to IS NOT NULL),
-  CONSTRAINT pending_expires CHECK (status <> 'pending' OR expires_at IS NOT NULL),
-  FOREIGN KEY (agent_id, realm_id) REFERENCES agent (id, realm_id)
+  CONSTRAINT pending_expires CHECK (status <> 'pending' OR expires_at IS NOT NULL)
 );
 CREATE TRIGGER spend_moves BEFORE UPDATE ON spend FOR EACH ROW
   WHEN (NEW.status <> OLD.status AND OLD.status || '->' || NEW.status NOT IN (

@@ -1,19 +1,19 @@
 """`bursar serve`: everything on one machine, from one command, until it is told to stop."""
 
 import asyncio
-import errno
 import os
+import shutil
 import signal
-import socket
 import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Final
 
 from bursar.config import Config
-from bursar.errors import CommandFailed
 from bursar.migrations.migrate import migrate
 from bursar.service.datadir import locked_data_dir
+from bursar.service.ports import free_port
 from bursar.service.postgres import EmbeddedPostgres
 from bursar.service.supervisor import Child, Supervisor
 
@@ -61,6 +61,7 @@ async def _start(
     # After the leftovers are gone, because one of them may hold the port; before the database
     # starts, because nothing else should have to wait for the bad news.
     config = replace(config, port=free_port(config.host, config.port))
+    _clear_metrics(config)
     url = config.database_url
     if url is None:
         url = await _start_database(supervisor, config)
@@ -69,6 +70,7 @@ async def _start(
     key = None if first_key is None else await first_key(config)
     # One line for each part of the service, in the order they start.
     await supervisor.start(_api(config))
+    await supervisor.start(Child(name="worker", argv=_command("worker"), env=_environment(config)))
     echo(banner(config, key))
 
 
@@ -99,35 +101,24 @@ def _command(name: str) -> list[str]:
 
 
 def _environment(config: Config) -> dict[str, str]:
-    # Standard error unbuffered: the last lines of a killed child are the ones to read.
-    return {**os.environ, "PYTHONUNBUFFERED": "1", **config.child_environment()}
+    return {
+        **os.environ,
+        # Standard error unbuffered: the last lines of a killed child are the ones to read.
+        "PYTHONUNBUFFERED": "1",
+        # Where every process leaves its counts, so that one page shows them all.
+        "PROMETHEUS_MULTIPROC_DIR": str(_metrics_dir(config)),
+        **config.child_environment(),
+    }
 
 
-def free_port(host: str, port: int) -> int:
-    """The port itself, or a free one for 0. Raises CommandFailed when it cannot be listened on."""
-    try:
-        family, kind, protocol, _, address = socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        with socket.socket(family, kind, protocol) as probe:
-            # As the server will: connections of an earlier run that still linger are no obstacle.
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind(address)
-            return probe.getsockname()[1]
-    except socket.gaierror as error:
-        raise CommandFailed(
-            f"Cannot listen on {host}: {error.strerror}. Choose an address with --host."
-        ) from error
-    except OSError as error:
-        if error.errno == errno.EADDRINUSE:
-            raise CommandFailed(
-                f"Port {port} on {host} is already in use. Stop the program that uses it, or choose"
-                " another port with --port."
-            ) from error
-        raise CommandFailed(
-            f"Cannot listen on {host} port {port}: {error.strerror}. Choose others with --host and"
-            " --port."
-        ) from error
+def _metrics_dir(config: Config) -> Path:
+    return config.data_dir / "metrics"
+
+
+def _clear_metrics(config: Config) -> None:
+    """Counts start at zero with the service, as Prometheus expects of a restart."""
+    shutil.rmtree(_metrics_dir(config), ignore_errors=True)
+    _metrics_dir(config).mkdir(mode=0o700)
 
 
 def base_url(config: Config) -> str:
