@@ -78,12 +78,24 @@ class Database:
         ):
             yield connection
 
-    async def transact(self, work: Callable[[Tx], Awaitable[T]]) -> T:
-        """Runs `work` in one transaction; again from the start if it lost a deadlock."""
+    async def transact(
+        self,
+        work: Callable[[Tx], Awaitable[T]],
+        committed: Callable[[T], Awaitable[None]] | None = None,
+    ) -> T:
+        """Runs `work` in one transaction; again from the start if it lost a deadlock.
+
+        `committed` hears of the result before the connection is given back, and with it the locks
+        of the session: the pool lets go of them with the reset that it sends.
+        """
         for attempt in range(1, _TRIES + 1):
             try:
-                async with self.transaction() as tx:
-                    return await work(tx)
+                async with self.read() as connection:
+                    async with connection.transaction():
+                        result = await work(connection)
+                    if committed is not None:
+                        await committed(result)
+                    return result
             except (asyncpg.DeadlockDetectedError, asyncpg.SerializationError):
                 if attempt == _TRIES:
                     raise

@@ -127,6 +127,8 @@ class Route:
     scopes: frozenset[Scope]
     category: Category
     unit: Unit
+    # Whether it is answered only when no spend decided before it can be answered any more.
+    supersedes: bool = False
     query: tuple[Field, ...] = ()
     body: Record | None = None
     # A finer look at the body than the scopes give; raises 403 before anything is validated.

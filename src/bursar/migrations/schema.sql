@@ -18,7 +18,7 @@ DECLARE
   read_at timestamptz;
 BEGIN
   IF locking THEN
-    PERFORM pg_advisory_xact_lock_shared(17481, r.id)
+    PERFORM pg_advisory_lock_shared(17481, r.id)
       FROM unnest(realm_ids) AS r (id) ORDER BY r.id;
     PERFORM FROM wallet w
       WHERE w.agent_id = ANY (agent_ids) AND w.realm_id = ANY (realm_ids)
