@@ -49,6 +49,7 @@ class Scene:
         """Clients on both processes spend from the agent while the work is done, and until each
         has been answered after it."""
         decided: list[Decided] = []
+        answered = asyncio.Semaphore(0)
         running = True
 
         async def spend(number: int) -> None:
@@ -57,16 +58,20 @@ class Scene:
             while running:
                 answer = await connection.request("POST", "/v1/spend/authorise", body)
                 decided.append(Decided(answer, answer.data))
+                answered.release()
             connection.close()
 
         async with asyncio.TaskGroup() as group:
             for number in range(CLIENTS):
                 group.create_task(spend(number))
             try:
+                for _ in range(CLIENTS):
+                    await answered.acquire()
                 await work()
-                enough = len(decided) + 3 * CLIENTS
-                while len(decided) < enough:
-                    await asyncio.sleep(0)
+                while not answered.locked():  # those of before
+                    await answered.acquire()
+                for _ in range(3 * CLIENTS):
+                    await answered.acquire()
             finally:
                 running = False
         return decided
@@ -178,9 +183,6 @@ async def test_terminations(scene: Scene):
         ended: list[Answer] = []
 
         async def work(round_: int = round_, agent_id: str = agent_id) -> None:
-            # Waits for the load to be under way, by asking as it does.
-            for _ in range(3):
-                await scene.managers[0].request("GET", f"/v1/agents/{agent_id}")
             ended.append(await scene.change(round_, "DELETE", f"/v1/agents/{agent_id}"))  # noqa: B023
 
         decided = await scene.load_while(agent_id, work)

@@ -76,7 +76,8 @@ class Connection(asyncio.Protocol):
 
     def __init__(self, url: str, key: str, turns: Turns = NO_TURNS) -> None:
         parts = urlsplit(url)
-        assert parts.hostname is not None
+        assert parts.hostname
+        assert parts.port
         self._host, self._port = parts.hostname, parts.port
         self._key = key
         self._turns = turns

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import datetime
+
 from bursar.db import Row, Tx
 from bursar.recipient.model import RecipientRow
 

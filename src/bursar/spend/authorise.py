@@ -320,8 +320,8 @@ class _Lane:
             """Runs while the session still holds the realm's decisions: whoever waits for the
             answers to go out (see `hold_decisions`) waits for this."""
             check(len(outcomes) == len(batch), "every request of a batch has an outcome")
-            for (_, answer), outcome in zip(batch, outcomes, strict=True):
-                _settle(answer, outcome)
+            for (_, waiting), outcome in zip(batch, outcomes, strict=True):
+                _settle(waiting, outcome)
             # The handlers are woken in this turn of the loop, and are done in it.
             await asyncio.sleep(0)
 
@@ -329,8 +329,8 @@ class _Lane:
             await self._write([request for request, _ in batch], answer)
         except OUT_OF_REACH as problem:
             # Perhaps it was committed, perhaps not: the idempotency key finds out.
-            for _, answer in batch:
-                _settle(answer, problem)
+            for _, waiting in batch:
+                _settle(waiting, problem)
         except Exception as problem:  # noqa: BLE001 - whatever it is, it is one request's fault
             if len(batch) == 1:
                 _settle(batch[0][1], problem)
