@@ -1,19 +1,17 @@
 """`bursar serve`: everything on one machine, from one command, until it is told to stop."""
 
 import asyncio
-import errno
 import os
 import signal
-import socket
 import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Final
 
 from bursar.config import Config
-from bursar.errors import CommandFailed
 from bursar.migrations.migrate import migrate
 from bursar.service.datadir import locked_data_dir
+from bursar.service.ports import free_port
 from bursar.service.postgres import EmbeddedPostgres
 from bursar.service.supervisor import Child, Supervisor
 
@@ -101,33 +99,6 @@ def _command(name: str) -> list[str]:
 def _environment(config: Config) -> dict[str, str]:
     # Standard error unbuffered: the last lines of a killed child are the ones to read.
     return {**os.environ, "PYTHONUNBUFFERED": "1", **config.child_environment()}
-
-
-def free_port(host: str, port: int) -> int:
-    """The port itself, or a free one for 0. Raises CommandFailed when it cannot be listened on."""
-    try:
-        family, kind, protocol, _, address = socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        with socket.socket(family, kind, protocol) as probe:
-            # As the server will: connections of an earlier run that still linger are no obstacle.
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind(address)
-            return probe.getsockname()[1]
-    except socket.gaierror as error:
-        raise CommandFailed(
-            f"Cannot listen on {host}: {error.strerror}. Choose an address with --host."
-        ) from error
-    except OSError as error:
-        if error.errno == errno.EADDRINUSE:
-            raise CommandFailed(
-                f"Port {port} on {host} is already in use. Stop the program that uses it, or choose"
-                " another port with --port."
-            ) from error
-        raise CommandFailed(
-            f"Cannot listen on {host} port {port}: {error.strerror}. Choose others with --host and"
-            " --port."
-        ) from error
 
 
 def base_url(config: Config) -> str:
