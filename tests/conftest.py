@@ -10,10 +10,13 @@ import pytest
 from bursar.clock import SystemClock
 from bursar.config import Config, load_config
 from bursar.db import Database
+from bursar.logs import set_up_logs
 from bursar.migrations.migrate import migrate
 from bursar.service.api import Api
 from bursar.service.postgres import EmbeddedPostgres, running_postgres
 from tests.support import Service
+
+set_up_logs("error", "test")
 
 
 @pytest.fixture(scope="session")

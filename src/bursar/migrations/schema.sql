@@ -11,6 +11,34 @@ CREATE DOMAIN mode AS text
 CREATE DOMAIN sha256 AS bytea
 	CONSTRAINT sha256_check CHECK ((octet_length(VALUE) = 32));
 
+CREATE FUNCTION lock_agents(agent_ids text[], realm_ids integer[], locking boolean) RETURNS TABLE(agent_id id, realm_id integer, address text, mint text, wallet_status text, credits_posted bigint, debits_posted bigint, debits_pending bigint, transfers bigint, decisions bigint, is_low boolean, last_funded_at timestamp with time zone, now timestamp with time zone, agent_status text, policy_version integer, spent_today_micros bigint, directory_epoch bigint, has_webhooks boolean)
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+  read_at timestamptz;
+BEGIN
+  IF locking THEN
+    PERFORM pg_advisory_xact_lock_shared(17481, r.id)
+      FROM unnest(realm_ids) AS r (id) ORDER BY r.id;
+    PERFORM FROM wallet w
+      WHERE w.agent_id = ANY (agent_ids) AND w.realm_id = ANY (realm_ids)
+      ORDER BY w.agent_id FOR NO KEY UPDATE;
+  END IF;
+  read_at := moment();
+  RETURN QUERY
+    SELECT w.agent_id, w.realm_id, w.address, w.mint, w.status, w.credits_posted::bigint,
+           w.debits_posted::bigint, w.debits_pending::bigint, w.transfers, w.decisions, w.is_low,
+           w.last_funded_at::timestamptz, read_at, a.status, a.policy_version,
+           coalesce(u.spent_micros, 0)::bigint, r.directory_epoch,
+           EXISTS (SELECT FROM webhook h WHERE h.realm_id = w.realm_id AND h.status = 'enabled')
+      FROM wallet w
+      JOIN agent a ON a.id = w.agent_id
+      JOIN realm r ON r.id = w.realm_id
+      LEFT JOIN usage u ON u.agent_id = w.agent_id AND u.window_kind = 'day'
+                       AND u.window_start = (read_at AT TIME ZONE 'UTC')::date
+     WHERE w.agent_id = ANY (agent_ids) AND w.realm_id = ANY (realm_ids);
+END $$;
+
 CREATE FUNCTION moment() RETURNS timestamp with time zone
     LANGUAGE sql
     RETURN date_trunc('milliseconds'::text, clock_timestamp());
@@ -295,7 +323,7 @@ CREATE TABLE spend_total (
     spend_count bigint NOT NULL,
     rejected_count bigint NOT NULL,
     settled_micros micros NOT NULL,
-    CONSTRAINT spend_total_check CHECK (((rejected_count >= 0) AND (rejected_count <= spend_count))),
+    CONSTRAINT spend_total_rejected_count_check CHECK ((rejected_count >= 0)),
     CONSTRAINT spend_total_spend_count_check CHECK ((spend_count >= 0))
 )
 WITH (fillfactor='70');
@@ -305,6 +333,8 @@ CREATE TABLE usage (
     window_kind text NOT NULL,
     window_start date NOT NULL,
     spent_micros micros NOT NULL,
+    cap_micros micros NOT NULL,
+    CONSTRAINT cap_not_passed CHECK (((spent_micros)::bigint <= (cap_micros)::bigint)),
     CONSTRAINT usage_window_kind_check CHECK ((window_kind = 'day'::text))
 )
 WITH (fillfactor='50');
@@ -321,9 +351,11 @@ CREATE TABLE wallet (
     transfers bigint DEFAULT 0 NOT NULL,
     is_low boolean NOT NULL,
     last_funded_at timestamp(3) with time zone,
+    decisions bigint DEFAULT 0 NOT NULL,
     CONSTRAINT funded_has_a_date CHECK (((status = 'provisioned'::text) = (last_funded_at IS NULL))),
     CONSTRAINT no_overdraft CHECK (((((credits_posted)::bigint - (debits_posted)::bigint) - (debits_pending)::bigint) >= 0)),
     CONSTRAINT status_follows_balance CHECK (((status = 'funded'::text) = (((credits_posted)::bigint - (debits_posted)::bigint) > 0))),
+    CONSTRAINT wallet_decisions_check CHECK ((decisions >= 0)),
     CONSTRAINT wallet_status_check CHECK ((status = ANY (ARRAY['provisioned'::text, 'funded'::text, 'depleted'::text]))),
     CONSTRAINT wallet_transfers_check CHECK ((transfers >= 0))
 )
@@ -535,12 +567,6 @@ ALTER TABLE ONLY delivery
 ALTER TABLE ONLY delivery
     ADD CONSTRAINT delivery_webhook_id_fkey FOREIGN KEY (webhook_id) REFERENCES webhook(id) ON DELETE CASCADE;
 
-ALTER TABLE ONLY event
-    ADD CONSTRAINT event_realm_id_fkey FOREIGN KEY (realm_id) REFERENCES realm(id);
-
-ALTER TABLE ONLY idempotency
-    ADD CONSTRAINT idempotency_realm_id_fkey FOREIGN KEY (realm_id) REFERENCES realm(id);
-
 ALTER TABLE ONLY policy
     ADD CONSTRAINT policy_agent_id_fkey FOREIGN KEY (agent_id) REFERENCES agent(id);
 
@@ -549,18 +575,6 @@ ALTER TABLE ONLY realm
 
 ALTER TABLE ONLY recipient
     ADD CONSTRAINT recipient_realm_id_fkey FOREIGN KEY (realm_id) REFERENCES realm(id);
-
-ALTER TABLE ONLY spend
-    ADD CONSTRAINT spend_agent_id_realm_id_fkey FOREIGN KEY (agent_id, realm_id) REFERENCES agent(id, realm_id);
-
-ALTER TABLE ONLY spend
-    ADD CONSTRAINT spend_realm_id_fkey FOREIGN KEY (realm_id) REFERENCES realm(id);
-
-ALTER TABLE ONLY transfer
-    ADD CONSTRAINT transfer_agent_id_fkey FOREIGN KEY (agent_id) REFERENCES agent(id);
-
-ALTER TABLE ONLY usage
-    ADD CONSTRAINT usage_agent_id_fkey FOREIGN KEY (agent_id) REFERENCES agent(id);
 
 ALTER TABLE ONLY wallet
     ADD CONSTRAINT wallet_agent_id_realm_id_fkey FOREIGN KEY (agent_id, realm_id) REFERENCES agent(id, realm_id);
