@@ -245,3 +245,13 @@ async def insert_trail(
         before,
         after,
     )
+
+
+async def delete_answers(tx: Tx, older_than_days: int, limit: int) -> int:
+    status = await tx.execute(
+        "DELETE FROM idempotency WHERE ctid IN (SELECT ctid FROM idempotency"
+        " WHERE created_at < clock_timestamp() - make_interval(days => $1) LIMIT $2)",
+        older_than_days,
+        limit,
+    )
+    return int(status.rpartition(" ")[2])

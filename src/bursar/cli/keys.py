@@ -1,15 +1,14 @@
 """`bursar keys`: make, list and revoke keys, straight on the database of the service."""
 
-import asyncio
 import json
 import os
-from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from bursar.config import Config, load_config, parse_mode
+from bursar.cli.database import on_database
+from bursar.config import load_config, parse_mode
 from bursar.errors import CommandFailed, ConfigError
 
 if TYPE_CHECKING:
@@ -60,7 +59,7 @@ def create(
             expires_in=None if expires_in is None else timedelta(days=expires_in),
         )
 
-    made = _on_database(config, work)
+    made = on_database(config, lambda db: db.transact(work))
     if as_json:
         typer.echo(
             json.dumps(
@@ -88,7 +87,9 @@ def list_(
     from bursar.access import store
     from bursar.clock import iso_or_none
 
-    found = _on_database(load_config(os.environ, data_dir=data_dir), store.list_all_keys)
+    found = on_database(
+        load_config(os.environ, data_dir=data_dir), lambda db: db.transact(store.list_all_keys)
+    )
     rows = [
         {
             "id": row.id,
@@ -126,7 +127,7 @@ def revoke(key_id: str, data_dir: _DataDir = None) -> None:
         await revoke_key(tx, None, key_id, actor=OPERATOR, request_id=COMMAND_LINE)
 
     try:
-        _on_database(load_config(os.environ, data_dir=data_dir), work)
+        on_database(load_config(os.environ, data_dir=data_dir), lambda db: db.transact(work))
     except ApiError:
         raise CommandFailed(f"There is no key {key_id}. See: bursar keys list") from None
     typer.echo(f"{key_id} is revoked.")
@@ -137,40 +138,3 @@ def _label(flag: str, text: str) -> str:
     if not 1 <= len(label) <= 100 or not label.isprintable():
         raise ConfigError(flag, "must be 1 to 100 printable characters")
     return label
-
-
-def _on_database(config: Config, work: "Callable[[Tx], Awaitable[T]]") -> T:
-    """Runs `work` in a transaction on the configured database, or on the data folder's own."""
-    import asyncpg
-
-    from bursar.db import OUT_OF_REACH, Database
-    from bursar.service.postgres import EmbeddedPostgres
-
-    async def session() -> T:
-        dsn = config.database_url or EmbeddedPostgres(config.data_dir).dsn
-        db = await Database.open(dsn, 2, config.database_timeout_seconds)
-        try:
-            return await db.transact(work)
-        finally:
-            await db.close()
-
-    try:
-        return asyncio.run(session())
-    except OUT_OF_REACH as problem:
-        raise CommandFailed(
-            "The database does not answer. Is `bursar serve` running, with the same --data-dir or"
-            f" BURSAR_DATABASE_URL? ({type(problem).__name__})"
-        ) from None
-    except (
-        asyncpg.InvalidAuthorizationSpecificationError,
-        asyncpg.InvalidCatalogNameError,
-        asyncpg.InsufficientPrivilegeError,
-    ) as problem:
-        raise CommandFailed(
-            f"The database refuses: {problem}. Check BURSAR_DATABASE_URL."
-        ) from None
-    except (asyncpg.UndefinedTableError, asyncpg.UndefinedColumnError):
-        raise CommandFailed(
-            "This database is not one of Bursar's, or not up to date. Check BURSAR_DATABASE_URL,"
-            " and start `bursar serve` once: it brings the database up to date."
-        ) from None

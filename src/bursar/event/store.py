@@ -50,3 +50,14 @@ async def insert_deliveries(tx: Tx, rows: Sequence[tuple[str, str, str, datetime
         events,
         moments,
     )
+
+
+async def delete_events(tx: Tx, older_than_days: int, limit: int) -> int:
+    """With their deliveries, which hang below them."""
+    status = await tx.execute(
+        "DELETE FROM event WHERE id IN (SELECT id FROM event"
+        " WHERE created_at < clock_timestamp() - make_interval(days => $1) LIMIT $2)",
+        older_than_days,
+        limit,
+    )
+    return int(status.rpartition(" ")[2])

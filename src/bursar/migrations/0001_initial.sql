@@ -204,7 +204,7 @@ CREATE TABLE idempotency (
   created_at  timestamptz(3) NOT NULL DEFAULT moment(),
   PRIMARY KEY (realm_id, route, agent_id, key)
 );
-CREATE INDEX idempotency_by_age ON idempotency USING brin (created_at);
+CREATE INDEX idempotency_to_forget ON idempotency USING brin (created_at);
 
 CREATE TABLE event (
   id         id PRIMARY KEY,
@@ -217,6 +217,7 @@ CREATE TABLE event (
   xact       xid8 NOT NULL DEFAULT pg_current_xact_id()
 );
 CREATE INDEX event_by_age ON event (realm_id, created_at DESC, id DESC);
+CREATE INDEX event_to_forget ON event USING brin (created_at);
 
 CREATE TABLE webhook (
   id               id PRIMARY KEY,

@@ -497,7 +497,9 @@ CREATE INDEX delivery_due ON delivery USING btree (next_attempt_at) WHERE (statu
 
 CREATE INDEX event_by_age ON event USING btree (realm_id, created_at DESC, id DESC);
 
-CREATE INDEX idempotency_by_age ON idempotency USING brin (created_at);
+CREATE INDEX event_to_forget ON event USING brin (created_at);
+
+CREATE INDEX idempotency_to_forget ON idempotency USING brin (created_at);
 
 CREATE INDEX recipient_by_age ON recipient USING btree (realm_id, created_at DESC, hostname DESC);
 
