@@ -13,7 +13,7 @@ An expected "no" (a refused spend) is not an error but a value.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, override
+from typing import Any
 
 
 class ErrorCode(StrEnum):
@@ -132,7 +132,6 @@ class CommandFailed(BursarError):
 class InvariantBroken(BursarError):
     """Something that can never be, was. Crashes the request instead of writing nonsense."""
 
-    @override
     def __str__(self) -> str:
         return f"invariant broken: {super().__str__()}"
 

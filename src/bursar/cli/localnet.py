@@ -1,0 +1,102 @@
+"""`bursar localnet`: a Solana node on this machine, and test money from it."""
+
+import asyncio
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import httpx
+import typer
+
+from bursar.errors import CommandFailed
+from bursar.money import format_micros, parse_micros
+
+app = typer.Typer(help="A Solana node in a box: real programs, offline, durable.")
+
+
+class Genesis(StrEnum):
+    TEST = "test"
+    LIVE = "live"
+
+
+@app.callback(invoke_without_command=True)
+def localnet(
+    context: typer.Context,
+    port: Annotated[int, typer.Option(help="JSON-RPC over HTTP; 0 takes a free one.")] = 8899,
+    ws_port: Annotated[
+        int | None,
+        typer.Option(help="Websockets too (they also answer on --port). [default: port + 1]"),
+    ] = None,
+    host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
+    data_dir: Annotated[
+        Path | None, typer.Option(help="The chain's folder. [default: .bursar/localnet-GENESIS]")
+    ] = None,
+    genesis: Annotated[Genesis, typer.Option(help="Which network to be.")] = Genesis.TEST,
+    slot_ms: Annotated[int, typer.Option(min=1, help="Milliseconds per slot.")] = 400,
+    confirmed_lag: Annotated[
+        int, typer.Option(min=0, help="Slots until a transaction is confirmed; mainnet: 2.")
+    ] = 0,
+    finalized_lag: Annotated[
+        int, typer.Option(min=0, help="Slots until it is finalized; mainnet: 32.")
+    ] = 0,
+    faults: Annotated[
+        bool, typer.Option("--faults", help="Allow tests on this machine to inject faults.")
+    ] = False,
+) -> None:
+    """Run the node until Ctrl-C."""
+    if context.invoked_subcommand is not None:
+        return
+    # The VM is slow to import and not part of the plain install; `faucet` needs none of it.
+    from bursar.clock import SystemClock
+    from bursar.localnet.genesis import NETWORKS
+    from bursar.localnet.rpc import Settings, run
+    from bursar.localnet.slots import Lag
+
+    settings = Settings(
+        data_dir=data_dir or Path(".bursar") / f"localnet-{genesis}",
+        network=NETWORKS[genesis],
+        host=host,
+        port=port,
+        ws_port=ws_port,
+        slot_ms=slot_ms,
+        lag=Lag(confirmed_lag, max(confirmed_lag, finalized_lag)),
+        faults=faults,
+    )
+    try:
+        import uvloop
+
+        runner = uvloop.run
+    except ImportError:
+        runner = asyncio.run
+    try:
+        runner(run(settings, SystemClock()))
+    except CommandFailed as failure:
+        typer.echo(str(failure), err=True)
+        raise typer.Exit(1) from None
+
+
+@app.command()
+def faucet(
+    address: Annotated[str, typer.Argument(help="The wallet to fund (not its token account).")],
+    amount: Annotated[str, typer.Argument(help="USDC, e.g. 250 or 0.5.")],
+    rpc: Annotated[str, typer.Option(help="The running node.")] = "http://127.0.0.1:8899",
+) -> None:
+    """Mint test USDC into a wallet on the running node."""
+    micros = parse_micros(amount)
+    if not micros:
+        typer.echo(f"{amount!r} is not an amount of USDC, such as 250 or 0.5.", err=True)
+        raise typer.Exit(2)
+    call = {"jsonrpc": "2.0", "id": 1, "method": "bursar_faucet", "params": [address, micros]}
+    try:
+        answer = httpx.post(rpc, json=call, timeout=10).json()
+    except (httpx.HTTPError, ValueError):
+        typer.echo(f"No localnet answers at {rpc}. Start one with: bursar localnet", err=True)
+        raise typer.Exit(1) from None
+    if "error" in answer:
+        typer.echo(f"The localnet refused: {answer['error']['message']}", err=True)
+        raise typer.Exit(1)
+    typer.echo(f"{format_micros(micros)} USDC to {address}\nsignature {answer['result']}")
+
+
+if __name__ == "__main__":
+    app(prog_name="bursar localnet")

@@ -1,0 +1,28 @@
+"""Base 58 for byte strings of any length; solders covers only its own 32 and 64 byte types."""
+
+from typing import Final
+
+_ALPHABET: Final = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
+_DIGIT: Final = {letter: digit for digit, letter in enumerate(_ALPHABET)}
+
+
+def encode(data: bytes) -> str:
+    number = int.from_bytes(data, "big")
+    letters: list[str] = []
+    while number:
+        number, digit = divmod(number, 58)
+        letters.append(_ALPHABET[digit])
+    zeros = len(data) - len(data.lstrip(b"\0"))
+    return "1" * zeros + "".join(reversed(letters))
+
+
+def decode(text: str) -> bytes:
+    """Raises ValueError on a letter outside the alphabet. Quadratic: bound `text` first."""
+    number = 0
+    for letter in text:
+        digit = _DIGIT.get(letter)
+        if digit is None:
+            raise ValueError(f"{letter!r} is not a base 58 letter")
+        number = number * 58 + digit
+    zeros = len(text) - len(text.lstrip("1"))
+    return b"\0" * zeros + number.to_bytes((number.bit_length() + 7) // 8, "big")

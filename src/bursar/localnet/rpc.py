@@ -1,0 +1,280 @@
+"""The node as a server: JSON-RPC over HTTP, subscriptions over a websocket, one process.
+
+`run` is what `bursar localnet` calls; `serve` is the same node inside a running event loop.
+"""
+
+import asyncio
+import contextlib
+import ipaddress
+import signal
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, cast
+
+import msgspec
+import structlog
+from aiohttp import WSMsgType, web
+
+from bursar.clock import Clock
+from bursar.errors import CommandFailed
+from bursar.localnet import base58
+from bursar.localnet import params as codes
+from bursar.localnet.chain import Chain, open_chain
+from bursar.localnet.faults import Body, Dropped, Faults, HttpFault
+from bursar.localnet.genesis import TEST, Network
+from bursar.localnet.methods import METHODS
+from bursar.localnet.params import Params, RpcError, invalid
+from bursar.localnet.slots import Lag
+from bursar.localnet.subscriptions import Subscriptions
+
+log = structlog.get_logger("bursar.localnet")
+
+# What nodes accept in one request by default.
+MAX_BODY_BYTES: Final = 50 * 1024
+# A reader that falls this far behind is disconnected rather than buffered for.
+_MAX_UNSENT: Final = 4_096
+_STOP_SECONDS: Final = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """`ws_port` None: one above `port` where that is free, as nodes have it."""
+
+    data_dir: Path
+    network: Network = TEST
+    host: str = "127.0.0.1"
+    port: int = 8899
+    ws_port: int | None = None
+    slot_ms: int = 400
+    lag: Lag = field(default_factory=Lag)
+    faults: bool = False
+
+
+async def run(settings: Settings, clock: Clock) -> None:
+    """Until SIGTERM or SIGINT. Raises CommandFailed when the folder, the port or the disk fails."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    async with serve(settings, clock) as node:
+        waits = [asyncio.ensure_future(event.wait()) for event in (stop, node.chain.broken)]
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        for wait in waits:
+            wait.cancel()
+        if node.chain.broken.is_set():
+            raise CommandFailed(
+                "The localnet could not write a transaction it had run, so it stops here. "
+                "What it acknowledged is safe; start it again."
+            )
+        log.info("localnet stopping")
+
+
+@asynccontextmanager
+async def serve(settings: Settings, clock: Clock) -> "AsyncGenerator[Node]":
+    chain = open_chain(settings.data_dir, settings.network, clock, settings.slot_ms, settings.lag)
+    node = Node(settings, chain)
+    runner = web.AppRunner(node.app, access_log=None, shutdown_timeout=_STOP_SECONDS)
+    try:
+        await runner.setup()
+        node.port = await _listen(runner, settings)
+        ticker = asyncio.create_task(node.subscriptions.tick_while_wanted())
+        log.info(
+            "localnet ready",
+            url=f"http://{settings.host}:{node.port}",
+            network=settings.network.name,
+            mint=settings.network.mint,
+            slot=chain.slots.processed,
+        )
+        try:
+            yield node
+        finally:
+            ticker.cancel()
+    finally:
+        await runner.cleanup()
+        chain.close()
+
+
+async def _listen(runner: web.AppRunner, settings: Settings) -> int:
+    """Returns the port, which the system chose where the settings say 0."""
+    try:
+        await web.TCPSite(runner, settings.host, settings.port).start()
+    except OSError as problem:
+        raise CommandFailed(
+            f"Cannot listen on {settings.host}:{settings.port}: {problem.strerror}."
+        ) from None
+    port: int = runner.addresses[0][1]
+    try:
+        await web.TCPSite(runner, settings.host, settings.ws_port or port + 1).start()
+    except (OSError, OverflowError):
+        if settings.ws_port is not None:
+            raise CommandFailed(
+                f"Cannot listen on {settings.host}:{settings.ws_port} for websockets."
+            ) from None
+        log.info("websockets only on the main port", taken=port + 1)
+    return port
+
+
+class Node:
+    def __init__(self, settings: Settings, chain: Chain) -> None:
+        self.chain = chain
+        self.port = settings.port
+        self.faults = Faults(chain, settings.lag)
+        self.subscriptions = Subscriptions(chain, self.faults)
+        self._admin: dict[str, Callable[[Params], Any]] = {}
+        if settings.faults:
+            self._admin = {
+                "bursar_faults": self._set_faults,
+                "bursar_expireBlockhashes": lambda _: self.faults.expire_blockhashes(),
+                "bursar_fork": self._fork,
+            }
+        self._sockets: set[web.WebSocketResponse] = set()
+        self.app = web.Application(client_max_size=MAX_BODY_BYTES)
+        self.app.router.add_post("/", self._post)
+        self.app.router.add_get("/", self._get)
+        self.app.router.add_get("/health", self._health)
+        self.app.on_shutdown.append(self._close_sockets)
+
+    async def _post(self, request: web.Request) -> web.StreamResponse:
+        if request.content_type != "application/json":
+            raise web.HTTPUnsupportedMediaType(
+                text="Supplied content type is not allowed. Content-Type: application/json is "
+                "required\n"
+            )
+        try:
+            answer = await self._answer(await request.read(), request.remote)
+            # An answer leaves only after everything it may have seen is on disk.
+            await self.chain.durable()
+        except HttpFault as fault:
+            return web.Response(status=fault.status, text="injected fault")
+        except Dropped:
+            if request.transport is not None:
+                request.transport.close()
+            return web.Response(status=500)
+        body = b"" if answer is None else msgspec.json.encode(answer)
+        return web.Response(body=body, content_type="application/json", charset="utf-8")
+
+    async def _answer(self, raw: bytes, remote: str | None) -> Any:
+        try:
+            request = msgspec.json.decode(raw)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return _error(None, RpcError(codes.PARSE_ERROR, "Parse error"))
+        if not isinstance(request, list):
+            return await self._one(request, remote)
+        batch = cast("list[Any]", request)
+        if not batch:
+            return _error(None, RpcError(codes.INVALID_REQUEST, "Invalid request"))
+        answers = [await self._one(item, remote) for item in batch]
+        return [answer for answer in answers if answer is not None] or None
+
+    async def _one(self, request: Any, remote: str | None) -> Body | None:
+        """None answers a notification, which by definition has no answer."""
+        match request:
+            case {"jsonrpc": "2.0", "method": str(method)}:
+                values: Any = request.get("params")
+            case _:
+                return _error(None, RpcError(codes.INVALID_REQUEST, "Invalid request"))
+        if method in self._admin and _is_loopback(remote):
+            body = self._handle(lambda params: self._admin[method](params), values)
+        elif method in METHODS:
+            known = METHODS[method]
+            body = await self.faults.around(
+                method, lambda: self._handle(lambda params: known(self.chain, params), values)
+            )
+        else:
+            body = {"error": RpcError(codes.METHOD_NOT_FOUND, "Method not found").body()}
+        return {"jsonrpc": "2.0", **body, "id": request["id"]} if "id" in request else None
+
+    def _handle(self, method: Callable[[Params], Any], values: Any) -> Body:
+        try:
+            return {"result": method(_params(values))}
+        except RpcError as error:
+            return {"error": error.body()}
+        except Exception:
+            if self.chain.broken.is_set():
+                raise Dropped from None
+            log.exception("localnet bug")
+            return {"error": RpcError(codes.INTERNAL_ERROR, "Internal error").body()}
+
+    def _set_faults(self, params: Params) -> Any:
+        switches = params.optional(0)
+        return self.faults.describe() if switches is None else self.faults.set(switches)
+
+    def _fork(self, params: Params) -> Any:
+        try:
+            lost = self.chain.fork_away(params.signature(0))
+        except KeyError:
+            raise invalid("Invalid param: not an unfinalized transaction") from None
+        return [base58.encode(signature) for signature in lost]
+
+    async def _health(self, _request: web.Request) -> web.Response:
+        return web.Response(text="ok")
+
+    async def _get(self, request: web.Request) -> web.StreamResponse:
+        socket = web.WebSocketResponse(max_msg_size=MAX_BODY_BYTES)
+        if not socket.can_prepare(request):
+            raise web.HTTPMethodNotAllowed("GET", ["POST"])
+        await socket.prepare(request)
+        self._sockets.add(socket)
+        unsent: asyncio.Queue[Body] = asyncio.Queue()
+        mine: set[int] = set()
+        writer = asyncio.create_task(self._write(socket, unsent))
+        try:
+            async for message in socket:
+                if message.type == WSMsgType.TEXT:
+                    answer = self._subscribe(message.data, unsent.put_nowait, mine)
+                    if answer is not None:
+                        unsent.put_nowait(answer)
+        finally:
+            writer.cancel()
+            self.subscriptions.forget(mine)
+            self._sockets.discard(socket)
+        return socket
+
+    async def _write(self, socket: web.WebSocketResponse, unsent: "asyncio.Queue[Body]") -> None:
+        while True:
+            message = await unsent.get()
+            if unsent.qsize() > _MAX_UNSENT:
+                await socket.close()
+                return
+            await self.chain.durable()
+            with contextlib.suppress(ConnectionResetError):
+                await socket.send_str(msgspec.json.encode(message).decode())
+
+    def _subscribe(self, raw: str, send: Callable[[Body], None], mine: set[int]) -> Body | None:
+        try:
+            request = msgspec.json.decode(raw)
+        except (msgspec.DecodeError, RecursionError):
+            return _error(None, RpcError(codes.PARSE_ERROR, "Parse error"))
+        match request:
+            case {"jsonrpc": "2.0", "method": str(method)}:
+                values: Any = request.get("params")
+            case _:
+                return _error(None, RpcError(codes.INVALID_REQUEST, "Invalid request"))
+        body = self._handle(
+            lambda params: self.subscriptions.call(method, params, send, mine), values
+        )
+        if "result" in body and body["result"] is None:
+            body = {"error": RpcError(codes.METHOD_NOT_FOUND, "Method not found").body()}
+        return {"jsonrpc": "2.0", **body, "id": request["id"]} if "id" in request else None
+
+    async def _close_sockets(self, _app: web.Application) -> None:
+        for socket in list(self._sockets):
+            await socket.close(code=1001)
+
+
+def _params(values: Any) -> Params:
+    if values is None:
+        return Params([])
+    if not isinstance(values, list):
+        raise invalid("Invalid params: named parameters are not supported.")
+    return Params(cast("list[Any]", values))
+
+
+def _error(identifier: Any, error: RpcError) -> Body:
+    return {"jsonrpc": "2.0", "error": error.body(), "id": identifier}
+
+
+def _is_loopback(remote: str | None) -> bool:
+    return remote is not None and ipaddress.ip_address(remote).is_loopback
