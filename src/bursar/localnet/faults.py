@@ -72,9 +72,7 @@ class Faults:
             raise invalid(f"Invalid params: {problem}.") from None
         self._random.seed(self._switches.seed)
         self._struck.clear()
-        lag = self._switches.lag
-        usual = self._usual_lag
-        self._chain.slots.set_lag(usual if lag is None else Lag(lag.confirmed, lag.finalized))
+        self._set_lag(self._switches.lag)
         return self.describe()
 
     def describe(self) -> Body:
@@ -110,6 +108,14 @@ class Faults:
             elif rule.action == "delay":
                 copies = [rule.ms / 1000] * len(copies)
         return copies
+
+    def _set_lag(self, lag: LagSwitch | None) -> None:
+        if lag is None:
+            self._chain.slots.set_lag(self._usual_lag)
+        else:
+            self._chain.slots.set_lag(Lag(lag.confirmed, lag.finalized))
+            # What shares a block with the last final transaction would be final at once.
+            self._chain.skip_slots(1)
 
     def _matching(self, method: str) -> list[Rule]:
         rules: list[Rule] = []
