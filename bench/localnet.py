@@ -12,10 +12,10 @@ import aiohttp
 from solders.account import Account
 from solders.keypair import Keypair
 from solders.pubkey import Pubkey
+from tests.localnet.support import MINT, NodeProcess, Rpc, encode, payment, start_node
 
 from bursar.localnet.disk import Disk
 from bursar.localnet.programs import TOKEN
-from tests.localnet.support import MINT, NodeProcess, Rpc, encode, payment, start_node
 
 Row = tuple[str, float, str]
 
@@ -37,7 +37,9 @@ async def _payments() -> list[Row]:
             rpc = Rpc(node.port, session)
             payers = [await rpc.wallet(sol=100, micros=1_000_000_000) for _ in range(64)]
             for in_flight in (1, 16, 64):
-                rate = await _rate(rpc, payers[:in_flight], PAYMENTS // (4 if in_flight == 1 else 1))
+                rate = await _rate(
+                    rpc, payers[:in_flight], PAYMENTS // (4 if in_flight == 1 else 1)
+                )
                 found.append((f"localnet payments, {in_flight} in flight", rate, "/s"))
         found.append(("localnet memory after the payments (PSS)", _pss_mb(node), "MB"))
         await node.stop()

@@ -84,9 +84,7 @@ def encode(transaction: VersionedTransaction) -> str:
 def sol_transfer(
     payer: Keypair, to: Pubkey, lamports: int, blockhash: Hash, *more: Instruction
 ) -> VersionedTransaction:
-    move = transfer(
-        TransferParams(from_pubkey=payer.pubkey(), to_pubkey=to, lamports=lamports)
-    )
+    move = transfer(TransferParams(from_pubkey=payer.pubkey(), to_pubkey=to, lamports=lamports))
     return sign([move, *more], payer, blockhash)
 
 
@@ -116,9 +114,7 @@ def payment(
     return sign(instructions, payer, blockhash)
 
 
-def sign(
-    instructions: list[Instruction], payer: Keypair, blockhash: Hash
-) -> VersionedTransaction:
+def sign(instructions: list[Instruction], payer: Keypair, blockhash: Hash) -> VersionedTransaction:
     message = MessageV0.try_compile(payer.pubkey(), instructions, [], blockhash)
     return VersionedTransaction(message, [payer])
 

@@ -49,9 +49,7 @@ async def test_the_solana_python_client(rpc: Rpc) -> None:
         await read_everything(client, payer, signature, signed)
 
 
-async def read_everything(
-    client: AsyncClient, payer: Keypair, signature: Any, signed: Any
-) -> None:
+async def read_everything(client: AsyncClient, payer: Keypair, signature: Any, signed: Any) -> None:
     """Each answer goes through the client's strict parser, which raises on a missing field."""
     wallet = payer.pubkey()
     source = get_associated_token_address(wallet, MINT)
@@ -80,7 +78,10 @@ async def read_everything(
     assert parsed[0].pubkey == source
     assert len((await client.get_multiple_accounts([wallet, source])).value) == 2
     program = account.owner
-    assert len((await client.get_program_accounts(program, encoding="base64", filters=[165])).value) == 2
+    assert (
+        len((await client.get_program_accounts(program, encoding="base64", filters=[165])).value)
+        == 2
+    )
     assert (await client.get_token_supply(MINT)).value.amount == "5000000"
     assert (await client.get_fee_for_message(signed.message)).value == 5_060
     assert (await client.get_minimum_balance_for_rent_exemption(82)).value == 1_461_600

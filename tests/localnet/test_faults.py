@@ -138,9 +138,7 @@ async def test_expire_blockhashes(faulty: Rpc) -> None:
     assert height > latest["lastValidBlockHeight"]
     with pytest.raises(RpcFailed, match="Blockhash not found"):
         await faulty.send(signed)
-    await faulty.send(
-        sol_transfer(payer, Keypair().pubkey(), 1_000_000, await faulty.blockhash())
-    )
+    await faulty.send(sol_transfer(payer, Keypair().pubkey(), 1_000_000, await faulty.blockhash()))
 
 
 async def test_the_same_seed_gives_the_same_faults(faulty: Rpc) -> None:

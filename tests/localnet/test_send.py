@@ -4,10 +4,18 @@ import asyncio
 from base64 import b64encode
 
 import pytest
+from solders.address_lookup_table_account import AddressLookupTableAccount
 from solders.hash import Hash
 from solders.keypair import Keypair
+from solders.message import MessageV0
 from solders.pubkey import Pubkey
 from solders.signature import Signature
+from solders.system_program import (
+    TransferParams,
+    create_lookup_table,
+    extend_lookup_table,
+    transfer,
+)
 from solders.transaction import VersionedTransaction
 
 from bursar.localnet import base58, programs
@@ -21,6 +29,7 @@ from tests.localnet.support import (
     sign,
     sol_transfer,
 )
+from tests.localnet.test_slots import ManualClock
 
 
 async def test_a_payment_moves_the_money_and_its_fee(rpc: Rpc) -> None:
@@ -136,14 +145,16 @@ async def test_base58_is_the_default_encoding(rpc: Rpc) -> None:
 
 
 async def test_a_blockhash_counts_for_150_blocks(open_node: OpenNode) -> None:
-    rpc: Rpc = await open_node(slot_ms=10)
+    clock = ManualClock()
+    rpc: Rpc = await open_node(clock)
     payer = await rpc.wallet()
     latest = (await rpc("getLatestBlockhash"))["value"]
     blockhash = Hash.from_string(latest["blockhash"])
+    clock.pass_ms(400 * 150)
+    assert await rpc("getBlockHeight") == latest["lastValidBlockHeight"]
     assert (await rpc("isBlockhashValid", latest["blockhash"]))["value"]
     await rpc.send(sol_transfer(payer, Keypair().pubkey(), 1_000_000, blockhash))
-    while await rpc("getBlockHeight") <= latest["lastValidBlockHeight"]:
-        await asyncio.sleep(0.05)
+    clock.pass_ms(400)
     assert not (await rpc("isBlockhashValid", latest["blockhash"]))["value"]
     with pytest.raises(RpcFailed) as failure:
         await rpc.send(sol_transfer(payer, Keypair().pubkey(), 1_000_000, blockhash))
@@ -196,3 +207,37 @@ async def test_the_fee_asked_for_is_the_fee_charged(rpc: Rpc) -> None:
     expired = sol_transfer(payer, Keypair().pubkey(), 1, Hash.new_unique())
     message = b64encode(b"\x80" + bytes(expired.message)).decode()
     assert (await rpc("getFeeForMessage", message))["value"] is None
+
+
+async def test_lookup_tables(open_node: OpenNode) -> None:
+    """Made, filled and used; its addresses are shown and found like written-out ones."""
+    rpc: Rpc = await open_node(slot_ms=50)
+    payer = await rpc.wallet()
+    wallet, to = payer.pubkey(), Keypair().pubkey()
+    create, table = create_lookup_table(
+        {
+            "authority_address": wallet,
+            "payer_address": wallet,
+            "recent_slot": await rpc("getSlot") - 1,
+        }
+    )
+    extend = extend_lookup_table(
+        {
+            "lookup_table_address": table,
+            "authority_address": wallet,
+            "payer_address": wallet,
+            "new_addresses": [to],
+        }
+    )
+    await rpc.send(sign([create, extend], payer, await rpc.blockhash()))
+    await asyncio.sleep(0.1)
+    move = transfer(TransferParams(from_pubkey=wallet, to_pubkey=to, lamports=5_000_000))
+    tables = [AddressLookupTableAccount(table, [to])]
+    message = MessageV0.try_compile(wallet, [move], tables, await rpc.blockhash())
+    assert to not in message.account_keys
+    signature = await rpc.send(VersionedTransaction(message, [payer]))
+    assert (await rpc("getBalance", str(to)))["value"] == 5_000_000
+    assert (await rpc("getSignaturesForAddress", str(to)))[0]["signature"] == signature
+    landed = await rpc("getTransaction", signature, {"maxSupportedTransactionVersion": 0})
+    assert landed["meta"]["loadedAddresses"] == {"readonly": [], "writable": [str(to)]}
+    assert landed["transaction"]["message"]["addressTableLookups"][0]["accountKey"] == str(table)

@@ -254,7 +254,8 @@ SHAPES: list[tuple[str, Callable[[Scene], list[Any]], Any]] = [
         ],
         [
             {
-                "account": ACCOUNT | {"data": [b64encode((4_000_000).to_bytes(8, "little")).decode(), "base64"]},
+                "account": ACCOUNT
+                | {"data": [b64encode((4_000_000).to_bytes(8, "little")).decode(), "base64"]},
                 "pubkey": str,
             }
         ],
@@ -378,8 +379,10 @@ ERRORS: list[tuple[str, Callable[[Scene], list[Any]], int, str]] = [
         "getSlot",
         lambda _: [{"commitment": "soon"}],
         -32602,
-        "Invalid params: unknown variant `soon`, expected one of "
-        "`processed`, `confirmed`, `finalized`.",
+        (
+            "Invalid params: unknown variant `soon`, expected one of "
+            "`processed`, `confirmed`, `finalized`."
+        ),
     ),
     (
         "getSlot",
@@ -437,9 +440,11 @@ ERRORS: list[tuple[str, Callable[[Scene], list[Any]], int, str]] = [
         "getTransaction",
         lambda s: [s.signature],
         -32015,
-        "Transaction version (0) is not supported by the requesting client. Please try the "
-        'request again with the following configuration parameter: "maxSupportedTransaction'
-        'Version": 0',
+        (
+            "Transaction version (0) is not supported by the requesting client. Please try the "
+            'request again with the following configuration parameter: "maxSupportedTransaction'
+            'Version": 0'
+        ),
     ),
     (
         "getTransaction",

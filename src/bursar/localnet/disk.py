@@ -233,8 +233,12 @@ def _lock(folder: Path) -> int:
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
+        owner = os.read(lock, 32).decode()
         os.close(lock)
         raise CommandFailed(
-            f"Another localnet is running on {folder}. Stop it, or choose another --data-dir."
+            f"Another localnet is running on {folder} (process {owner}). "
+            "Stop it, or choose another --data-dir."
         ) from None
+    os.ftruncate(lock, 0)
+    os.write(lock, str(os.getpid()).encode())
     return lock

@@ -13,10 +13,9 @@ from typing import Any, Literal
 import msgspec
 
 from bursar.localnet.chain import Chain
+from bursar.localnet.envelope import Body
 from bursar.localnet.params import invalid
 from bursar.localnet.slots import MAX_BLOCKHASH_AGE, Lag
-
-Body = dict[str, Any]
 
 
 class Dropped(Exception):

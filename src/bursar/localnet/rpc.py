@@ -4,7 +4,6 @@
 """
 
 import asyncio
-import contextlib
 import ipaddress
 import signal
 from collections.abc import AsyncGenerator, Callable
@@ -15,27 +14,34 @@ from typing import Any, Final, cast
 
 import msgspec
 import structlog
-from aiohttp import WSMsgType, web
+from aiohttp import web
 
 from bursar.clock import Clock
 from bursar.errors import CommandFailed
 from bursar.localnet import base58
-from bursar.localnet import params as codes
 from bursar.localnet.chain import Chain, open_chain
-from bursar.localnet.faults import Body, Dropped, Faults, HttpFault
+from bursar.localnet.envelope import (
+    Body,
+    Call,
+    attempt,
+    decode,
+    no_such_method,
+    read_call,
+    unreadable,
+)
+from bursar.localnet.faults import Dropped, Faults, HttpFault
 from bursar.localnet.genesis import TEST, Network
 from bursar.localnet.methods import METHODS
-from bursar.localnet.params import Params, RpcError, invalid
+from bursar.localnet.params import INTERNAL_ERROR, INVALID_REQUEST, Params, RpcError, invalid
 from bursar.localnet.slots import Lag
+from bursar.localnet.sockets import Sockets
 from bursar.localnet.subscriptions import Subscriptions
 
 log = structlog.get_logger("bursar.localnet")
 
 # What nodes accept in one request by default.
 MAX_BODY_BYTES: Final = 50 * 1024
-# A reader that falls this far behind is disconnected rather than buffered for.
-_MAX_UNSENT: Final = 4_096
-_STOP_SECONDS: Final = 2.0
+_STOP_SECONDS: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,21 +135,22 @@ class Node:
                 "bursar_expireBlockhashes": lambda _: self.faults.expire_blockhashes(),
                 "bursar_fork": self._fork,
             }
-        self._sockets: set[web.WebSocketResponse] = set()
+        sockets = Sockets(chain, self.subscriptions, MAX_BODY_BYTES)
         self.app = web.Application(client_max_size=MAX_BODY_BYTES)
         self.app.router.add_post("/", self._post)
-        self.app.router.add_get("/", self._get)
+        self.app.router.add_get("/", sockets.serve)
         self.app.router.add_get("/health", self._health)
-        self.app.on_shutdown.append(self._close_sockets)
+        self.app.on_shutdown.append(sockets.close_all)
 
     async def _post(self, request: web.Request) -> web.StreamResponse:
         if request.content_type != "application/json":
             raise web.HTTPUnsupportedMediaType(
-                text="Supplied content type is not allowed. Content-Type: application/json is "
-                "required\n"
+                text="Supplied content type is not allowed. "
+                "Content-Type: application/json is required\n"
             )
+        raw = await request.read()
         try:
-            answer = await self._answer(await request.read(), request.remote)
+            answer = await self._answer(raw, request.remote)
             # An answer leaves only after everything it may have seen is on disk.
             await self.chain.durable()
         except HttpFault as fault:
@@ -157,45 +164,35 @@ class Node:
 
     async def _answer(self, raw: bytes, remote: str | None) -> Any:
         try:
-            request = msgspec.json.decode(raw)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            return _error(None, RpcError(codes.PARSE_ERROR, "Parse error"))
+            request = decode(raw)
+            if request == []:
+                raise RpcError(INVALID_REQUEST, "Invalid request")
+        except RpcError as error:
+            return unreadable(error)
         if not isinstance(request, list):
             return await self._one(request, remote)
-        batch = cast("list[Any]", request)
-        if not batch:
-            return _error(None, RpcError(codes.INVALID_REQUEST, "Invalid request"))
-        answers = [await self._one(item, remote) for item in batch]
+        answers = [await self._one(item, remote) for item in cast("list[Any]", request)]
         return [answer for answer in answers if answer is not None] or None
 
     async def _one(self, request: Any, remote: str | None) -> Body | None:
-        """None answers a notification, which by definition has no answer."""
-        match request:
-            case {"jsonrpc": "2.0", "method": str(method)}:
-                values: Any = request.get("params")
-            case _:
-                return _error(None, RpcError(codes.INVALID_REQUEST, "Invalid request"))
-        if method in self._admin and _is_loopback(remote):
-            body = self._handle(lambda params: self._admin[method](params), values)
-        elif method in METHODS:
-            known = METHODS[method]
-            body = await self.faults.around(
-                method, lambda: self._handle(lambda params: known(self.chain, params), values)
-            )
-        else:
-            body = {"error": RpcError(codes.METHOD_NOT_FOUND, "Method not found").body()}
-        return {"jsonrpc": "2.0", **body, "id": request["id"]} if "id" in request else None
-
-    def _handle(self, method: Callable[[Params], Any], values: Any) -> Body:
         try:
-            return {"result": method(_params(values))}
+            call = read_call(request)
         except RpcError as error:
-            return {"error": error.body()}
+            return unreadable(error)
+        if call.method in self._admin and _is_loopback(remote):
+            return call.reply(attempt(call, self._admin[call.method]))
+        if call.method not in METHODS:
+            return call.reply(no_such_method())
+        return call.reply(await self.faults.around(call.method, lambda: self._handle(call)))
+
+    def _handle(self, call: Call) -> Body:
+        try:
+            return attempt(call, lambda params: METHODS[call.method](self.chain, params))
         except Exception:
             if self.chain.broken.is_set():
                 raise Dropped from None
-            log.exception("localnet bug")
-            return {"error": RpcError(codes.INTERNAL_ERROR, "Internal error").body()}
+            log.exception("localnet bug", method=call.method)
+            return {"error": RpcError(INTERNAL_ERROR, "Internal error").body()}
 
     def _set_faults(self, params: Params) -> Any:
         switches = params.optional(0)
@@ -210,70 +207,6 @@ class Node:
 
     async def _health(self, _request: web.Request) -> web.Response:
         return web.Response(text="ok")
-
-    async def _get(self, request: web.Request) -> web.StreamResponse:
-        socket = web.WebSocketResponse(max_msg_size=MAX_BODY_BYTES)
-        if not socket.can_prepare(request):
-            raise web.HTTPMethodNotAllowed("GET", ["POST"])
-        await socket.prepare(request)
-        self._sockets.add(socket)
-        unsent: asyncio.Queue[Body] = asyncio.Queue()
-        mine: set[int] = set()
-        writer = asyncio.create_task(self._write(socket, unsent))
-        try:
-            async for message in socket:
-                if message.type == WSMsgType.TEXT:
-                    answer = self._subscribe(message.data, unsent.put_nowait, mine)
-                    if answer is not None:
-                        unsent.put_nowait(answer)
-        finally:
-            writer.cancel()
-            self.subscriptions.forget(mine)
-            self._sockets.discard(socket)
-        return socket
-
-    async def _write(self, socket: web.WebSocketResponse, unsent: "asyncio.Queue[Body]") -> None:
-        while True:
-            message = await unsent.get()
-            if unsent.qsize() > _MAX_UNSENT:
-                await socket.close()
-                return
-            await self.chain.durable()
-            with contextlib.suppress(ConnectionResetError):
-                await socket.send_str(msgspec.json.encode(message).decode())
-
-    def _subscribe(self, raw: str, send: Callable[[Body], None], mine: set[int]) -> Body | None:
-        try:
-            request = msgspec.json.decode(raw)
-        except (msgspec.DecodeError, RecursionError):
-            return _error(None, RpcError(codes.PARSE_ERROR, "Parse error"))
-        match request:
-            case {"jsonrpc": "2.0", "method": str(method)}:
-                values: Any = request.get("params")
-            case _:
-                return _error(None, RpcError(codes.INVALID_REQUEST, "Invalid request"))
-        body = self._handle(
-            lambda params: self.subscriptions.call(method, params, send, mine), values
-        )
-        if "result" in body and body["result"] is None:
-            body = {"error": RpcError(codes.METHOD_NOT_FOUND, "Method not found").body()}
-        return {"jsonrpc": "2.0", **body, "id": request["id"]} if "id" in request else None
-
-    async def _close_sockets(self, _app: web.Application) -> None:
-        for socket in list(self._sockets):
-            await socket.close(code=1001)
-
-
-def _params(values: Any) -> Params:
-    if values is None:
-        return Params([])
-    if not isinstance(values, list):
-        raise invalid("Invalid params: named parameters are not supported.")
-    return Params(cast("list[Any]", values))
-
-
-def _error(identifier: Any, error: RpcError) -> Body:
-    return {"jsonrpc": "2.0", "error": error.body(), "id": identifier}
 
 
 def _is_loopback(remote: str | None) -> bool:

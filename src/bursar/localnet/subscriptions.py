@@ -70,12 +70,15 @@ class Subscriptions:
             if not self._all:
                 self._wanted.clear()
 
+    def knows(self, method: str) -> bool:
+        return method.removesuffix("Subscribe").removesuffix("Unsubscribe") in _TARGETS and (
+            method.endswith(("Subscribe", "Unsubscribe"))
+        )
+
     def call(self, method: str, params: Params, send: Send, mine: set[int]) -> Any:
-        """Subscribe or unsubscribe; `mine` are the ids of this connection. None: no such method."""
+        """Subscribe or unsubscribe; `mine` are the ids of this connection."""
         if method.endswith("Unsubscribe"):
             return self._unsubscribe(params.integer(0), mine)
-        if method.removesuffix("Subscribe") not in _TARGETS or not method.endswith("Subscribe"):
-            return None
         if len(mine) >= _MAX_PER_CONNECTION:
             raise invalid(f"Too many subscriptions; max {_MAX_PER_CONNECTION}")
         kind = method.removesuffix("Subscribe")

@@ -77,7 +77,8 @@ class Vm:
         fee = meta.fee()
         payer_before, payer_after = before[wire.payer], after[wire.payer]
         included = err is None or (
-            payer_before is not None
+            fee > 0
+            and payer_before is not None
             and payer_before.lamports - fee == (payer_after.lamports if payer_after else 0)
         )
         record = Record(
