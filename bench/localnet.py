@@ -9,18 +9,13 @@ import time
 from pathlib import Path
 
 import aiohttp
-from solders.account import Account
 from solders.keypair import Keypair
-from solders.pubkey import Pubkey
-from tests.localnet.support import MINT, NodeProcess, Rpc, encode, payment, start_node
-
-from bursar.localnet.disk import Disk
-from bursar.localnet.programs import TOKEN
+from tests.localnet.support import NodeProcess, Rpc, encode, payment, start_node
+from tests.localnet.test_startup import fill_with_token_accounts
 
 Row = tuple[str, float, str]
 
 PAYMENTS = 2_000
-ACCOUNTS = 100_000
 
 
 async def rows() -> list[Row]:
@@ -69,11 +64,7 @@ async def _rate(rpc: Rpc, payers: list[Keypair], count: int) -> float:
 async def _large_chain() -> list[Row]:
     with tempfile.TemporaryDirectory() as folder:
         await (await start_node(Path(folder))).stop()
-        disk = Disk(Path(folder))
-        body = bytes(MINT) + bytes(range(32)) + bytes(44) + b"\1" + bytes(56)
-        account = Account(2_039_280, body, TOKEN)
-        disk.rewrite([], {bytes(Pubkey.new_unique()): account for _ in range(ACCOUNTS)}, [])
-        disk.close()
+        fill_with_token_accounts(Path(folder), Keypair().pubkey())
         begin = time.perf_counter()
         node = await start_node(Path(folder))
         ready = time.perf_counter() - begin

@@ -27,7 +27,12 @@ async def test_there_are_no_switches_unless_allowed(rpc: Rpc) -> None:
 
 
 async def test_a_switch_that_is_none_is_refused(faulty: Rpc) -> None:
-    for wrong in ({"rules": [{"action": "explode"}]}, {"rulez": []}, {"rules": [{}]}):
+    for wrong in (
+        {"rules": [{"action": "explode"}]},
+        {"rules": [{"action": "drop", "percent": 101}]},
+        {"rulez": []},
+        {"rules": [{}]},
+    ):
         with pytest.raises(RpcFailed) as failure:
             await faulty("bursar_faults", wrong)
         assert failure.value.code == -32602

@@ -25,7 +25,9 @@ def localnet(
     port: Annotated[int, typer.Option(help="JSON-RPC over HTTP; 0 takes a free one.")] = 8899,
     ws_port: Annotated[
         int | None,
-        typer.Option(help="Websockets too (they also answer on --port). [default: port + 1]"),
+        typer.Option(
+            help="Websockets beside --port, which has them too; 0: none. [default: port + 1]"
+        ),
     ] = None,
     host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
     data_dir: Annotated[

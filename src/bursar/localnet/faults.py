@@ -8,7 +8,7 @@ import asyncio
 import random
 from collections import Counter
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -35,9 +35,9 @@ class Rule(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
     methods: list[str] = []
     # Before the request is handled (it never happens), or after (only its answer suffers).
     at: Literal["request", "answer"] = "answer"
-    percent: int = 100
-    count: int | None = None
-    ms: int = 0
+    percent: Annotated[int, msgspec.Meta(ge=0, le=100)] = 100
+    count: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    ms: Annotated[int, msgspec.Meta(ge=0, le=60_000)] = 0
     code: int = -32005
     message: str = "Node is unhealthy"
     http_status: int | None = None

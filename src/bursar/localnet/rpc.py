@@ -46,7 +46,8 @@ _STOP_SECONDS: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """`ws_port` None: one above `port` where that is free, as nodes have it."""
+    """Websockets answer on `port`, and on `ws_port` beside it: one above `port` where that is
+    free if None, as stock clients expect, and nowhere else if 0."""
 
     data_dir: Path
     network: Network = TEST
@@ -111,14 +112,16 @@ async def _listen(runner: web.AppRunner, settings: Settings) -> int:
             f"Cannot listen on {settings.host}:{settings.port}: {problem.strerror}."
         ) from None
     port: int = runner.addresses[0][1]
+    ws_port = port + 1 if settings.ws_port is None else settings.ws_port
     try:
-        await web.TCPSite(runner, settings.host, settings.ws_port or port + 1).start()
+        if ws_port:
+            await web.TCPSite(runner, settings.host, ws_port).start()
     except (OSError, OverflowError):
         if settings.ws_port is not None:
             raise CommandFailed(
-                f"Cannot listen on {settings.host}:{settings.ws_port} for websockets."
+                f"Cannot listen on {settings.host}:{ws_port} for websockets."
             ) from None
-        log.info("websockets only on the main port", taken=port + 1)
+        log.info("websockets only on the main port", taken=ws_port)
     return port
 
 
