@@ -11,7 +11,7 @@ import typer
 from bursar.errors import CommandFailed
 from bursar.money import format_micros, parse_micros
 
-app = typer.Typer(help="A Solana node in a box: real programs, offline, durable.")
+app = typer.Typer(help="Run a Solana node in a box until Ctrl-C: real programs, offline, durable.")
 
 
 class Genesis(StrEnum):
@@ -26,12 +26,12 @@ def localnet(
     ws_port: Annotated[
         int | None,
         typer.Option(
-            help="Websockets beside --port, which has them too; 0: none. [default: port + 1]"
+            help="Websockets beside --port, which has them too; 0: none. (default: port + 1)"
         ),
     ] = None,
     host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
     data_dir: Annotated[
-        Path | None, typer.Option(help="The chain's folder. [default: .bursar/localnet-GENESIS]")
+        Path | None, typer.Option(help="The chain's folder. (default: .bursar/localnet-GENESIS)")
     ] = None,
     genesis: Annotated[Genesis, typer.Option(help="Which network to be.")] = Genesis.TEST,
     slot_ms: Annotated[int, typer.Option(min=1, help="Milliseconds per slot.")] = 400,
@@ -45,7 +45,7 @@ def localnet(
         bool, typer.Option("--faults", help="Allow tests on this machine to inject faults.")
     ] = False,
 ) -> None:
-    """Run the node until Ctrl-C."""
+    """Starts the node, unless a command such as `faucet` was given."""
     if context.invoked_subcommand is not None:
         return
     # The VM is slow to import and not part of the plain install; `faucet` needs none of it.
