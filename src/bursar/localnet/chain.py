@@ -73,8 +73,14 @@ def open_chain(folder: Path, network: Network, clock: Clock, slot_ms: int, lag: 
         disk.close()
         raise CommandFailed(f"{folder} holds the other network; this is {network.name!r}.")
     vm = Vm()
+    # Programs last: the machine loads one together with the account that holds its code.
+    deployed: dict[Pubkey, Account | None] = {}
     for address, account in disk.accounts():
-        vm.put_back({address: account})
+        if account.executable:
+            deployed[address] = account
+        else:
+            vm.put_back({address: account})
+    vm.put_back(deployed)
     rooted = disk.last_slot()
     now_ms = round(clock.now().timestamp() * 1000)
     disk.add_era(next_era(disk.eras(), now_ms, slot_ms, rooted))
@@ -129,15 +135,17 @@ class Chain:
         With `preflight` a transaction that fails is refused and changes nothing; without, it
         lands, failed, and pays its fee. The one execution serves as both. Raises Refused.
         """
+        # Read once: a transaction checked in its last valid block must not land in the next.
+        slot = self.slots.processed
         self._check_fresh(wire, preflight or "processed")
-        run = self._run(wire)
+        run = self._run(wire, slot)
         if not run.included:
             raise Refused(run.record.err, run.record)
         if run.record.err is not None and preflight is not None:
             # A failed transaction changed its payer only: the fee.
             self._vm.put_back({wire.payer: run.before[wire.payer]})
             raise Refused(run.record.err, run.record)
-        self._queue(self._land(wire, run))
+        self._queue(self._land(wire, run, slot))
         return bytes(wire.signature)
 
     def simulate(
@@ -146,7 +154,7 @@ class Chain:
         """As `submit` would run it now, changing nothing. Raises Refused before it runs at all."""
         if not any_blockhash:
             self._check_fresh(wire, commitment)
-        self._set_time(wire)
+        self._set_time(wire, self.slots.processed)
         return self._vm.simulate(wire)
 
     async def durable(self) -> None:
@@ -180,18 +188,23 @@ class Chain:
         return self._vm.account(address)
 
     def owned_by(self, program: Pubkey) -> list[Pubkey]:
+        self._flush()
         return self._disk.owned_by(bytes(program))
 
     def held_by(self, holder: Pubkey) -> list[Pubkey]:
+        self._flush()
         return self._disk.held_by(bytes(holder))
 
     def find(self, signature: bytes, *, search_history: bool = True) -> Landed | None:
+        if signature in self._pending:
+            self._flush()
         landed = self._disk.find(signature)
         if landed is None or search_history:
             return landed
         return landed if landed.slot > self.slots.processed - _RECENT_SLOTS else None
 
     def in_slot(self, slot: int) -> list[Landed]:
+        self._flush()
         return self._disk.in_slot(slot)
 
     def mentioning(
@@ -203,6 +216,7 @@ class Chain:
         until: Landed | None,
         limit: int,
     ) -> list[Landed]:
+        self._flush()
         return self._disk.mentioning(
             bytes(address),
             below=before.sequence if before else 2**63 - 1,
@@ -221,9 +235,6 @@ class Chain:
 
     def minimum_balance(self, data_bytes: int) -> int:
         return self._vm.minimum_balance(data_bytes)
-
-    def resolved_keys(self, wire: Wire) -> list[Pubkey]:
-        return self._vm.resolve_keys(wire).all
 
     def skip_slots(self, count: int) -> None:
         self._disk.add_era(self.slots.skip(count))
@@ -247,12 +258,15 @@ class Chain:
             restored.update(item.before)
             self._unfinal.pop()
         self._vm.put_back(restored)
-        self._index_unfinal()
+        self._before.clear()
+        for item in self._unfinal:
+            self._index(item)
+        slot = self.slots.processed
         entries: list[Entry] = []
         for item in undone[1:]:
-            run = self._run(item.wire)
+            run = self._run(item.wire, slot)
             if run.included:
-                entries.append(self._land(item.wire, run))
+                entries.append(self._land(item.wire, run, slot))
         dropped = [bytes(item.wire.signature) for item in undone]
         self._guarded(
             lambda: self._disk.rewrite(
@@ -277,12 +291,11 @@ class Chain:
         if signature in self._pending or self._disk.slot_of(signature) is not None:
             raise Refused("AlreadyProcessed")
 
-    def _run(self, wire: Wire) -> Run:
-        self._set_time(wire)
+    def _run(self, wire: Wire, slot: int) -> Run:
+        self._set_time(wire, slot)
         return self._guarded(lambda: self._vm.run(wire))
 
-    def _set_time(self, wire: Wire) -> None:
-        slot = self.slots.processed
+    def _set_time(self, wire: Wire, slot: int) -> None:
         self._vm.set_time(slot, self.slots.unix_time(slot))
         if touches_lookup_tables(wire):
             recent = range(slot - 1, slot - 1 - _SLOT_HASHES, -1)
@@ -296,13 +309,11 @@ class Chain:
             self.broken.set()
             raise
 
-    def _land(self, wire: Wire, run: Run) -> Entry:
-        slot = self.slots.processed
+    def _land(self, wire: Wire, run: Run, slot: int) -> Entry:
         changed = {key: account for key, account in run.after.items() if account != run.before[key]}
         item = _Unfinal(wire, slot, {key: run.before[key] for key in changed})
         self._unfinal.append(item)
-        for key, before in item.before.items():
-            self._before.setdefault(key, deque()).append((slot, before))
+        self._index(item)
         self._settle()
         return Entry(
             signature=bytes(wire.signature),
@@ -324,11 +335,9 @@ class Chain:
                 if not changes:
                     del self._before[key]
 
-    def _index_unfinal(self) -> None:
-        self._before.clear()
-        for item in self._unfinal:
-            for key, before in item.before.items():
-                self._before.setdefault(key, deque()).append((item.slot, before))
+    def _index(self, item: _Unfinal) -> None:
+        for key, before in item.before.items():
+            self._before.setdefault(key, deque()).append((item.slot, before))
 
     def _queue(self, entry: Entry) -> None:
         self._pending[entry.signature] = entry
@@ -338,6 +347,8 @@ class Chain:
             asyncio.get_running_loop().call_soon(self._flush)
 
     def _flush(self) -> None:
+        """Write out what is pending. What reads the disk calls this first, so that it never knows
+        less than the accounts in memory do."""
         if not self._pending:
             return
         entries = list(self._pending.values())

@@ -128,7 +128,7 @@ class Disk:
         return self._db.execute("SELECT coalesce(max(slot), 0) FROM landed").fetchone()[0]
 
     def count(self) -> int:
-        return self._db.execute("SELECT count(*) FROM landed").fetchone()[0]
+        return self._db.execute("SELECT coalesce(max(sequence), 0) FROM landed").fetchone()[0]
 
     def slot_of(self, signature: bytes) -> int | None:
         row = self._db.execute(

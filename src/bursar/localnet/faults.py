@@ -45,8 +45,8 @@ class Rule(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
 
 
 class LagSwitch(msgspec.Struct, forbid_unknown_fields=True):
-    confirmed: int = 0
-    finalized: int = 0
+    confirmed: Annotated[int, msgspec.Meta(ge=0)] = 0
+    finalized: Annotated[int, msgspec.Meta(ge=0)] = 0
 
 
 class Switches(msgspec.Struct, forbid_unknown_fields=True):
@@ -112,7 +112,7 @@ class Faults:
         if lag is None:
             self._chain.slots.set_lag(self._usual_lag)
         else:
-            self._chain.slots.set_lag(Lag(lag.confirmed, lag.finalized))
+            self._chain.slots.set_lag(Lag(lag.confirmed, max(lag.confirmed, lag.finalized)))
             # What shares a block with the last final transaction would be final at once.
             self._chain.skip_slots(1)
 

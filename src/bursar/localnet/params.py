@@ -151,11 +151,13 @@ def to_signature(text: Any) -> bytes:
 
 def memcmp_bytes(filter_: Config) -> bytes:
     text = filter_.text("bytes") or ""
+    if len(text) > 2 * _MEMCMP_MAX_BYTES:
+        raise invalid("Invalid param: encoded binary data should be less than 129 bytes")
     try:
         if filter_.text("encoding") == "base64":
             raw = base64.b64decode(text, validate=True)
         else:
-            raw = base58.decode(text[: 2 * _MEMCMP_MAX_BYTES])
+            raw = base58.decode(text)
     except (binascii.Error, ValueError):
         raise invalid("Invalid param: bytes are not decodable") from None
     if len(raw) > _MEMCMP_MAX_BYTES:

@@ -34,15 +34,16 @@ class Record(msgspec.Struct, array_like=True, frozen=True):
     fee: int
     units: int
     logs: list[str]
-    pre_balances: list[int]
-    post_balances: list[int]
-    pre_tokens: list[TokenBalance]
-    post_tokens: list[TokenBalance]
     # One list per instruction that issued others, with that instruction's index.
     inner: list[tuple[int, list[InnerCall]]]
     loaded_writable: list[bytes]
     loaded_readonly: list[bytes]
     return_data: tuple[bytes, bytes] | None
+    # A simulation has no balances.
+    pre_balances: list[int] = []
+    post_balances: list[int] = []
+    pre_tokens: list[TokenBalance] = []
+    post_tokens: list[TokenBalance] = []
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,6 @@ answers: a connection sends nothing before all that it may have seen is on disk.
 
 import asyncio
 import itertools
-from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -33,6 +32,8 @@ class Subscription:
     id: int
     kind: str
     send: Send
+    # The ids of its connection, this one among them.
+    mine: set[int]
     commitment: Commitment
     # An address or a signature; empty where the kind needs none.
     target: bytes
@@ -54,7 +55,7 @@ class Subscriptions:
         self._faults = faults
         self._ids = itertools.count(1)
         self._all: dict[int, Subscription] = {}
-        self._by_target: defaultdict[tuple[str, bytes], dict[int, Subscription]] = defaultdict(dict)
+        self._by_target: dict[tuple[str, bytes], dict[int, Subscription]] = {}
         self._due: list[_Due] = []
         self._wanted = asyncio.Event()
         self._last_slot = 0
@@ -71,7 +72,7 @@ class Subscriptions:
                 self._wanted.clear()
 
     def knows(self, method: str) -> bool:
-        return method.removesuffix("Subscribe").removesuffix("Unsubscribe") in _TARGETS and (
+        return method.removesuffix("Subscribe").removesuffix("Unsubscribe") in KINDS and (
             method.endswith(("Subscribe", "Unsubscribe"))
         )
 
@@ -82,12 +83,12 @@ class Subscriptions:
         if len(mine) >= _MAX_PER_CONNECTION:
             raise invalid(f"Too many subscriptions; max {_MAX_PER_CONNECTION}")
         kind = method.removesuffix("Subscribe")
-        target, config = _TARGETS[kind](params)
+        target, config = KINDS[kind](params)
         subscription = Subscription(
-            next(self._ids), kind, send, config.commitment(), target, config
+            next(self._ids), kind, send, mine, config.commitment(), target, config
         )
         self._all[subscription.id] = subscription
-        self._by_target[kind, target][subscription.id] = subscription
+        self._by_target.setdefault((kind, target), {})[subscription.id] = subscription
         mine.add(subscription.id)
         self._wanted.set()
         if kind == "signature":
@@ -97,30 +98,25 @@ class Subscriptions:
 
     def forget(self, mine: set[int]) -> None:
         """The connection is gone."""
-        for identifier in mine:
+        for identifier in list(mine):
             self._remove(identifier)
 
     def _unsubscribe(self, identifier: int, mine: set[int]) -> bool:
         if identifier not in mine:
             raise invalid("Invalid subscription id.")
-        mine.discard(identifier)
         self._remove(identifier)
         return True
 
     def _remove(self, identifier: int) -> None:
-        subscription = self._all.pop(identifier, None)
-        if subscription is not None:
-            key = (subscription.kind, subscription.target)
-            del self._by_target[key][identifier]
-            if not self._by_target[key]:
-                del self._by_target[key]
+        subscription = self._all.pop(identifier)
+        subscription.mine.discard(identifier)
+        key = (subscription.kind, subscription.target)
+        del self._by_target[key][identifier]
+        if not self._by_target[key]:
+            del self._by_target[key]
 
     def _of(self, kind: str, target: bytes = b"") -> list[Subscription]:
-        return (
-            list(self._by_target[kind, target].values())
-            if (kind, target) in self._by_target
-            else []
-        )
+        return list(self._by_target.get((kind, target), {}).values())
 
     def _landed(self, entries: Sequence[Entry]) -> None:
         if not self._all:
@@ -220,7 +216,7 @@ _NOTHING: Final = {
     "rentEpoch": 0,
     "space": 0,
 }
-_TARGETS: Final[dict[str, Callable[[Params], tuple[bytes, Config]]]] = {
+KINDS: Final[dict[str, Callable[[Params], tuple[bytes, Config]]]] = {
     "slot": lambda _: (b"", Config({})),
     "root": lambda _: (b"", Config({})),
     "signature": lambda params: (params.signature(0), params.config(1)),

@@ -21,6 +21,7 @@ from solders.transaction_metadata import (
     TransactionMetadata,
 )
 
+from bursar.errors import InvariantBroken
 from bursar.localnet.programs import LOOKUP_TABLE, MEMO_V2, MEMO_V4
 from bursar.localnet.record import InnerCall, Record, TokenBalance
 from bursar.localnet.slots import SLOTS_PER_EPOCH
@@ -57,7 +58,8 @@ class Vm:
             LiteSVM().with_blockhash_check(False).with_transaction_history(0).with_sigverify(False)
         )
         memo_program = self._svm.get_account(MEMO_V2)
-        assert memo_program is not None
+        if memo_program is None:
+            raise InvariantBroken("LiteSVM comes with the memo program")
         self._svm.add_program(MEMO_V4, memo_program.data)
         self._slot = -1
         # Copying a program's megabyte out of the machine at every mention would cost more than
@@ -81,19 +83,12 @@ class Vm:
             and payer_before is not None
             and payer_before.lamports - fee == (payer_after.lamports if payer_after else 0)
         )
-        record = Record(
-            err=err,
-            fee=fee,
-            units=meta.compute_units_consumed(),
-            logs=meta.logs(),
+        record = msgspec.structs.replace(
+            _record(meta, err, keys),
             pre_balances=pre_balances,
             post_balances=self._balances(keys),
             pre_tokens=pre_tokens,
             post_tokens=self._token_balances(keys, after),
-            inner=_inner_calls(meta),
-            loaded_writable=[bytes(key) for key in keys.loaded_writable],
-            loaded_readonly=[bytes(key) for key in keys.loaded_readonly],
-            return_data=_return_data(meta),
         )
         return Run(record, keys, included, before, after)
 
@@ -106,22 +101,7 @@ class Vm:
         else:
             meta, err = _outcome(result)
             accounts = {}
-        keys = self.resolve_keys(wire)
-        record = Record(
-            err=err,
-            fee=meta.fee(),
-            units=meta.compute_units_consumed(),
-            logs=meta.logs(),
-            pre_balances=[],
-            post_balances=[],
-            pre_tokens=[],
-            post_tokens=[],
-            inner=_inner_calls(meta),
-            loaded_writable=[bytes(key) for key in keys.loaded_writable],
-            loaded_readonly=[bytes(key) for key in keys.loaded_readonly],
-            return_data=_return_data(meta),
-        )
-        return record, accounts
+        return _record(meta, err, self.resolve_keys(wire)), accounts
 
     def account(self, address: Pubkey) -> Account | None:
         return self._svm.get_account(address)
@@ -217,6 +197,19 @@ def _outcome(
         return result, None
     # Only the JSON form spells errors the way nodes do, e.g. {"InstructionError":[0,...]}.
     return result.meta(), msgspec.json.decode(result.to_json())["err"]
+
+
+def _record(meta: TransactionMetadata, err: Any, keys: Keys) -> Record:
+    return Record(
+        err=err,
+        fee=meta.fee(),
+        units=meta.compute_units_consumed(),
+        logs=meta.logs(),
+        inner=_inner_calls(meta),
+        loaded_writable=[bytes(key) for key in keys.loaded_writable],
+        loaded_readonly=[bytes(key) for key in keys.loaded_readonly],
+        return_data=_return_data(meta),
+    )
 
 
 def _inner_calls(meta: TransactionMetadata) -> list[tuple[int, list[InnerCall]]]:
