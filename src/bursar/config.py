@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from importlib import resources
 from pathlib import Path
-from typing import Any, Final, Literal, cast
+from typing import Any, Final, Literal
 from urllib.parse import urlsplit
 
 from bursar.errors import ConfigError
@@ -35,6 +35,7 @@ class Config:
     test_network: str = field(repr=False)
     live_network: str | None = field(repr=False)
     rate_limits: bool
+    approval_seconds: int
     log_level: str
     drain_seconds: int
 
@@ -89,6 +90,7 @@ def load_config(environment: Mapping[str, str], **flags: object) -> Config:
         test_network=test_network,
         live_network=_network("live_network", raw["live_network"]),
         rate_limits=_choice("rate_limits", raw["rate_limits"], ("on", "off")) == "on",
+        approval_seconds=_integer("approval_seconds", raw["approval_seconds"], 1, 31_536_000),
         log_level=_choice("log_level", raw["log_level"], _LOG_LEVELS),
         drain_seconds=_integer("drain_seconds", raw["drain_seconds"], 0, 600),
     )
@@ -155,4 +157,4 @@ def _master_key(text: str) -> bytes | None:
 def parse_mode(text: str) -> Mode:
     if text not in MODES:
         raise ConfigError("--mode", f"must be test or live, not {text!r}")
-    return cast("Mode", text)
+    return text

@@ -3,13 +3,16 @@
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import Final, Self, TypeVar
+from typing import TYPE_CHECKING, Final, Self, TypeVar
 
 import asyncpg
 from asyncpg.pool import Pool, PoolConnectionProxy
 
 Row = asyncpg.Record
-Tx = PoolConnectionProxy[asyncpg.Record]
+if TYPE_CHECKING:
+    Tx = PoolConnectionProxy[asyncpg.Record]
+else:  # the class is generic only in its stubs
+    Tx = PoolConnectionProxy
 
 T = TypeVar("T")
 

@@ -2,8 +2,9 @@
 
 import re
 import secrets
-import time
 from typing import Final
+
+from bursar.clock import unix_milliseconds
 
 # Crockford's base 32: no i, l, o or u, so an id survives being read aloud.
 _ALPHABET: Final = "0123456789abcdefghjkmnpqrstvwxyz"
@@ -18,7 +19,7 @@ PREFIXES: Final = frozenset(
 
 def new_id(prefix: str) -> str:
     """48 bits of Unix milliseconds, then 80 random bits: ordered by time, impossible to guess."""
-    value = (time.time_ns() // 1_000_000) << 80 | secrets.randbits(80)
+    value = unix_milliseconds() << 80 | secrets.randbits(80)
     return f"{prefix}_{''.join([_PAIRS[(value >> shift) & 1023] for shift in _SHIFTS])}"
 
 

@@ -1,4 +1,4 @@
-"""Exact rate limits: no span of 60 seconds ever holds more requests of a category than its limit."""
+"""Exact rate limits: no span of 60 seconds ever holds more requests than the limit."""
 
 from collections import deque
 from dataclasses import dataclass
@@ -73,7 +73,7 @@ class ProcessLimiter:
             admitted.append(now)
         # floor + 1 and not ceil: at exactly 60 s the request would still be refused.
         reset = (admitted[0] + _WINDOW_NS - now) // 1_000_000_000 + 1
-        return Verdict(allowed, limit, limit - len(admitted), min(reset, WINDOW_SECONDS + 1))
+        return Verdict(allowed, limit, limit - len(admitted), min(reset, WINDOW_SECONDS))
 
     def _sweep(self, now: int) -> None:
         """Forgets keys that made no request lately, so idle keys cost no memory."""

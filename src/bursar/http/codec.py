@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
-from typing import Any, Final, NoReturn, Protocol
+from typing import Any, Final, NoReturn, Protocol, cast
 
 from bursar.clock import truncate
 from bursar.errors import ApiError, ErrorCode, Fault, ValidationFailed
@@ -44,9 +44,10 @@ def decode_object(raw: bytes) -> dict[str, Any]:
         raise _invalid_json("The body must be a JSON object, as in {...}.")
     # Only escapes can bring in what UTF-8 cannot hold, and only many brackets can nest deep, so
     # the walk is needed for few bodies.
+    made = cast("dict[str, Any]", value)
     if b"\\u" in raw or raw.count(b"{") + raw.count(b"[") > MAX_NESTING:
-        _inspect(value, depth=1)
-    return value
+        _inspect(made, depth=1)
+    return made
 
 
 def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -71,11 +72,11 @@ def _inspect(value: Any, depth: int) -> None:
     if isinstance(value, str):
         _inspect_text(value)
     elif isinstance(value, dict):
-        for name, item in value.items():
+        for name, item in cast("dict[str, Any]", value).items():
             _inspect_text(name)
             _inspect(item, depth + 1 if isinstance(item, dict | list) else depth)
     elif isinstance(value, list):
-        for item in value:
+        for item in cast("list[Any]", value):
             _inspect(item, depth + 1 if isinstance(item, dict | list) else depth)
 
 
@@ -116,9 +117,7 @@ class Text:
             return None
         text = value.strip() if self.trim else value
         if not self.least <= len(text) <= self.most:
-            faults.append(
-                Fault(path, f"{path} must have {self.least} to {self.most} characters.")
-            )
+            faults.append(Fault(path, f"{path} must have {self.least} to {self.most} characters."))
         elif self.pattern is not None and re.fullmatch(self.pattern, text, re.ASCII) is None:
             faults.append(Fault(path, f"{path} must match {self.pattern}."))
         return text
@@ -220,7 +219,12 @@ class Recipient:
         return _canonical(canonical_recipient, value, path, faults)
 
     def schema(self) -> Schema:
-        return {"type": "string", "minLength": 3, "maxLength": 1024, "examples": ["api.example.com"]}
+        return {
+            "type": "string",
+            "minLength": 3,
+            "maxLength": 1024,
+            "examples": ["api.example.com"],
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,11 +253,9 @@ class Entries:
 
     def parse(self, value: Any, path: str, faults: list[Fault]) -> Any:
         if not isinstance(value, list):
-            faults.append(
-                Fault(path, f"{path} must be an array of hostnames, not {_name(value)}.")
-            )
+            faults.append(Fault(path, f"{path} must be an array of hostnames, not {_name(value)}."))
             return None
-        items: list[Any] = value
+        items = cast("list[Any]", value)
         if len(items) > MAX_ENTRIES:
             faults.append(Fault(path, f"{path} may hold at most {MAX_ENTRIES} entries."))
             return None
@@ -282,7 +284,7 @@ class Metadata:
                 Fault(path, f"{path} must be an object of string values, not {_name(value)}.")
             )
             return None
-        pairs: dict[str, Any] = value
+        pairs = cast("dict[str, Any]", value)
         if len(pairs) > MAX_METADATA_PAIRS:
             faults.append(Fault(path, f"{path} may hold at most {MAX_METADATA_PAIRS} pairs."))
         for name, item in pairs.items():
@@ -368,14 +370,17 @@ class Record:
         if not isinstance(value, dict):
             faults.append(Fault(path, f"{path} must be an object, not {_name(value)}."))
             return None
-        given: dict[str, Any] = value
+        given = cast("dict[str, Any]", value)
         prefix = f"{path}." if path else ""
         parsed: dict[str, Any] = {}
         for field in self.fields:
             if field.name not in given:
                 if field.required:
                     faults.append(
-                        Fault(prefix + field.name, f"{prefix}{field.name} is required.{self._all()}")
+                        Fault(
+                            prefix + field.name,
+                            f"{prefix}{field.name} is required.{self.accepted()}",
+                        )
                     )
                 continue
             item = given[field.name]
@@ -385,9 +390,11 @@ class Record:
                 parsed[field.name] = field.kind.parse(item, prefix + field.name, faults)
         if len(parsed) < len(given):
             known = [field.name for field in self.fields]
-            for name in given:
-                if name not in known:
-                    faults.append(unknown_name("field", prefix, name, known, self._all()))
+            faults += [
+                unknown_name("field", prefix, name, known, self.accepted())
+                for name in given
+                if name not in known
+            ]
         return parsed
 
     def schema(self) -> Schema:
@@ -407,16 +414,19 @@ class Record:
             made["required"] = required
         return made
 
-    def _all(self) -> str:
+    def accepted(self) -> str:
+        """The whole payload in a sentence, so that one bad request teaches it."""
         listed = ", ".join(
             f"{field.name} (required)" if field.required else field.name for field in self.fields
         )
-        return f" Accepted fields: {listed}."
+        return f" Accepted fields: {listed or 'none'}."
 
 
-def parse_body(record: Record, given: dict[str, Any]) -> dict[str, Any]:
+def parse_body(
+    record: Record, given: dict[str, Any], known_faults: Sequence[Fault] = ()
+) -> dict[str, Any]:
     """Raises ValidationFailed with every fault at once."""
-    faults: list[Fault] = []
+    faults = list(known_faults)
     parsed = record.parse(given, "", faults)
     if faults:
         raise ValidationFailed(faults)

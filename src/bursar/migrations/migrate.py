@@ -6,6 +6,7 @@ from typing import Final
 
 import asyncpg
 
+from bursar.db import Tx
 from bursar.errors import CommandFailed
 
 # Any fixed number; it names "migrating this database" among advisory locks.
@@ -29,6 +30,11 @@ def latest() -> int:
     return migrations()[-1][0]
 
 
+async def applied(tx: Tx) -> int:
+    """The number of the newest migration the database has."""
+    return await tx.fetchval("SELECT coalesce(max(number), 0) FROM migration")
+
+
 async def migrate(dsn: str) -> list[int]:
     """Brings the database up to date; returns the numbers applied. Safe to run in many at once."""
     connection = await asyncpg.connect(dsn)
@@ -38,13 +44,13 @@ async def migrate(dsn: str) -> list[int]:
             "CREATE TABLE IF NOT EXISTS migration"
             " (number integer PRIMARY KEY, applied_at timestamptz NOT NULL DEFAULT now())"
         )
-        applied = await connection.fetchval("SELECT coalesce(max(number), 0) FROM migration")
-        if applied > latest():
+        newest = await connection.fetchval("SELECT coalesce(max(number), 0) FROM migration")
+        if newest > latest():
             raise CommandFailed(
-                f"The database is at migration {applied}, newer than this version of Bursar"
+                f"The database is at migration {newest}, newer than this version of Bursar"
                 f" knows ({latest()}). Upgrade Bursar, or point it at another database."
             )
-        todo = [(number, sql) for number, sql in migrations() if number > applied]
+        todo = [(number, sql) for number, sql in migrations() if number > newest]
         for number, sql in todo:
             async with connection.transaction():
                 await connection.execute(f"SET LOCAL lock_timeout = '{_LOCK_TIMEOUT}'")

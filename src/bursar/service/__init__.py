@@ -1,0 +1,1 @@
+"""What `bursar serve` runs on: the data folder, embedded PostgreSQL, the supervisor."""

@@ -1,0 +1,68 @@
+"""/v1/keys and /v1/me."""
+
+from bursar.access import issue, store
+from bursar.access.limits import Category
+from bursar.access.model import CategoryLimit, CreatedKey, Me, Scope, key_fields, show_key
+from bursar.http.call import Answer, Call, data, page, page_fields, page_start
+from bursar.http.codec import Choice, Field, Moment, Record, Text
+
+PAGE_DEFAULT, PAGE_MOST = 20, 100
+LIST_QUERY = page_fields(PAGE_DEFAULT, PAGE_MOST)
+NEW_KEY = Record(
+    "NewKey",
+    (
+        Field("name", Text(1, 100, trim=True), "What the key is for.", required=True),
+        Field("scope", Choice(tuple(Scope)), "What the key may do.", required=True),
+        Field(
+            "agentId",
+            Text(1, 100),
+            "The agent that a key of scope `agent` is bound to.",
+            nullable=True,
+        ),
+        Field("expiresAt", Moment(), "When it stops working; null: never.", nullable=True),
+    ),
+)
+
+
+async def create(call: Call) -> Answer:
+    made = await issue.issue_key(
+        call.tx,
+        realm_id=call.caller.realm_id,
+        mode=call.caller.mode,
+        scope=Scope(call.body["scope"]),
+        agent_id=call.body.get("agentId"),
+        name=call.body["name"],
+        expires_at=call.body.get("expiresAt"),
+        actor=call.caller.key_id,
+        request_id=call.request_id,
+    )
+    shown = key_fields(made.row)
+    return data(CreatedKey(**shown, key=made.secret), 201, replay=CreatedKey(**shown, key=None))
+
+
+async def list_(call: Call) -> Answer:
+    limit = call.query.get("limit", PAGE_DEFAULT)
+    rows = await store.list_keys(call.tx, call.caller.realm_id, page_start(call), limit + 1)
+    return page(call, rows, limit, lambda row: (row.created_at, row.id), show_key)
+
+
+async def revoke(call: Call) -> Answer:
+    key_id = call.params["id"]
+    await issue.revoke_key(
+        call.tx,
+        call.caller.realm_id,
+        key_id,
+        actor=call.caller.key_id,
+        request_id=call.request_id,
+    )
+    call.after_commit.append(lambda: call.services.guard.forget(key_id))
+    return Answer(204)
+
+
+async def me(call: Call) -> Answer:
+    row = await issue.get_key(call.tx, call.caller.realm_id, call.caller.key_id)
+    limits = [
+        CategoryLimit(category=category.label, requests_per_minute=category.limit(call.caller.mode))
+        for category in Category
+    ]
+    return data(Me(**key_fields(row), account=call.caller.account_name, limits=limits))

@@ -1,0 +1,102 @@
+"""Making and revoking keys: the same for the API and for the operator's command."""
+
+from dataclasses import replace
+from datetime import datetime
+
+from bursar.access import store
+from bursar.access.model import KeyRow, NewKey, Scope, key_hash, new_secret, show_key
+from bursar.access.trail import leave_trail
+from bursar.agent import store as agent_store
+from bursar.config import Mode
+from bursar.db import Tx
+from bursar.errors import ApiError, ErrorCode, Fault, ValidationFailed, not_found
+from bursar.ids import is_id, new_id
+from bursar.wallet import store as wallet_store
+
+
+async def issue_key(
+    tx: Tx,
+    *,
+    realm_id: int,
+    mode: Mode,
+    scope: Scope,
+    agent_id: str | None,
+    name: str,
+    expires_at: datetime | None,
+    actor: str,
+    request_id: str,
+) -> NewKey:
+    """A new key; its secret is in the answer and nowhere else."""
+    faults: list[Fault] = []
+    if (scope is Scope.AGENT) != (agent_id is not None):
+        faults.append(Fault("agentId", "agentId is required for scope agent, and only for it."))
+    if expires_at is not None and expires_at <= await agent_store.moment(tx):
+        faults.append(Fault("expiresAt", "expiresAt must lie in the future."))
+    if faults:
+        raise ValidationFailed(faults)
+    if agent_id is not None:
+        await _check_agent(tx, realm_id, agent_id)
+    secret = new_secret(mode)
+    row = await store.insert_key(
+        tx,
+        key_id=new_id("key"),
+        realm_id=realm_id,
+        scope=scope,
+        agent_id=agent_id,
+        name=name,
+        key_hash=key_hash(secret),
+        expires_at=expires_at,
+    )
+    await leave_trail(
+        tx,
+        realm_id=realm_id,
+        actor=actor,
+        request_id=request_id,
+        action="key.created",
+        subject=row.id,
+        after=show_key(row),
+    )
+    return NewKey(row, secret)
+
+
+async def revoke_key(
+    tx: Tx, realm_id: int | None, key_id: str, *, actor: str, request_id: str
+) -> None:
+    """Idempotent: a key that is revoked already stays as it is."""
+    found = await store.lock_key(tx, realm_id, key_id) if is_id("key", key_id) else None
+    if found is None:
+        raise not_found("key")
+    key_realm_id, before = found
+    if before.revoked_at is not None:
+        return
+    after = replace(before, revoked_at=await store.revoke_key(tx, key_id))
+    await leave_trail(
+        tx,
+        realm_id=key_realm_id,
+        actor=actor,
+        request_id=request_id,
+        action="key.revoked",
+        subject=key_id,
+        before=show_key(before),
+        after=show_key(after),
+    )
+
+
+async def get_key(tx: Tx, realm_id: int, key_id: str) -> KeyRow:
+    row = await store.get_key(tx, realm_id, key_id) if is_id("key", key_id) else None
+    if row is None:
+        raise not_found("key")
+    return row
+
+
+async def _check_agent(tx: Tx, realm_id: int, agent_id: str) -> None:
+    # Looked up first: nobody may lock another tenant's wallet. Then again under the agent's lock:
+    # a key made beside a DELETE would outlive the agent.
+    agent = await agent_store.get_agent(tx, realm_id, agent_id) if is_id("ag", agent_id) else None
+    if agent is not None:
+        await wallet_store.lock_wallets(tx, [agent_id])
+        agent = await agent_store.get_agent(tx, realm_id, agent_id)
+    if agent is None:
+        raise not_found("agent")
+    if agent.status == "terminated":
+        raise ApiError(ErrorCode.AGENT_TERMINATED, "A terminated agent gets no new keys.")

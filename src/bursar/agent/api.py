@@ -1,0 +1,152 @@
+"""/v1/agents."""
+
+from typing import Any
+
+from bursar.access.model import Caller, Scope
+from bursar.agent import lifecycle, store
+from bursar.agent.lifecycle import Actor
+from bursar.agent.model import AgentRow, show_agent
+from bursar.chain.networks import usdc_mint
+from bursar.errors import ApiError, ErrorCode, not_found
+from bursar.http.call import Answer, Call, data, page, page_fields, page_start
+from bursar.http.codec import Choice, Field, Metadata, Record, Text
+from bursar.http.cursor import Place
+from bursar.http.query import MetadataFilter
+from bursar.policy import store as policy_store
+from bursar.policy.model import NEW_POLICY, POLICY_CHANGE, show_version
+
+PAGE_DEFAULT, PAGE_MOST = 20, 100
+
+_NAME = Field("name", Text(1, 100, trim=True), "1 to 100 characters.", required=True)
+_METADATA = Field(
+    "metadata",
+    Metadata(),
+    "Up to 50 pairs of your own, string values; the list of agents can be filtered by them.",
+)
+NEW_AGENT = Record(
+    "NewAgent",
+    (
+        _NAME,
+        Field("policy", NEW_POLICY, "What the agent may spend.", required=True),
+        _METADATA,
+    ),
+)
+AGENT_CHANGE = Record(
+    "AgentChange",
+    (
+        Field("name", _NAME.kind, _NAME.doc),
+        Field(
+            "status",
+            Choice(
+                ("active", "paused"),
+                (("terminated", "To terminate an agent for good use DELETE /v1/agents/:id."),),
+            ),
+            "`paused` stops new spends; `active` lets them go on.",
+        ),
+        _METADATA,
+        Field("policy", POLICY_CHANGE, "Any of its fields; lists are replaced whole."),
+    ),
+)
+LIST_QUERY = (
+    Field(
+        "status",
+        Choice(("all", "active", "paused", "terminated")),
+        "Only agents in this state; `all` is the default.",
+    ),
+    *page_fields(PAGE_DEFAULT, PAGE_MOST),
+    Field(
+        "metadata",
+        MetadataFilter(),
+        'Only agents with these pairs: `metadata[team]=search` or `metadata={"team":"search"}`.',
+    ),
+)
+POLICIES_QUERY = page_fields(PAGE_DEFAULT, PAGE_MOST)
+
+
+async def create(call: Call) -> Answer:
+    mint = usdc_mint(call.services.config, call.caller.mode)
+    row = await lifecycle.create_agent(call.tx, call.services.vault, actor(call), call.body, mint)
+    return data(show_agent(row), 201)
+
+
+async def list_(call: Call) -> Answer:
+    limit = call.query.get("limit", PAGE_DEFAULT)
+    status = call.query.get("status", "all")
+    rows = await store.list_agents(
+        call.tx,
+        call.caller.realm_id,
+        agent_id=call.caller.agent_id,
+        status=None if status == "all" else status,
+        metadata=call.query.get("metadata", {}),
+        before=page_start(call),
+        limit=limit + 1,
+    )
+    return page(call, rows, limit, _place, show_agent)
+
+
+async def get(call: Call) -> Answer:
+    return data(show_agent(await visible_agent(call, call.params["id"])))
+
+
+async def change(call: Call) -> Answer:
+    row = await lifecycle.change_agent(call.tx, actor(call), call.params["id"], call.body)
+    return data(show_agent(row))
+
+
+async def terminate(call: Call) -> Answer:
+    agent_id = call.params["id"]
+    row = await lifecycle.terminate_agent(call.tx, actor(call), agent_id)
+    call.after_commit.append(lambda: call.services.guard.forget_agent(agent_id))
+    return data(show_agent(row))
+
+
+async def policies(call: Call) -> Answer:
+    row = await visible_agent(call, call.params["id"])
+    limit = call.query.get("limit", PAGE_DEFAULT)
+    start = page_start(call)
+    versions = await policy_store.list_versions(
+        call.tx, row.id, int(start[1]) if start else None, limit + 1
+    )
+    return page(
+        call,
+        versions,
+        limit,
+        lambda item: (item[2], str(item[0].version)),
+        lambda item: show_version(row.policy_id, *item),
+    )
+
+
+def permits_change(caller: Caller, body: dict[str, Any]) -> None:
+    """An approver may only stop an agent: pause it, freeze its policy, nothing else."""
+    if caller.scope is not Scope.APPROVER:
+        return
+    policy = body.get("policy", {})
+    rest = {name for name in body if name not in ("status", "policy")}
+    stops = (
+        not rest
+        and body.get("status", "paused") == "paused"
+        and isinstance(policy, dict)
+        and set(policy) <= {"frozen", "version"}  # pyright: ignore[reportUnknownArgumentType]
+        and policy.get("frozen", True) is True  # pyright: ignore[reportUnknownMemberType]
+    )
+    if not stops:
+        raise ApiError(
+            ErrorCode.FORBIDDEN,
+            'A key of scope approver may only send status "paused" and policy.frozen true (with'
+            " policy.version); everything else needs scope admin.",
+        )
+
+
+def actor(call: Call) -> Actor:
+    return Actor(call.caller.realm_id, call.caller.key_id, call.request_id)
+
+
+async def visible_agent(call: Call, agent_id: str) -> AgentRow:
+    """The agent, if this key may see it; to any other key it does not exist."""
+    if not call.caller.may_see_agent(agent_id):
+        raise not_found("agent")
+    return await lifecycle.get_agent(call.tx, call.caller.realm_id, agent_id)
+
+
+def _place(row: AgentRow) -> Place:
+    return row.created_at, row.id

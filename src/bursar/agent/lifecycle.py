@@ -1,0 +1,198 @@
+"""Creating, changing and ending agents. Each is one transaction, in force once it is answered."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import msgspec
+
+from bursar.access import store as access_store
+from bursar.access.trail import leave_trail
+from bursar.agent import store
+from bursar.agent.model import AgentPolicyUpdated, AgentRow, show_agent
+from bursar.custody.vault import Vault
+from bursar.db import Tx
+from bursar.errors import ApiError, ErrorCode, not_found
+from bursar.event.catalog import EventType
+from bursar.event.outbox import NewEvent, emit
+from bursar.ids import is_id, new_id
+from bursar.ledger import store as ledger_store
+from bursar.policy import store as policy_store
+from bursar.policy.engine import RejectCode
+from bursar.policy.model import Policy, first_policy, show_policy
+from bursar.spend import store as spend_store
+from bursar.spend.close import reject_spends
+from bursar.wallet import store as wallet_store
+from bursar.wallet.model import low, show_wallet
+
+
+@dataclass(frozen=True, slots=True)
+class Actor:
+    """On whose behalf a change is made, for the trail."""
+
+    realm_id: int
+    name: str
+    request_id: str
+
+
+async def create_agent(
+    tx: Tx, vault: Vault, actor: Actor, body: dict[str, Any], mint: str
+) -> AgentRow:
+    """Agent, policy version 1 and wallet, from a validated request."""
+    agent_id = new_id("ag")
+    policy = first_policy(body["policy"])
+    created_at = await store.insert_agent(
+        tx,
+        agent_id=agent_id,
+        realm_id=actor.realm_id,
+        name=body["name"],
+        metadata=body.get("metadata", {}),
+        policy_id=new_id("pol"),
+    )
+    await policy_store.insert_policy(tx, agent_id, policy, actor.name, created_at)
+    # A new wallet starts with the flag as it is, silently: only later changes are news.
+    is_low = low(0, policy.cap_micros_daily)
+    await wallet_store.insert_wallet(
+        tx, actor.realm_id, vault.new_wallet_key(agent_id), mint, is_low
+    )
+    row = await get_agent(tx, actor.realm_id, agent_id)
+    await leave_trail(
+        tx,
+        realm_id=actor.realm_id,
+        actor=actor.name,
+        request_id=actor.request_id,
+        action="agent.created",
+        subject=agent_id,
+        after=show_agent(row),
+    )
+    return row
+
+
+async def change_agent(tx: Tx, actor: Actor, agent_id: str, body: dict[str, Any]) -> AgentRow:
+    """One atomic change; `{}` changes nothing.
+
+    Takes the wallet's lock first: a spend is decided wholly before this change or wholly after.
+    """
+    before = await lock_agent(tx, actor.realm_id, agent_id)
+    if before.status == "terminated":
+        raise ApiError(
+            ErrorCode.AGENT_TERMINATED,
+            "This agent is terminated, for good; create a new one instead.",
+        )
+    wanted: dict[str, Any] = body.get("policy", {})
+    seen = wanted.get("version", before.policy.version)
+    if seen != before.policy.version:
+        raise ApiError(
+            ErrorCode.POLICY_VERSION_CONFLICT,
+            f"The policy is at version {before.policy.version}, not {seen}. Read it again, then"
+            " decide whether your change still holds.",
+            param="policy.version",
+        )
+    policy = before.policy.changed(wanted)
+    after = replace(
+        before,
+        name=body.get("name", before.name),
+        status=body.get("status", before.status),
+        metadata=body.get("metadata", before.metadata),
+        policy=policy,
+    )
+    return await apply_change(tx, actor, before, after)
+
+
+async def terminate_agent(tx: Tx, actor: Actor, agent_id: str) -> AgentRow:
+    """Idempotent and permanent. The wallet stays readable and can still be withdrawn from."""
+    before = await lock_agent(tx, actor.realm_id, agent_id)
+    if before.status == "terminated":
+        return before
+    await access_store.revoke_keys_of_agent(tx, agent_id)
+    locked = await ledger_store.lock_agents(tx, [agent_id], [actor.realm_id])
+    await reject_spends(
+        tx,
+        locked[agent_id].account,
+        [spend.id for spend in await spend_store.pending_of_agent(tx, agent_id)],
+        expected="pending",
+        code=RejectCode.AGENT_TERMINATED,
+        decided_by=actor.name,
+        reason=None,
+    )
+    return await apply_change(tx, actor, before, replace(before, status="terminated"))
+
+
+async def apply_change(tx: Tx, actor: Actor, before: AgentRow, after: AgentRow) -> AgentRow:
+    """Writes what differs, with its events and a line in the trail. The caller holds the lock."""
+    if after == before:
+        return before
+    now = await store.moment(tx)
+    is_low = low(after.wallet.balance_micros, after.policy.cap_micros_daily)
+    after = replace(
+        after,
+        updated_at=now,
+        terminated_at=now if after.status == "terminated" else None,
+        wallet=replace(after.wallet, is_low=is_low),
+    )
+    if after.policy is not before.policy:
+        await policy_store.insert_policy(tx, after.id, after.policy, actor.name, now)
+    await store.update_agent(
+        tx,
+        before,
+        name=after.name,
+        status=after.status,
+        metadata=after.metadata,
+        policy_version=after.policy.version,
+        updated_at=now,
+        terminated_at=after.terminated_at,
+    )
+    if is_low != before.wallet.is_low:
+        await wallet_store.set_low(tx, after.id, is_low)
+    await emit(
+        tx,
+        [
+            NewEvent(actor.realm_id, type_, after.id, data, now)
+            for type_, data in _events(before, after)
+        ],
+    )
+    await leave_trail(
+        tx,
+        realm_id=actor.realm_id,
+        actor=actor.name,
+        request_id=actor.request_id,
+        action="agent.terminated" if after.status == "terminated" else "agent.changed",
+        subject=after.id,
+        before=show_agent(before),
+        after=show_agent(after),
+    )
+    return after
+
+
+def _events(before: AgentRow, after: AgentRow) -> list[tuple[EventType, Any]]:
+    shown = show_agent(after)
+    events: list[tuple[EventType, Any]] = []
+    if after.policy is not before.policy:
+        events.append((EventType.AGENT_POLICY_UPDATED, _with_previous(after, before.policy)))
+    if after.status == "paused" and before.status == "active":
+        events.append((EventType.AGENT_PAUSED, shown))
+    if after.wallet.is_low and not before.wallet.is_low and after.status != "terminated":
+        events.append((EventType.WALLET_LOW_BALANCE, show_wallet(after.wallet)))
+    if after.status == "terminated":
+        events.append((EventType.AGENT_TERMINATED, shown))
+    return events
+
+
+def _with_previous(after: AgentRow, previous: Policy) -> AgentPolicyUpdated:
+    return AgentPolicyUpdated(
+        **msgspec.structs.asdict(show_agent(after)),
+        previous_policy=show_policy(after.policy_id, previous),
+    )
+
+
+async def get_agent(tx: Tx, realm_id: int, agent_id: str) -> AgentRow:
+    row = await store.get_agent(tx, realm_id, agent_id) if is_id("ag", agent_id) else None
+    if row is None:
+        raise not_found("agent")
+    return row
+
+
+async def lock_agent(tx: Tx, realm_id: int, agent_id: str) -> AgentRow:
+    """The agent as it is now that nobody else can change it or spend from it."""
+    await get_agent(tx, realm_id, agent_id)
+    await wallet_store.lock_wallets(tx, [agent_id])
+    return await get_agent(tx, realm_id, agent_id)

@@ -1,0 +1,31 @@
+"""Which chain a mode runs on, and which token counts as USDC there."""
+
+from typing import Final
+
+from bursar.config import Config, Mode
+from bursar.errors import check
+from bursar.localnet.genesis import LIVE_MINT, TEST_MINT
+
+CURRENCY: Final = "USDC"
+MAINNET_USDC: Final = "EPjFWdd5AufqSSqeM2qN1xzybapC8G4wEGGkZwyTDt1v"
+DEVNET_USDC: Final = "4zMMC9srt5Ri5X14GAgXhaHii3GnPAEERYPJgZJDncDU"
+
+_MINTS: Final[dict[tuple[Mode, bool], str]] = {
+    ("test", True): TEST_MINT,
+    ("live", True): LIVE_MINT,
+    ("test", False): DEVNET_USDC,
+    ("live", False): MAINNET_USDC,
+}
+
+
+def network_name(config: Config, mode: Mode) -> str:
+    """How transactions name their network. The RPC's address stays private: it may hold a token."""
+    if config.network(mode) == "localnet":
+        return "localnet" if mode == "test" else "localnet-live"
+    return "solana-devnet" if mode == "test" else "solana-mainnet"
+
+
+def usdc_mint(config: Config, mode: Mode) -> str:
+    network = config.network(mode)
+    check(network is not None, "a mode without a network has no keys, so no wallets")
+    return _MINTS[mode, network == "localnet"]

@@ -1,0 +1,109 @@
+"""`bursar`: the command line. Each command imports what it needs, so that none waits for others."""
+
+import asyncio
+import os
+import sys
+from collections.abc import Coroutine
+from typing import Annotated, Any
+
+import typer
+
+from bursar import __version__
+from bursar.cli import audit, keys
+from bursar.clock import SystemClock
+from bursar.config import Config, load_config
+from bursar.errors import BursarError, ConfigError
+
+app = typer.Typer(
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    help="Wallets that autonomous agents cannot overspend.",
+)
+app.add_typer(keys.app, name="keys")
+app.command()(audit.audit)
+
+
+@app.command()
+def serve(
+    host: Annotated[str | None, typer.Option(help="Address to listen on. [BURSAR_HOST]")] = None,
+    port: Annotated[str | None, typer.Option(help="Port, 8420. [BURSAR_PORT]")] = None,
+    data_dir: Annotated[
+        str | None, typer.Option(help="Folder of the data, .bursar. [BURSAR_DATA_DIR]")
+    ] = None,
+    workers: Annotated[str | None, typer.Option(help="HTTP processes. [BURSAR_WORKERS]")] = None,
+) -> None:
+    """Run the whole service: database, API and all."""
+    from bursar.logs import set_up_logs
+    from bursar.service.first_key import make_first_key
+    from bursar.service.serve import serve as run_service
+
+    config = load_config(os.environ, host=host, port=port, data_dir=data_dir, workers=workers)
+    _refuse_workers(config)
+    set_up_logs(config.log_level, "serve")
+    raise typer.Exit(run(run_service(config, echo=typer.echo, first_key=make_first_key)))
+
+
+@app.command()
+def api(
+    host: Annotated[str | None, typer.Option(help="Address to listen on. [BURSAR_HOST]")] = None,
+    port: Annotated[str | None, typer.Option(help="Port, 8420. [BURSAR_PORT]")] = None,
+) -> None:
+    """Run one HTTP process on the database of BURSAR_DATABASE_URL."""
+    from bursar.logs import set_up_logs
+    from bursar.service.api import run_api
+
+    config = load_config(os.environ, host=host, port=port)
+    if config.database_url is None:
+        raise ConfigError("BURSAR_DATABASE_URL", "must be set for `bursar api`")
+    set_up_logs(config.log_level, "api")
+    run(run_api(config, SystemClock()))
+
+
+@app.command()
+def worker() -> None:
+    """Run one worker process on the database of BURSAR_DATABASE_URL."""
+    from bursar.logs import set_up_logs
+    from bursar.service.worker import run_worker
+
+    config = load_config(os.environ)
+    if config.database_url is None:
+        raise ConfigError("BURSAR_DATABASE_URL", "must be set for `bursar worker`")
+    set_up_logs(config.log_level, "worker")
+    run(run_worker(config))
+
+
+@app.command()
+def version() -> None:
+    """Print the version."""
+    typer.echo(__version__)
+
+
+def run(work: Coroutine[Any, Any, Any]) -> Any:
+    import uvloop
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(work)
+
+
+def _refuse_workers(config: Config) -> None:
+    if config.workers > 1:
+        raise ConfigError(
+            "BURSAR_WORKERS",
+            "several HTTP processes need rate limits that they share, which this version does not"
+            " have yet; use 1",
+        )
+
+
+def main() -> None:
+    try:
+        app()
+    except ConfigError as problem:
+        typer.echo(f"bursar: {problem}", err=True)
+        sys.exit(2)
+    except BursarError as problem:
+        typer.echo(f"bursar: {problem}", err=True)
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,118 @@
+"""The ASGI application: /v1 to the dispatcher, the service's own pages beside it."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import msgspec
+
+from bursar.db import OUT_OF_REACH
+from bursar.errors import ApiError
+from bursar.http import openapi
+from bursar.http.call import Services
+from bursar.http.dispatch import AsgiScope, Dispatcher, Receive, Send
+from bursar.http.docs import reference_page, style_sheet
+from bursar.http.routes import ROUTES
+from bursar.logs import AccessLog
+from bursar.metrics import HttpMetrics, exposition
+from bursar.migrations import migrate
+
+_READY_SECONDS: Final = 2.0
+_JSON: Final = b"application/json"
+_SECURITY_HEADERS: Final = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+    (
+        b"content-security-policy",
+        b"default-src 'none'; style-src 'self'; base-uri 'none'; frame-ancestors 'none'",
+    ),
+)
+
+Body = tuple[int, bytes, bytes]
+
+
+class App:
+    def __init__(self, services: Services, log: AccessLog) -> None:
+        self._services = services
+        self._dispatch = Dispatcher(ROUTES, services, log, HttpMetrics())
+        self._pages: dict[str, Callable[[], Awaitable[Body]]] = {
+            "/healthz": self._health,
+            "/readyz": self._ready,
+            "/metrics": self._metrics,
+            "/openapi.json": self._openapi,
+            "/docs": self._docs,
+            "/docs/style.css": self._docs_style,
+        }
+        self._running = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        self._running += 1
+        self._idle.clear()
+        try:
+            page = self._pages.get(scope["path"])
+            if page is not None and scope["method"] in ("GET", "HEAD"):
+                await _send_page(await page(), send)
+            else:
+                await self._dispatch(scope, receive, send)
+        finally:
+            self._running -= 1
+            if self._running == 0:
+                self._idle.set()
+
+    async def drained(self, seconds: float) -> bool:
+        """Waits until no request is running; False when some still are after that long."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self._idle.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    async def _health(self) -> Body:
+        return 200, _JSON, b'{"status":"ok"}'
+
+    async def _ready(self) -> Body:
+        checks = {"database": await self._database_problem()}
+        problems = {name: problem for name, problem in checks.items() if problem}
+        body = {
+            "status": "unavailable" if problems else "ok",
+            "checks": {name: problem or "ok" for name, problem in checks.items()},
+        }
+        return 503 if problems else 200, _JSON, msgspec.json.encode(body)
+
+    async def _database_problem(self) -> str | None:
+        try:
+            async with asyncio.timeout(_READY_SECONDS), self._services.db.read() as tx:
+                applied = await migrate.applied(tx)
+        except (*OUT_OF_REACH, ApiError):
+            return "out of reach"
+        if applied != migrate.latest():
+            return f"at migration {applied}, this version needs {migrate.latest()}"
+        return None
+
+    async def _metrics(self) -> Body:
+        return 200, b"text/plain; version=0.0.4; charset=utf-8", exposition()
+
+    async def _openapi(self) -> Body:
+        return 200, _JSON, openapi.encoded()
+
+    async def _docs(self) -> Body:
+        return 200, b"text/html; charset=utf-8", reference_page()
+
+    async def _docs_style(self) -> Body:
+        return 200, b"text/css; charset=utf-8", style_sheet()
+
+
+async def _send_page(body: Body, send: Send) -> None:
+    status, content_type, content = body
+    headers = [
+        (b"content-type", content_type),
+        (b"content-length", b"%d" % len(content)),
+        *_SECURITY_HEADERS,
+    ]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": content})

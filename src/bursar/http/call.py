@@ -1,0 +1,187 @@
+"""What a route is, what a handler is given, and what it gives back."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, TypeVar
+
+import msgspec
+
+from bursar.access.guard import Guard
+from bursar.access.idempotency import IdempotencyKey, fingerprint
+from bursar.access.limits import Category, Limiter
+from bursar.access.model import Caller, Scope
+from bursar.clock import Clock
+from bursar.config import Config
+from bursar.custody.vault import Vault
+from bursar.db import Database, Tx
+from bursar.errors import ErrorCode, Fault, check
+from bursar.http.codec import Field, Record, Text
+from bursar.http.cursor import Place, decode_cursor, encode_cursor
+from bursar.http.query import PageSize
+from bursar.policy.cache import PolicyCache
+from bursar.recipient.resolve import Directory
+from bursar.spend.authorise import Authoriser
+from bursar.spend.wait import Waiter
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Services:
+    """Everything a handler may need, made once per process."""
+
+    config: Config
+    clock: Clock
+    db: Database
+    guard: Guard
+    limiter: Limiter
+    vault: Vault
+    policies: PolicyCache
+    directory: Directory
+    authoriser: Authoriser
+    waiter: Waiter
+
+
+@dataclass(slots=True, kw_only=True)
+class Call:
+    """One authenticated, validated request on its way through a handler."""
+
+    services: Services
+    caller: Caller
+    request_id: str
+    params: dict[str, str]
+    query: dict[str, Any]
+    body: dict[str, Any]
+    route: "Route"
+    path: str
+    idempotency_header: str | None
+    prefer: str | None
+    after_commit: list[Callable[[], None]] = field(default_factory=list)
+    _tx: Tx | None = None
+
+    @property
+    def tx(self) -> Tx:
+        check(self._tx is not None, "this route opens its own transactions")
+        assert self._tx is not None
+        return self._tx
+
+    def use(self, tx: Tx) -> None:
+        """Called once a try: what an undone try wanted done after its commit is forgotten."""
+        self._tx = tx
+        self.after_commit.clear()
+
+    def idempotency_key(self, agent_id: str = "") -> IdempotencyKey | None:
+        """The caller's key for this request; spends name the agent they resolved to."""
+        if self.idempotency_header is None:
+            return None
+        method = self.route.method
+        return IdempotencyKey(
+            self.caller.realm_id,
+            f"{method} {self.route.path}",
+            agent_id,
+            self.idempotency_header,
+            fingerprint(method, self.path, agent_id, self.body),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    status: int
+    body: Any = None
+    # What a replay of the request shows instead, where the body holds a secret.
+    replay_body: Any = None
+    headers: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """A long answer, sent piece by piece. The first piece is made before the status is sent."""
+
+    content_type: str
+    filename: str
+    pieces: AsyncIterator[bytes]
+
+
+Handler = Callable[[Call], Awaitable[Answer | Stream]]
+
+
+class Unit(Enum):
+    """How a route uses the database."""
+
+    READ = "a connection, no transaction"
+    WRITE = "one transaction, committed before the answer; idempotent where it is a POST"
+    OWN = "the handler sees to it itself"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Route:
+    """One row of the table that drives routing, scopes, limits, validation and OpenAPI."""
+
+    method: str
+    path: str
+    handler: Handler
+    summary: str
+    description: str = ""
+    tag: str
+    scopes: frozenset[Scope]
+    category: Category
+    unit: Unit
+    query: tuple[Field, ...] = ()
+    body: Record | None = None
+    # A finer look at the body than the scopes give; raises 403 before anything is validated.
+    permits: Callable[[Caller, dict[str, Any]], None] | None = None
+    # Faults that depend on who is asking, reported with those of the body.
+    faults: Callable[[Caller, dict[str, Any]], list[Fault]] | None = None
+    status: int = 200
+    # The struct of `data`; None where there is no body.
+    data: Any = None
+    is_list: bool = False
+    # For answers that are not JSON.
+    content_type: str = "application/json"
+    errors: tuple[ErrorCode, ...] = ()
+
+
+def data(value: Any, status: int = 200, replay: Any = None) -> Answer:
+    """`{"data": …}`."""
+    return Answer(status, {"data": value}, None if replay is None else {"data": replay})
+
+
+# Lists -------------------------------------------------------------------------------------------
+
+
+class Page(msgspec.Struct, rename="camel"):
+    data: list[Any]
+    has_more: bool
+    next_cursor: str | None
+
+
+def page_fields(default: int, most: int) -> tuple[Field, ...]:
+    return (
+        Field("limit", PageSize(default, most), f"Rows per page; at most {most}."),
+        Field("after", Text(1, 1_000), "`nextCursor` of the page before."),
+    )
+
+
+def page_start(call: Call) -> Place | None:
+    after: str | None = call.query.get("after")
+    return None if after is None else decode_cursor(after, _bound(call))
+
+
+def page(
+    call: Call,
+    rows: Sequence[T],
+    limit: int,
+    place: Callable[[T], Place],
+    show: Callable[[T], Any],
+) -> Answer:
+    """A page out of up to `limit` + 1 rows: the one too many only tells that there are more."""
+    has_more = len(rows) > limit
+    shown = rows[:limit]
+    cursor = encode_cursor(place(shown[-1]), _bound(call)) if has_more else None
+    return Answer(200, Page([show(row) for row in shown], has_more, cursor))
+
+
+def _bound(call: Call) -> dict[str, Any]:
+    """What a cursor belongs to: the list, whose it is, and its filters."""
+    return {**call.query, "": [call.caller.realm_id, call.caller.agent_id, *call.params.values()]}

@@ -1,0 +1,54 @@
+"""/docs: the API reference as one page that works offline, drawn from the OpenAPI document."""
+
+from functools import cache
+from importlib import resources
+from typing import Any
+
+from jinja2 import Environment, PackageLoader
+
+from bursar import __version__
+from bursar.access.limits import Category
+from bursar.errors import ErrorCode
+from bursar.http import openapi
+
+
+@cache
+def reference_page() -> bytes:
+    pages = Environment(loader=PackageLoader("bursar.http", "pages"), autoescape=True)
+    document = openapi.document()
+    groups: dict[str, list[dict[str, Any]]] = {}
+    for path, operations in document["paths"].items():
+        for method, operation in operations.items():
+            groups.setdefault(operation["tags"][0], []).append(
+                {"path": path, "method": method.upper(), **operation, **_shapes(operation)}
+            )
+    page = pages.get_template("reference.html").render(
+        version=__version__,
+        groups=groups,
+        errors=list(ErrorCode),
+        categories=list(Category),
+        schemas=document["components"]["schemas"],
+    )
+    return page.encode()
+
+
+@cache
+def style_sheet() -> bytes:
+    return resources.files("bursar.http").joinpath("pages/reference.css").read_bytes()
+
+
+def _shapes(operation: dict[str, Any]) -> dict[str, Any]:
+    """The names of what goes in and what comes out, for links into the list of shapes."""
+    takes = gives = None
+    if "requestBody" in operation:
+        takes = _name(operation["requestBody"]["content"]["application/json"]["schema"])
+    status = next(iter(operation["responses"]))
+    content = operation["responses"][status].get("content", {})
+    if "application/json" in content:
+        of = content["application/json"]["schema"]["properties"]["data"]
+        gives = _name(of) or f"list of {_name(of['items'])}"
+    return {"takes": takes, "gives": gives, "success": status}
+
+
+def _name(schema: dict[str, Any]) -> str | None:
+    return schema["$ref"].rpartition("/")[2] if "$ref" in schema else None

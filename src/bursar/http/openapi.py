@@ -1,0 +1,242 @@
+"""OpenAPI 3.1 out of the route table: what is not in a row is not in the document either."""
+
+import re
+from collections.abc import Sequence
+from functools import cache
+from typing import Any, Final
+
+import msgspec
+
+from bursar import __version__
+from bursar.access.idempotency import KEY_PATTERN
+from bursar.errors import ErrorCode
+from bursar.http.call import Route
+from bursar.http.codec import Record
+from bursar.http.query import MetadataFilter
+from bursar.http.routes import ROUTES
+
+_REF: Final = "#/components/schemas/{name}"
+# Any route may answer with these; the rest follow from the row.
+_ALWAYS: Final = (
+    ErrorCode.VALIDATION_ERROR,
+    ErrorCode.INVALID_JSON,
+    ErrorCode.UNAUTHORIZED,
+    ErrorCode.PAYLOAD_TOO_LARGE,
+    ErrorCode.UNSUPPORTED_MEDIA_TYPE,
+    ErrorCode.RATE_LIMIT_EXCEEDED,
+    ErrorCode.INTERNAL_ERROR,
+    ErrorCode.UNAVAILABLE,
+)
+_WHAT: Final = {
+    400: "The request is malformed; `details` names every fault.",
+    401: "No valid API key.",
+    403: "The key's scope does not allow this.",
+    404: "No such object for this key.",
+    409: "The object's state does not allow this.",
+    413: "The body is too large.",
+    415: "The body is not declared as JSON.",
+    422: "The Idempotency-Key was used for a different request.",
+    429: "The key's rate limit is reached; wait `Retry-After` seconds.",
+    500: "A fault on our side.",
+    503: "The database or the chain is out of reach; wait `Retry-After` seconds.",
+}
+
+
+@cache
+def document() -> dict[str, Any]:
+    schemas = _response_schemas(ROUTES)
+    paths: dict[str, dict[str, Any]] = {}
+    for route in ROUTES:
+        path = re.sub(r":(\w+)", r"{\1}", route.path)
+        paths.setdefault(path, {})[route.method.lower()] = _operation(route, schemas)
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Bursar",
+            "version": __version__,
+            "summary": "Wallets that autonomous agents cannot overspend.",
+            "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
+        },
+        "servers": [{"url": "/"}],
+        "security": [{"apiKey": []}],
+        "tags": [{"name": tag} for tag in dict.fromkeys(route.tag for route in ROUTES)],
+        "paths": paths,
+        "components": {
+            "securitySchemes": {
+                "apiKey": {
+                    "type": "http",
+                    "scheme": "bearer",
+                    "description": "An API key, `bur_test_…` or `bur_live_…`.",
+                }
+            },
+            "schemas": schemas,
+        },
+    }
+
+
+@cache
+def encoded() -> bytes:
+    return msgspec.json.encode(document())
+
+
+def _operation(route: Route, schemas: dict[str, Any]) -> dict[str, Any]:
+    scopes = ", ".join(f"`{scope.value}`" for scope in sorted(route.scopes))
+    notes = f"Scopes: {scopes}. Counts as {route.category.label}."
+    made: dict[str, Any] = {
+        "operationId": _operation_id(route),
+        "summary": route.summary,
+        "description": f"{route.description}\n\n{notes}".strip(),
+        "tags": [route.tag],
+        "parameters": _parameters(route),
+        "responses": _responses(route),
+    }
+    if route.body is not None:
+        name = _add_body(route.body, schemas)
+        required = any(field.required for field in route.body.fields)
+        made["requestBody"] = {
+            "required": required,
+            "content": {"application/json": {"schema": {"$ref": _REF.format(name=name)}}},
+        }
+    return made
+
+
+def _operation_id(route: Route) -> str:
+    words = [word.strip(":") for word in route.path.removeprefix("/v1/").split("/")]
+    return "_".join([route.method.lower(), *words])
+
+
+def _parameters(route: Route) -> list[dict[str, Any]]:
+    made: list[dict[str, Any]] = [
+        {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
+        for name in re.findall(r":(\w+)", route.path)
+    ]
+    for field in route.query:
+        parameter: dict[str, Any] = {
+            "name": field.name,
+            "in": "query",
+            "required": field.required,
+            "description": field.doc,
+            "schema": field.kind.schema(),
+        }
+        if isinstance(field.kind, MetadataFilter):
+            parameter |= {"style": "deepObject", "explode": True}
+        made.append(parameter)
+    if route.method == "POST":
+        made.append(
+            {
+                "name": "Idempotency-Key",
+                "in": "header",
+                "required": False,
+                "description": "Repeat a request with the same key and it happens once.",
+                "schema": {"type": "string", "pattern": f"^{KEY_PATTERN}$"},
+            }
+        )
+    return made
+
+
+def _responses(route: Route) -> dict[str, Any]:
+    success: dict[str, Any] = {"description": "Done.", "headers": _headers(route)}
+    if route.data is not None:
+        success["content"] = {"application/json": {"schema": _success_schema(route)}}
+    elif route.content_type != "application/json":
+        success["content"] = {route.content_type: {"schema": {"type": "string"}}}
+    responses = {str(route.status): success}
+    codes = {*_ALWAYS, *route.errors}
+    if len(route.scopes) < 4 or route.permits is not None:
+        codes.add(ErrorCode.FORBIDDEN)
+    if ":" in route.path:
+        codes.add(ErrorCode.NOT_FOUND)
+    if route.method == "POST":
+        codes |= {ErrorCode.IDEMPOTENCY_KEY_REUSED, ErrorCode.IDEMPOTENCY_IN_PROGRESS}
+    for status in sorted({code.status for code in codes}):
+        names = ", ".join(f"`{c.value}`" for c in sorted(codes) if c.status == status)
+        responses[str(status)] = {
+            "description": f"{_WHAT[status]} Codes: {names}.",
+            "headers": _error_headers(status),
+            "content": {"application/json": {"schema": {"$ref": _REF.format(name="Error")}}},
+        }
+    return responses
+
+
+def _success_schema(route: Route) -> dict[str, Any]:
+    item = {"$ref": _REF.format(name=route.data.__name__)}
+    if not route.is_list:
+        return {"type": "object", "required": ["data"], "properties": {"data": item}}
+    return {
+        "type": "object",
+        "required": ["data", "hasMore", "nextCursor"],
+        "properties": {
+            "data": {"type": "array", "items": item},
+            "hasMore": {"type": "boolean"},
+            "nextCursor": {"type": ["string", "null"]},
+        },
+    }
+
+
+_REQUEST_ID: Final = {"description": "Quote it when you ask.", "schema": {"type": "string"}}
+_INTEGER: Final = {"type": "integer"}
+
+
+def _headers(route: Route) -> dict[str, Any]:
+    made: dict[str, Any] = {
+        "X-Request-Id": _REQUEST_ID,
+        "RateLimit-Limit": {"description": "Requests per 60 s.", "schema": _INTEGER},
+        "RateLimit-Remaining": {"description": "Left right now.", "schema": _INTEGER},
+        "RateLimit-Reset": {"description": "Seconds until one more.", "schema": _INTEGER},
+    }
+    if route.method == "POST":
+        made["Idempotent-Replayed"] = {
+            "description": "`true` when the answer is that of an earlier request.",
+            "schema": {"type": "string", "enum": ["true"]},
+        }
+    return made
+
+
+def _error_headers(status: int) -> dict[str, Any]:
+    made: dict[str, Any] = {"X-Request-Id": _REQUEST_ID}
+    if status in (429, 503):
+        made["Retry-After"] = {"description": "Whole seconds to wait.", "schema": _INTEGER}
+    if status == 401:
+        made["WWW-Authenticate"] = {"schema": {"type": "string"}}
+    return made
+
+
+def _add_body(record: Record, schemas: dict[str, Any]) -> str:
+    schemas[record.title] = record.schema()
+    return record.title
+
+
+def _response_schemas(routes: Sequence[Route]) -> dict[str, Any]:
+    structs = list(dict.fromkeys(route.data for route in routes if route.data is not None))
+    _, schemas = msgspec.json.schema_components(structs, ref_template=_REF)
+    return {**schemas, "Error": _ERROR}
+
+
+_ERROR: Final[dict[str, Any]] = {
+    "type": "object",
+    "required": ["error"],
+    "properties": {
+        "error": {
+            "type": "object",
+            "required": ["code", "message", "retryable", "requestId"],
+            "properties": {
+                "code": {"type": "string", "enum": [code.value for code in ErrorCode]},
+                "message": {"type": "string", "description": "What to do next."},
+                "param": {"type": "string", "description": "The first place at fault."},
+                "details": {
+                    "type": "array",
+                    "items": {
+                        "type": "object",
+                        "required": ["param", "message"],
+                        "properties": {
+                            "param": {"type": "string"},
+                            "message": {"type": "string"},
+                        },
+                    },
+                },
+                "retryable": {"type": "boolean"},
+                "requestId": {"type": "string"},
+            },
+        }
+    },
+}

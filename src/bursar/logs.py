@@ -1,0 +1,101 @@
+"""JSON lines on standard error: what happened, never a secret, a body or a header."""
+
+import asyncio
+import logging
+import re
+import sys
+import traceback
+from typing import Any, Final
+
+import msgspec
+import structlog
+
+from bursar.clock import Clock, iso
+
+_LEVELS: Final = {"debug": 10, "info": 20, "warning": 30, "error": 40}
+# Lines of requests are written in one go once so many have gathered, or after this long.
+_GATHER_LINES: Final = 500
+_GATHER_SECONDS: Final = 0.1
+_encode = msgspec.json.Encoder().encode
+
+
+def set_up_logs(level: str, process: str) -> None:
+    """Call once at the start of a process. `process` is its name in every line."""
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.ExceptionRenderer(_traceback),
+            structlog.processors.EventRenamer("message"),
+            structlog.processors.JSONRenderer(serializer=_to_json),
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[level]),
+        logger_factory=structlog.WriteLoggerFactory(sys.stderr),
+        cache_logger_on_first_use=True,
+    )
+    structlog.contextvars.bind_contextvars(process=process)
+    # Libraries speak through the standard logger; their warnings are worth a line, no more.
+    logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format=_LIBRARY_FORMAT)
+
+
+_LIBRARY_FORMAT: Final = '{"level":"%(levelname)s","logger":"%(name)s","message":"%(message)s"}'
+
+
+def _traceback(exc_info: Any) -> str:
+    """Where it happened and what kind of error: never the values that were at hand.
+
+    PostgreSQL's details quote whole rows, and messages of other errors may quote a key.
+    """
+    kind, problem, trace = exc_info
+    lines = traceback.format_tb(trace, limit=_MOST_FRAMES)
+    message = str(problem).partition("\n")[0][:200]
+    return "".join([*lines, f"{kind.__name__}: {_SECRET.sub('…', message)}"])
+
+
+_MOST_FRAMES: Final = 30
+# API keys, webhook secrets, and anything as long as a private key.
+_SECRET: Final = re.compile(r"bur_(?:test|live)_\w+|whsec_\S+|[A-Za-z0-9+/]{60,}={0,2}")
+
+
+def _to_json(line: Any, **_: Any) -> str:
+    return _encode(line).decode()
+
+
+class AccessLog:
+    """One line a request, gathered, because a write for each would cost more than the request."""
+
+    def __init__(self, clock: Clock, enabled: bool) -> None:
+        self._clock = clock
+        self._enabled = enabled
+        self._lines: list[bytes] = []
+
+    def write(
+        self, request_id: str, key_id: str | None, route: str, status: int, elapsed_ns: int
+    ) -> None:
+        if not self._enabled:
+            return
+        self._lines.append(
+            _encode(
+                {
+                    "message": "request",
+                    "level": "info",
+                    "timestamp": iso(self._clock.now()),
+                    "request_id": request_id,
+                    "key_id": key_id,
+                    "route": route,
+                    "status": status,
+                    "latency_ms": elapsed_ns // 1000 / 1000,
+                }
+            )
+        )
+        if len(self._lines) >= _GATHER_LINES:
+            self.flush()
+        elif len(self._lines) == 1:
+            asyncio.get_running_loop().call_later(_GATHER_SECONDS, self.flush)
+
+    def flush(self) -> None:
+        if self._lines:
+            sys.stderr.buffer.write(b"\n".join(self._lines) + b"\n")
+            sys.stderr.buffer.flush()
+            self._lines.clear()

@@ -1,0 +1,51 @@
+"""Prometheus metrics. With PROMETHEUS_MULTIPROC_DIR set, one page shows all processes."""
+
+import os
+from typing import Final
+
+from prometheus_client import (
+    REGISTRY,
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    generate_latest,
+    multiprocess,
+)
+
+_SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
+
+REQUESTS: Final = Counter("bursar_http_requests_total", "Requests answered.", ["route", "status"])
+LATENCY: Final = Histogram(
+    "bursar_http_request_seconds", "Time to answer a request.", ["route"], buckets=_SECONDS
+)
+UP: Final = Gauge(
+    "bursar_process_up", "Processes running, by kind.", ["process"], multiprocess_mode="livesum"
+)
+
+
+class HttpMetrics:
+    """Counts requests; keeps the labelled children, whose look-up costs more than the count."""
+
+    def __init__(self) -> None:
+        self._counters: dict[tuple[str, int], Counter] = {}
+        self._latencies: dict[str, Histogram] = {}
+
+    def observe(self, route: str, status: int, elapsed_ns: int) -> None:
+        counter = self._counters.get((route, status))
+        if counter is None:
+            counter = self._counters[route, status] = REQUESTS.labels(route, str(status))
+        counter.inc()
+        latency = self._latencies.get(route)
+        if latency is None:
+            latency = self._latencies[route] = LATENCY.labels(route)
+        latency.observe(elapsed_ns / 1e9)
+
+
+def exposition() -> bytes:
+    """What a scrape gets: every process that shares the folder, or this one alone."""
+    if "PROMETHEUS_MULTIPROC_DIR" not in os.environ:
+        return generate_latest(REGISTRY)
+    registry = CollectorRegistry()
+    multiprocess.MultiProcessCollector(registry)
+    return generate_latest(registry)

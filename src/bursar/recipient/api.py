@@ -1,0 +1,80 @@
+"""/v1/recipients."""
+
+from bursar.access.trail import leave_trail
+from bursar.errors import Fault, ValidationFailed, not_found
+from bursar.hostnames import RecipientError, canonical_hostname
+from bursar.http.call import Answer, Call, data, page, page_fields, page_start
+from bursar.http.codec import Address, Field, Record
+from bursar.recipient import store
+from bursar.recipient.model import RecipientRow, RecipientView, show_recipient
+
+PAGE_DEFAULT, PAGE_MOST = 20, 100
+LIST_QUERY = page_fields(PAGE_DEFAULT, PAGE_MOST)
+RECIPIENT = Record(
+    "Recipient",
+    (Field("address", Address(), "The Solana address to pay, base58.", required=True),),
+)
+
+
+async def put(call: Call) -> Answer:
+    try:
+        hostname = canonical_hostname(call.params["hostname"])
+    except RecipientError as problem:
+        raise ValidationFailed([Fault("hostname", f"hostname {problem}.")]) from None
+    await store.lock_directory(call.tx, call.caller.realm_id)
+    before = await store.get_recipient(call.tx, call.caller.realm_id, hostname)
+    row = await store.put_recipient(
+        call.tx, call.caller.realm_id, hostname, call.body["address"], call.caller.key_id
+    )
+    if row != before:
+        await _changed(call, "recipient.set", hostname, before, show_recipient(row))
+    return data(show_recipient(row))
+
+
+async def list_(call: Call) -> Answer:
+    limit = call.query.get("limit", PAGE_DEFAULT)
+    rows = await store.list_recipients(call.tx, call.caller.realm_id, page_start(call), limit + 1)
+    return page(call, rows, limit, lambda row: (row.created_at, row.hostname), show_recipient)
+
+
+async def get(call: Call) -> Answer:
+    return data(show_recipient(await _existing(call)))
+
+
+async def delete(call: Call) -> Answer:
+    await store.lock_directory(call.tx, call.caller.realm_id)
+    row = await _existing(call)
+    await store.delete_recipient(call.tx, call.caller.realm_id, row.hostname)
+    await _changed(call, "recipient.deleted", row.hostname, row, None)
+    return Answer(204)
+
+
+async def _existing(call: Call) -> RecipientRow:
+    try:
+        hostname = canonical_hostname(call.params["hostname"])
+    except RecipientError:
+        raise not_found("recipient") from None
+    row = await store.get_recipient(call.tx, call.caller.realm_id, hostname)
+    if row is None:
+        raise not_found("recipient")
+    return row
+
+
+async def _changed(
+    call: Call,
+    action: str,
+    hostname: str,
+    before: RecipientRow | None,
+    after: RecipientView | None,
+) -> None:
+    await store.raise_epoch(call.tx, call.caller.realm_id)
+    await leave_trail(
+        call.tx,
+        realm_id=call.caller.realm_id,
+        actor=call.caller.key_id,
+        request_id=call.request_id,
+        action=action,
+        subject=hostname,
+        before=None if before is None else show_recipient(before),
+        after=after,
+    )

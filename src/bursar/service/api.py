@@ -1,0 +1,139 @@
+"""The HTTP process: granian inside our own event loop, so that stopping is ours to bound."""
+
+import asyncio
+import contextlib
+import os
+import signal
+from typing import Final, Self
+
+import structlog
+from granian.constants import Interfaces
+from granian.server.embed import Server
+
+from bursar.access.guard import Guard
+from bursar.access.limits import Limiter, ProcessLimiter, Unlimited
+from bursar.clock import Clock
+from bursar.config import Config
+from bursar.custody.vault import Vault, load_master_key
+from bursar.db import Database
+from bursar.errors import check
+from bursar.http.app import App
+from bursar.http.call import Services
+from bursar.logs import AccessLog
+from bursar.metrics import UP
+from bursar.policy.cache import PolicyCache
+from bursar.recipient.resolve import Directory
+from bursar.service.ports import free_port
+from bursar.spend.authorise import Authoriser
+from bursar.spend.wait import Waiter
+
+# Connections that wait to be accepted while the process is busy.
+_BACKLOG: Final = 1024
+# Requests that the process works on at once; the others wait in their connections.
+_BACKPRESSURE: Final = 1024
+# What closing may take beyond the drain.
+_CLOSE_SECONDS: Final = 5
+
+_log = structlog.get_logger()
+
+
+async def run_api(config: Config, clock: Clock) -> None:
+    """Serves until SIGTERM or SIGINT, then lets running requests end within `drain_seconds`."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    api = await Api.start(config, clock)
+    stopped = asyncio.create_task(stop.wait())
+    await asyncio.wait({stopped, *api.tasks}, return_when=asyncio.FIRST_COMPLETED)
+    # A task that ended by itself is a fault: the supervisor starts a fresh process.
+    failed = not stopped.done()
+    stopped.cancel()
+    await api.stop()
+    check(not failed, "a task of the HTTP process ended by itself")
+
+
+class Api:
+    """A running HTTP service: its server, its database pool and its background tasks."""
+
+    def __init__(
+        self, port: int, config: Config, db: Database, app: App, server: Server, log: AccessLog
+    ) -> None:
+        self.port = port
+        self.tasks: list[asyncio.Task[None]] = []
+        self._config = config
+        self._db = db
+        self._app = app
+        self._server = server
+        self._log = log
+
+    @classmethod
+    async def start(cls, config: Config, clock: Clock) -> Self:
+        check(config.database_url is not None, "the api process is told its database")
+        assert config.database_url is not None
+        db = await Database.open(
+            config.database_url, config.database_connections, config.database_timeout_seconds
+        )
+        guard = Guard(db, clock)
+        log = AccessLog(clock, enabled=config.log_level in ("debug", "info"))
+        policies, directory = PolicyCache(), Directory()
+        services = Services(
+            config=config,
+            clock=clock,
+            db=db,
+            guard=guard,
+            limiter=_limiter(config, clock),
+            vault=Vault(load_master_key(config.master_key, config.data_dir)),
+            policies=policies,
+            directory=directory,
+            authoriser=Authoriser(
+                db,
+                policies,
+                directory,
+                approval_seconds=config.approval_seconds,
+                shard=os.getpid(),
+            ),
+            waiter=Waiter(db),
+        )
+        app = App(services, log)
+        port = free_port(config.host, config.port)
+        server = Server(
+            app,
+            address=config.host,
+            port=port,
+            interface=Interfaces.ASGINL,
+            backlog=_BACKLOG,
+            backpressure=_BACKPRESSURE,
+            websockets=False,
+            log_enabled=False,
+        )
+        api = cls(port, config, db, app, server, log)
+        api.tasks = [
+            asyncio.create_task(server.serve()),
+            asyncio.create_task(guard.recheck_forever()),
+        ]
+        UP.labels("api").set(1)
+        _log.info("api_started", host=config.host, port=port)
+        return api
+
+    async def stop(self) -> None:
+        """No new connections, running requests end within the drain, then all is closed."""
+        self._server.stop()
+        if not await self._app.drained(self._config.drain_seconds):
+            _log.warning("requests_cut", after_seconds=self._config.drain_seconds)
+        serving, *others = self.tasks
+        for task in others:
+            task.cancel()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(asyncio.gather(serving, return_exceptions=True), _CLOSE_SECONDS)
+        await asyncio.gather(*others, return_exceptions=True)
+        self._log.flush()
+        await self._db.close()
+        _log.info("api_stopped")
+
+
+def _limiter(config: Config, clock: Clock) -> Limiter:
+    if config.rate_limits:
+        return ProcessLimiter(clock)
+    _log.warning("rate_limits_off", advice="for benchmarks only; unset BURSAR_RATE_LIMITS")
+    return Unlimited()

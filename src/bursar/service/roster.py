@@ -1,0 +1,176 @@
+"""Which processes a `serve` started, on disk, so that the next one can end what was left behind.
+
+A process is only ever ended on proof that it is ours: its id together with its start time (an id
+alone may have been given to a stranger since), or the mark that we put into its environment.
+"""
+
+import asyncio
+import json
+import os
+import secrets
+import signal
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import psutil
+
+ROSTER_FILE: Final = "children.json"
+MARK_VARIABLE: Final = "BURSAR_SUPERVISOR_MARK"
+# How long processes left behind may take to stop when asked. Those of a dead supervisor were
+# asked once already, and PostgreSQL recovers from a kill, so this is short.
+LEFTOVER_STOP_SECONDS: Final = 5.0
+# psutil derives a start time from the boot time, which moves a little when the clock is set.
+_START_TIME_SLACK_SECONDS: Final = 1.0
+_KILL_SECONDS: Final = 5.0
+_KILL_ROUNDS: Final = 20
+_POLL_SECONDS: Final = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    name: str
+    pid: int
+    started: float
+    stop_signal: int
+
+    def process(self) -> psutil.Process | None:
+        """The process, unless it ended; a stranger that got its id later does not count."""
+        try:
+            process = psutil.Process(self.pid)
+            if process.status() == psutil.STATUS_ZOMBIE:
+                return None
+            same = abs(process.create_time() - self.started) <= _START_TIME_SLACK_SECONDS
+        except psutil.Error:
+            return None
+        return process if same else None
+
+
+class Roster:
+    """The file `children.json` of one data folder. Call `clear_leftovers` before anything else."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / ROSTER_FILE
+        self._mark = secrets.token_hex(16)
+        self._entries: dict[str, Entry] = {}
+
+    def mark(self, name: str) -> str:
+        """What the child called `name`, and everything it starts, carries in its environment."""
+        return f"{self._mark}/{name}"
+
+    def open(self) -> None:
+        """Write down the mark. Before the first child, so that even one that we had no time, or
+        no disk space, to list can be found."""
+        self._write()
+
+    def add(self, name: str, pid: int, stop_signal: signal.Signals) -> None:
+        try:
+            started = psutil.Process(pid).create_time()
+        except psutil.Error:
+            return  # it is gone already
+        self._entries[name] = Entry(name, pid, started, int(stop_signal))
+        with suppress(OSError):
+            self._write()
+
+    def remove(self, name: str) -> None:
+        if self._entries.pop(name, None) is not None:
+            with suppress(OSError):
+                self._write()
+
+    def close(self) -> None:
+        self._path.unlink(missing_ok=True)
+
+    async def clear_leftovers(self) -> list[str]:
+        """End what an earlier `serve` on this folder left; returns what that was, for the log."""
+        mark, entries = self._read()
+        left = [(entry, process) for entry in entries if (process := entry.process())]
+        for entry, process in left:
+            _send(process, entry.stop_signal)
+        await _gone([process for _, process in left], LEFTOVER_STOP_SECONDS)
+        ended = [f"{entry.name} ({entry.pid})" for entry, _ in left]
+        await kill_all(
+            lambda: [
+                *(process for entry in entries if (process := entry.process())),
+                *(marked_processes(mark) if mark else ()),
+            ]
+        )
+        return ended
+
+    def _read(self) -> tuple[str, list[Entry]]:
+        try:
+            content: Any = json.loads(self._path.read_text("utf-8"))
+            return str(content["mark"]), [
+                Entry(str(e["name"]), int(e["pid"]), float(e["started"]), int(e["stop_signal"]))
+                for e in content["children"]
+            ]
+        except FileNotFoundError:
+            return "", []
+        except (ValueError, KeyError, TypeError):
+            # Not a file that we wrote: we replace it in one step. So nothing in it is proof.
+            return "", []
+
+    def _write(self) -> None:
+        content = {
+            "mark": self._mark,
+            "supervisor": os.getpid(),
+            "children": [asdict(entry) for entry in self._entries.values()],
+        }
+        new = self._path.with_suffix(".new")
+        new.touch(mode=0o600)
+        new.write_text(json.dumps(content, indent=1), "utf-8")
+        new.replace(self._path)
+
+
+def marked_processes(mark: str) -> list[psutil.Process]:
+    """Every process that carries `mark` or, when that names no child, any mark made from it."""
+    found: list[psutil.Process] = []
+    for process in psutil.process_iter():
+        try:
+            carried = process.environ().get(MARK_VARIABLE, "")
+        except (psutil.Error, OSError):
+            continue  # gone, a zombie, or somebody else's
+        if carried == mark or carried.startswith(mark + "/"):
+            found.append(process)
+    return found
+
+
+async def kill_all(find: Callable[[], Iterable[psutil.Process]]) -> int:
+    """SIGKILL whatever `find` finds until it finds nothing more; returns how many that were.
+
+    Several rounds, because a process may start another one while we look.
+    """
+    killed: set[int] = set()
+    for _ in range(_KILL_ROUNDS):
+        processes = list(find())
+        if not processes:
+            break
+        for process in processes:
+            killed.add(process.pid)
+            _send(process, signal.SIGKILL)
+        await _gone(processes, _KILL_SECONDS)
+    return len(killed)
+
+
+def _send(process: psutil.Process, number: int) -> None:
+    with suppress(psutil.Error):
+        # psutil compares the start time once more before it signals.
+        process.send_signal(number)
+
+
+async def _gone(processes: list[psutil.Process], seconds: float) -> None:
+    """Wait until none of them runs, at most `seconds`."""
+    deadline = asyncio.get_running_loop().time() + seconds
+    while any(_runs(process) for process in processes):
+        if asyncio.get_running_loop().time() >= deadline:
+            return
+        await asyncio.sleep(_POLL_SECONDS)
+
+
+def _runs(process: psutil.Process) -> bool:
+    # A zombie only waits for its parent to notice; it holds no file, lock or memory.
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.Error:
+        return False

@@ -1,0 +1,52 @@
+"""One PostgreSQL and one service for the whole run; every test brings its own tenant."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from bursar.clock import SystemClock
+from bursar.config import Config, load_config
+from bursar.db import Database
+from bursar.logs import set_up_logs
+from bursar.migrations.migrate import migrate
+from bursar.service.api import Api
+from bursar.service.postgres import EmbeddedPostgres, running_postgres
+from tests.support import Service
+
+set_up_logs("error", "test")
+
+
+@pytest.fixture(scope="session")
+async def postgres(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[EmbeddedPostgres]:
+    folder = tmp_path_factory.mktemp("postgres")
+    async with running_postgres(folder, durable=False, max_connections=200) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+async def config(postgres: EmbeddedPostgres, tmp_path_factory: pytest.TempPathFactory) -> Config:
+    await migrate(postgres.dsn)
+    folder: Path = tmp_path_factory.mktemp("data")
+    made = load_config({}, data_dir=folder, port=0, live_network="localnet", log_level="error")
+    return replace(made, database_url=postgres.dsn)
+
+
+@pytest.fixture(scope="session")
+async def db(config: Config) -> AsyncGenerator[Database]:
+    assert config.database_url is not None
+    database = await Database.open(config.database_url, 10, 10)
+    yield database
+    await database.close()
+
+
+@pytest.fixture(scope="session")
+async def service(config: Config, db: Database) -> AsyncGenerator[Service]:
+    api = await Api.start(config, SystemClock())
+    try:
+        yield Service(f"http://127.0.0.1:{api.port}", config, db)
+    finally:
+        await api.stop()
+        await asyncio.sleep(0)

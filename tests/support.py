@@ -1,0 +1,107 @@
+"""What most tests need: a running service, tenants of their own, and short ways to call it."""
+
+import itertools
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+
+from bursar.access.model import Scope
+from bursar.config import Config, Mode
+from bursar.db import Database, Tx
+from bursar.ids import new_id
+from bursar.ledger.book import deposit
+from bursar.money import parse_micros
+from bursar.policy.cache import PolicyCache
+from bursar.service.first_key import make_key
+
+_numbers = itertools.count(1)
+
+POLICY: dict[str, Any] = {"dailyCap": "100.00", "allowlist": ["api.example.com"]}
+ADDRESS = "7EqQdEULxWcraVx3mXKFjc84LhCkMGZCkRvDpvcMwJeK"
+
+
+@dataclass(frozen=True)
+class Service:
+    """A live service and the database under it."""
+
+    url: str
+    config: Config
+    db: Database
+
+    async def key(
+        self,
+        *,
+        account: str,
+        mode: Mode = "test",
+        scope: str = "admin",
+        agent_id: str | None = None,
+    ) -> str:
+        async with self.db.transaction() as tx:
+            made = await make_key(
+                tx,
+                self.config,
+                mode=mode,
+                scope=Scope(scope),
+                agent_id=agent_id,
+                account=account,
+                name="test",
+                expires_in=None,
+            )
+        return made.secret
+
+    def client(self, key: str) -> httpx.AsyncClient:
+        return httpx.AsyncClient(
+            base_url=self.url, headers={"Authorization": f"Bearer {key}"}, timeout=30
+        )
+
+    async def admin(self, *, mode: Mode = "test", account: str | None = None) -> httpx.AsyncClient:
+        """A client with an admin key; of an account of its own unless one is named."""
+        return self.client(await self.key(account=account or new_account(), mode=mode))
+
+    async def fund(self, agent_id: str, amount: str) -> None:
+        """Posts a deposit through the ledger's own operation."""
+        micros = parse_micros(amount)
+        assert micros is not None
+
+        async def work(tx: Tx) -> None:
+            realm_id = await tx.fetchval("SELECT realm_id FROM agent WHERE id = $1", agent_id)
+            await deposit(tx, PolicyCache(), agent_id, realm_id, new_id("dep"), micros)
+
+        await self.db.transact(work)
+
+
+def new_account() -> str:
+    return f"account-{next(_numbers)}"
+
+
+async def new_agent(client: httpx.AsyncClient, **fields: Any) -> dict[str, Any]:
+    """Creates an agent; `policy` fields given are laid over a simple policy."""
+    policy = {**POLICY, **fields.pop("policy", {})}
+    answer = await client.post("/v1/agents", json={"name": "agent", "policy": policy, **fields})
+    assert answer.status_code == 201, answer.text
+    return answer.json()["data"]
+
+
+async def spend(
+    client: httpx.AsyncClient, agent_id: str, amount: str, **fields: Any
+) -> dict[str, Any]:
+    """Authorises a spend and returns the transaction."""
+    headers = fields.pop("headers", {})
+    body = {"agentId": agent_id, "amount": amount, "recipient": "api.example.com", **fields}
+    answer = await client.post("/v1/spend/authorise", json=body, headers=headers)
+    assert answer.status_code == 201, answer.text
+    return answer.json()["data"]
+
+
+def error_of(answer: httpx.Response, status: int, code: str) -> dict[str, Any]:
+    """The error object, once its shape is checked."""
+    assert answer.status_code == status, answer.text
+    body = answer.json()
+    assert set(body) == {"error"}
+    error = body["error"]
+    assert error["code"] == code, error
+    assert error["message"]
+    assert isinstance(error["retryable"], bool)
+    assert error["requestId"] == answer.headers["x-request-id"]
+    return error
