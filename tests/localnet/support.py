@@ -140,11 +140,11 @@ class NodeProcess:
 
 
 def command(*arguments: str) -> list[str]:
-    return [sys.executable, "-m", "bursar.cli.localnet", *arguments]
+    return [sys.executable, "-m", "bursar.cli.main", "localnet", *arguments]
 
 
 def environment() -> dict[str, str]:
-    return os.environ | {"PYTHONPATH": str(SOURCE), "NO_COLOR": "1"}
+    return os.environ | {"PYTHONPATH": str(SOURCE)}
 
 
 async def start_node(folder: Path, *arguments: str) -> NodeProcess:
@@ -156,7 +156,7 @@ async def start_node(folder: Path, *arguments: str) -> NodeProcess:
     )
     assert process.stdout is not None
     said = b""
-    while not (ready := re.search(rb"url=http://127\.0\.0\.1:(\d+)", said)):
+    while not (ready := re.search(rb'"url":"http://127\.0\.0\.1:(\d+)"', said)):
         line = await asyncio.wait_for(process.stdout.readline(), 20)
         assert line, f"the node ended before it was ready: {said.decode()}"
         said += line

@@ -164,31 +164,35 @@ async def test_the_faucets_key_is_for_the_owner_only(open_node: OpenNode, tmp_pa
 
 async def test_a_disk_that_fails_stops_the_node(tmp_path: Path) -> None:
     """Memory is ahead of the disk then: no answer may leave, and the next start tells the truth."""
-    settings = Settings(tmp_path, port=0)
     async with aiohttp.ClientSession() as session:
-        async with serve(settings, SystemClock()) as node:
-            rpc = Rpc(node.port, session)
-            payer = await rpc.wallet(sol=5)
-            to, blockhash = Keypair().pubkey(), await rpc.blockhash()
-            with sqlite3.connect(tmp_path / "chain.sqlite3") as outside:
-                outside.execute(
-                    "CREATE TRIGGER full BEFORE INSERT ON landed "
-                    "BEGIN SELECT RAISE(ABORT, 'disk full'); END"
-                )
-            signed = sol_transfer(payer, to, 1_000_000, blockhash)
-            sending = asyncio.create_task(rpc.send(signed))
-            await asyncio.wait_for(node.chain.broken.wait(), 5)
-            assert not sending.done()
+        node = await start_node(tmp_path)
+        rpc = Rpc(node.port, session)
+        payer = await rpc.wallet(sol=5)
+        to, blockhash = Keypair().pubkey(), await rpc.blockhash()
+        on_disk(
+            tmp_path,
+            "CREATE TRIGGER full BEFORE INSERT ON landed "
+            "BEGIN SELECT RAISE(ABORT, 'disk full'); END",
+        )
+        signed = sol_transfer(payer, to, 1_000_000, blockhash)
         with pytest.raises(aiohttp.ClientError):
-            await sending
-        outside = sqlite3.connect(tmp_path / "chain.sqlite3")
-        outside.execute("DROP TRIGGER full")
-        outside.close()
-        async with serve(settings, SystemClock()) as node:
-            rpc = Rpc(node.port, session)
-            assert (await rpc("getBalance", str(to)))["value"] == 0
             await rpc.send(signed)
-            assert (await rpc("getBalance", str(to)))["value"] == 1_000_000
+        assert await asyncio.wait_for(node.process.wait(), 5) == 1
+        assert b"What it acknowledged is safe; start it again." in await node.drain
+        on_disk(tmp_path, "DROP TRIGGER full")
+        node = await start_node(tmp_path)
+        rpc = Rpc(node.port, session)
+        assert (await rpc("getBalance", str(to)))["value"] == 0
+        await rpc.send(signed)
+        assert (await rpc("getBalance", str(to)))["value"] == 1_000_000
+        await node.stop()
+
+
+def on_disk(folder: Path, statement: str) -> None:
+    outside = sqlite3.connect(folder / "chain.sqlite3")
+    outside.execute(statement)
+    outside.commit()
+    outside.close()
 
 
 async def test_an_unknown_blockhash_of_another_chain(open_node: OpenNode, tmp_path: Path) -> None:

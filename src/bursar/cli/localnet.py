@@ -1,6 +1,7 @@
 """`bursar localnet`: a Solana node on this machine, and test money from it."""
 
 import asyncio
+import os
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -8,7 +9,8 @@ from typing import Annotated
 import httpx
 import typer
 
-from bursar.errors import CommandFailed
+from bursar.config import load_config
+from bursar.errors import CommandFailed, ConfigError
 from bursar.money import format_micros, parse_micros
 
 app = typer.Typer(help="Run a Solana node in a box until Ctrl-C: real programs, offline, durable.")
@@ -25,13 +27,11 @@ def localnet(
     port: Annotated[int, typer.Option(help="JSON-RPC over HTTP; 0 takes a free one.")] = 8899,
     ws_port: Annotated[
         int | None,
-        typer.Option(
-            help="Websockets beside --port, which has them too; 0: none. (default: port + 1)"
-        ),
+        typer.Option(help="Websockets beside --port, which has them too; 0: none. (port + 1)"),
     ] = None,
     host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
     data_dir: Annotated[
-        Path | None, typer.Option(help="The chain's folder. (default: .bursar/localnet-GENESIS)")
+        Path | None, typer.Option(help="The chain's folder. (.bursar/localnet-GENESIS)")
     ] = None,
     genesis: Annotated[Genesis, typer.Option(help="Which network to be.")] = Genesis.TEST,
     slot_ms: Annotated[int, typer.Option(min=1, help="Milliseconds per slot.")] = 400,
@@ -48,12 +48,16 @@ def localnet(
     """Starts the node, unless a command such as `faucet` was given."""
     if context.invoked_subcommand is not None:
         return
-    # The VM is slow to import and not part of the plain install; `faucet` needs none of it.
+    # Not part of the plain install, and `faucet` needs none of it.
+    import uvloop
+
     from bursar.clock import SystemClock
     from bursar.localnet.genesis import NETWORKS
     from bursar.localnet.rpc import Settings, run
     from bursar.localnet.slots import Lag
+    from bursar.logs import set_up_logs
 
+    set_up_logs(load_config(os.environ).log_level, "localnet")
     settings = Settings(
         data_dir=data_dir or Path(".bursar") / f"localnet-{genesis}",
         network=NETWORKS[genesis],
@@ -64,17 +68,8 @@ def localnet(
         lag=Lag(confirmed_lag, max(confirmed_lag, finalized_lag)),
         faults=faults,
     )
-    try:
-        import uvloop
-
-        runner = uvloop.run
-    except ImportError:
-        runner = asyncio.run
-    try:
-        runner(run(settings, SystemClock()))
-    except CommandFailed as failure:
-        typer.echo(str(failure), err=True)
-        raise typer.Exit(1) from None
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(run(settings, SystemClock(), echo=typer.echo))
 
 
 @app.command()
@@ -86,19 +81,14 @@ def faucet(
     """Mint test USDC into a wallet on the running node."""
     micros = parse_micros(amount)
     if not micros:
-        typer.echo(f"{amount!r} is not an amount of USDC, such as 250 or 0.5.", err=True)
-        raise typer.Exit(2)
+        raise ConfigError("AMOUNT", f"must be USDC above zero, such as 250 or 0.5, not {amount!r}")
     call = {"jsonrpc": "2.0", "id": 1, "method": "bursar_faucet", "params": [address, micros]}
     try:
         answer = httpx.post(rpc, json=call, timeout=10).json()
     except (httpx.HTTPError, ValueError):
-        typer.echo(f"No localnet answers at {rpc}. Start one with: bursar localnet", err=True)
-        raise typer.Exit(1) from None
+        raise CommandFailed(
+            f"No localnet answers at {rpc}. Start one with: bursar localnet"
+        ) from None
     if "error" in answer:
-        typer.echo(f"The localnet refused: {answer['error']['message']}", err=True)
-        raise typer.Exit(1)
+        raise CommandFailed(f"The localnet refused: {answer['error']['message']}")
     typer.echo(f"{format_micros(micros)} USDC to {address}\nsignature {answer['result']}")
-
-
-if __name__ == "__main__":
-    app(prog_name="bursar localnet")

@@ -59,13 +59,19 @@ class Settings:
     faults: bool = False
 
 
-async def run(settings: Settings, clock: Clock) -> None:
-    """Until SIGTERM or SIGINT. Raises CommandFailed when the folder, the port or the disk fails."""
+async def run(
+    settings: Settings, clock: Clock, echo: Callable[[str], None] = lambda _: None
+) -> None:
+    """Until SIGTERM or SIGINT; `echo` tells a person that it is ready.
+
+    Raises CommandFailed when the folder, the port or the disk fails.
+    """
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     async with serve(settings, clock) as node:
+        echo(_banner(settings, node))
         waits = [asyncio.ensure_future(event.wait()) for event in (stop, node.chain.broken)]
         await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         for wait in waits:
@@ -78,6 +84,19 @@ async def run(settings: Settings, clock: Clock) -> None:
         log.info("localnet stopping")
 
 
+def _banner(settings: Settings, node: "Node") -> str:
+    return "\n".join(
+        [
+            "The localnet is running. Press Ctrl-C to stop it.",
+            "",
+            f"  RPC        http://{settings.host}:{node.port}",
+            f"  Websocket  ws://{settings.host}:{node.ws_port}",
+            f"  USDC mint  {settings.network.mint} ({settings.network.name})",
+            f"  Data       {settings.data_dir}",
+        ]
+    )
+
+
 @asynccontextmanager
 async def serve(settings: Settings, clock: Clock) -> "AsyncGenerator[Node]":
     chain = open_chain(settings.data_dir, settings.network, clock, settings.slot_ms, settings.lag)
@@ -85,7 +104,7 @@ async def serve(settings: Settings, clock: Clock) -> "AsyncGenerator[Node]":
     runner = web.AppRunner(node.app, access_log=None, shutdown_timeout=_STOP_SECONDS)
     try:
         await runner.setup()
-        node.port = await _listen(runner, settings)
+        node.port, node.ws_port = await _listen(runner, settings)
         ticker = asyncio.create_task(node.subscriptions.tick_while_wanted())
         log.info(
             "localnet ready",
@@ -103,8 +122,8 @@ async def serve(settings: Settings, clock: Clock) -> "AsyncGenerator[Node]":
         chain.close()
 
 
-async def _listen(runner: web.AppRunner, settings: Settings) -> int:
-    """Returns the port, which the system chose where the settings say 0."""
+async def _listen(runner: web.AppRunner, settings: Settings) -> tuple[int, int]:
+    """Returns the port, which the system chose where the settings say 0, and the websocket's."""
     try:
         await web.TCPSite(runner, settings.host, settings.port).start()
     except OSError as problem:
@@ -113,22 +132,24 @@ async def _listen(runner: web.AppRunner, settings: Settings) -> int:
         ) from None
     port: int = runner.addresses[0][1]
     ws_port = port + 1 if settings.ws_port is None else settings.ws_port
+    if ws_port == 0:
+        return port, port
     try:
-        if ws_port:
-            await web.TCPSite(runner, settings.host, ws_port).start()
+        await web.TCPSite(runner, settings.host, ws_port).start()
     except (OSError, OverflowError):
         if settings.ws_port is not None:
             raise CommandFailed(
                 f"Cannot listen on {settings.host}:{ws_port} for websockets."
             ) from None
         log.info("websockets only on the main port", taken=ws_port)
-    return port
+        return port, port
+    return port, ws_port
 
 
 class Node:
     def __init__(self, settings: Settings, chain: Chain) -> None:
         self.chain = chain
-        self.port = settings.port
+        self.port = self.ws_port = settings.port
         self.faults = Faults(chain, settings.lag)
         self.subscriptions = Subscriptions(chain, self.faults)
         self._admin: dict[str, Callable[[Params], Any]] = {}
