@@ -1,8 +1,12 @@
 """Goal: with a lag, every level shows its own past, and a fork undoes exactly what it must."""
 
+from pathlib import Path
+
+import aiohttp
 import pytest
 from solders.keypair import Keypair
 
+from bursar.localnet.rpc import Settings, serve
 from bursar.localnet.slots import Lag
 from tests.localnet.conftest import OpenNode
 from tests.localnet.support import LAMPORTS_PER_SOL, Rpc, RpcFailed, sol_transfer
@@ -112,3 +116,24 @@ async def test_old_statuses_need_a_history_search(slow: Rpc, clock: ManualClock)
     assert (await slow("getSignatureStatuses", [signature]))["value"] == [None]
     found = await slow("getSignatureStatuses", [signature], {"searchTransactionHistory": True})
     assert found["value"][0]["confirmationStatus"] == "finalized"
+
+
+async def test_a_fork_is_durable(tmp_path: Path, clock: ManualClock) -> None:
+    settings = Settings(tmp_path, port=0, lag=MAINNET, faults=True)
+    wallets = [Keypair() for _ in range(3)]
+    async with aiohttp.ClientSession() as session:
+        async with serve(settings, clock) as node:
+            rpc = Rpc(node.port, session)
+            sent = [
+                await rpc("requestAirdrop", str(wallet.pubkey()), 5_000_000) for wallet in wallets
+            ]
+            assert await rpc("bursar_fork", sent[0]) == [sent[0]]
+            before = [(await balances(rpc, wallet))[0] for wallet in wallets]
+            assert before == [0, 5_000_000, 5_000_000]
+        async with serve(settings, clock) as node:
+            rpc = Rpc(node.port, session)
+            # Whatever is on disk at a start is final.
+            assert [await balances(rpc, wallet) for wallet in wallets] == [
+                [lamports] * 3 for lamports in before
+            ]
+            assert [await level(rpc, s) for s in sent] == [None, "finalized", "finalized"]

@@ -7,6 +7,7 @@ import aiohttp
 import pytest
 from solders.keypair import Keypair
 
+from bursar.localnet.rpc import is_loopback
 from tests.localnet.conftest import OpenNode
 from tests.localnet.support import LAMPORTS_PER_SOL, Rpc, RpcFailed, sol_transfer
 
@@ -24,6 +25,14 @@ async def test_there_are_no_switches_unless_allowed(rpc: Rpc) -> None:
     for method in ("bursar_faults", "bursar_expireBlockhashes", "bursar_fork"):
         with pytest.raises(RpcFailed, match="Method not found"):
             await rpc(method)
+
+
+@pytest.mark.parametrize(
+    ("remote", "allowed"),
+    [("127.0.0.1", True), ("127.9.9.9", True), ("::1", True), ("192.0.2.1", False), (None, False)],
+)
+def test_switches_are_for_this_machine(remote: str | None, allowed: bool) -> None:
+    assert is_loopback(remote) == allowed
 
 
 async def test_a_switch_that_is_none_is_refused(faulty: Rpc) -> None:

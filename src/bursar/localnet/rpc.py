@@ -203,7 +203,7 @@ class Node:
             call = read_call(request)
         except RpcError as error:
             return unreadable(error)
-        if call.method in self._admin and _is_loopback(remote):
+        if call.method in self._admin and is_loopback(remote):
             return call.reply(attempt(call, self._admin[call.method]))
         if call.method not in METHODS:
             return call.reply(no_such_method())
@@ -233,5 +233,5 @@ class Node:
         return web.Response(text="ok")
 
 
-def _is_loopback(remote: str | None) -> bool:
+def is_loopback(remote: str | None) -> bool:
     return remote is not None and ipaddress.ip_address(remote).is_loopback
