@@ -36,8 +36,17 @@ OUT_OF_REACH: Final = (
 
 async def _keep_session(connection: "asyncpg.Connection[Row]") -> None:
     """Nothing to undo when a connection goes back to the pool, so no round trip for it: settings
-    are only changed with SET LOCAL, and all locks end with their transaction."""
+    are only changed with SET LOCAL, and locks end with their transaction or in `transact`."""
     del connection
+
+
+async def _let_go(connection: Tx) -> None:
+    """Gives up the session's locks, if need be with the session."""
+    try:
+        await connection.execute("SELECT pg_advisory_unlock_all()")
+    except BaseException:
+        connection.terminate()
+        raise
 
 
 class Database:
@@ -88,21 +97,25 @@ class Database:
     async def transact(
         self,
         work: Callable[[Tx], Awaitable[T]],
-        committed: Callable[[T], Awaitable[None]] | None = None,
+        answer: Callable[[T], Awaitable[None]] | None = None,
     ) -> T:
         """Runs `work` in one transaction; again from the start if it lost a deadlock.
 
-        `committed` hears of the result before the connection is given back, and with it the locks
-        of the session: the pool lets go of them with the reset that it sends.
+        With `answer`, `work` may take locks of the session, which outlast the commit: they are let
+        go when `answer` was given the committed result, or when there is none.
         """
         for attempt in range(1, _TRIES + 1):
             try:
                 async with self.read() as connection:
-                    async with connection.transaction():
-                        result = await work(connection)
-                    if committed is not None:
-                        await committed(result)
-                    return result
+                    try:
+                        async with connection.transaction():
+                            result = await work(connection)
+                        if answer is not None:
+                            await answer(result)
+                        return result
+                    finally:
+                        if answer is not None:
+                            await _let_go(connection)
             except (asyncpg.DeadlockDetectedError, asyncpg.SerializationError):
                 if attempt == _TRIES:
                     raise

@@ -183,7 +183,8 @@ async def test_terminations(scene: Scene):
         ended: list[Answer] = []
 
         async def work(round_: int = round_, agent_id: str = agent_id) -> None:
-            ended.append(await scene.change(round_, "DELETE", f"/v1/agents/{agent_id}"))  # noqa: B023
+            answer = await scene.change(round_, "DELETE", f"/v1/agents/{agent_id}")
+            ended.append(answer)  # noqa: B023
 
         decided = await scene.load_while(agent_id, work)
         assert {one.spend["rejectCode"] for one in decided} == {None, "agent_terminated"}

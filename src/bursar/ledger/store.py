@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 
@@ -28,21 +28,24 @@ _DECISIONS_LOCK: Final = 17481
 
 
 async def lock_agents(
-    tx: Tx, agent_ids: Sequence[str], realm_ids: Sequence[int]
+    tx: Tx,
+    agent_ids: Sequence[str],
+    realm_ids: Sequence[int],
+    until: Literal["commit", "answer"] = "commit",
 ) -> dict[str, LockedAgent]:
     """Locks these agents' wallets (and their realms' decisions, shared), then reads.
 
     The function behind it reads in a statement of its own, after the locks are held. Agents that
-    do not exist in these realms are missing from the answer. The wallets are free again with the
-    commit, the decisions when the connection goes back to the pool.
+    do not exist in these realms are missing from the answer. `until="answer"` keeps the decisions
+    locked beyond the commit, for `Database.transact` to let go of.
     """
-    rows = await tx.fetch("SELECT * FROM lock_agents($1, $2, true)", agent_ids, realm_ids)
+    rows = await tx.fetch("SELECT * FROM lock_agents($1, $2, $3)", agent_ids, realm_ids, until)
     return {row["agent_id"]: _locked(row) for row in rows}
 
 
 async def read_agent(tx: Tx, agent_id: str, realm_id: int) -> LockedAgent | None:
     """The same without any lock, for those who only look."""
-    row = await tx.fetchrow("SELECT * FROM lock_agents($1, $2, false)", [agent_id], [realm_id])
+    row = await tx.fetchrow("SELECT * FROM lock_agents($1, $2, 'none')", [agent_id], [realm_id])
     return None if row is None else _locked(row)
 
 

@@ -128,6 +128,7 @@ class Authoriser:
             tx,
             sorted({request.agent_id for request in batch}),
             sorted({request.realm_id for request in batch}),
+            until="answer",
         )
         keys = [request.key for request in batch if request.key is not None]
         # The wallets' locks also keep two requests with one key from passing each other here.
