@@ -11,6 +11,7 @@ from hypothesis import settings
 from bursar.clock import SystemClock
 from bursar.config import Config, load_config
 from bursar.db import Database
+from bursar.logs import set_up_logs
 from bursar.migrations.migrate import migrate
 from bursar.service.api import Api
 from bursar.service.postgres import EmbeddedPostgres, running_postgres
@@ -19,6 +20,7 @@ from tests.support import Service
 # A busy machine is no failure, and a failure prints what repeats it.
 settings.register_profile("bursar", deadline=None, print_blob=True)
 settings.load_profile("bursar")
+set_up_logs("error", "test")
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,11 @@ import httpx
 
 from bursar.access.model import Scope
 from bursar.config import Config, Mode
-from bursar.db import Database
+from bursar.db import Database, Tx
+from bursar.ids import new_id
+from bursar.ledger.book import deposit
+from bursar.money import parse_micros
+from bursar.policy.cache import PolicyCache
 from bursar.service.first_key import make_key
 
 _numbers = itertools.count(1)
@@ -55,6 +59,17 @@ class Service:
         """A client with an admin key; of an account of its own unless one is named."""
         return self.client(await self.key(account=account or new_account(), mode=mode))
 
+    async def fund(self, agent_id: str, amount: str) -> None:
+        """Posts a deposit through the ledger's own operation."""
+        micros = parse_micros(amount)
+        assert micros is not None
+
+        async def work(tx: Tx) -> None:
+            realm_id = await tx.fetchval("SELECT realm_id FROM agent WHERE id = $1", agent_id)
+            await deposit(tx, PolicyCache(), agent_id, realm_id, new_id("dep"), micros)
+
+        await self.db.transact(work)
+
 
 def new_account() -> str:
     return f"account-{next(_numbers)}"
@@ -64,6 +79,17 @@ async def new_agent(client: httpx.AsyncClient, **fields: Any) -> dict[str, Any]:
     """Creates an agent; `policy` fields given are laid over a simple policy."""
     policy = {**POLICY, **fields.pop("policy", {})}
     answer = await client.post("/v1/agents", json={"name": "agent", "policy": policy, **fields})
+    assert answer.status_code == 201, answer.text
+    return answer.json()["data"]
+
+
+async def spend(
+    client: httpx.AsyncClient, agent_id: str, amount: str, **fields: Any
+) -> dict[str, Any]:
+    """Authorises a spend and returns the transaction."""
+    headers = fields.pop("headers", {})
+    body = {"agentId": agent_id, "amount": amount, "recipient": "api.example.com", **fields}
+    answer = await client.post("/v1/spend/authorise", json=body, headers=headers)
     assert answer.status_code == 201, answer.text
     return answer.json()["data"]
 

@@ -34,6 +34,7 @@ class Config:
     test_network: str = field(repr=False)
     live_network: str | None = field(repr=False)
     rate_limits: bool
+    approval_seconds: int
     log_level: str
     drain_seconds: int
 
@@ -88,6 +89,7 @@ def load_config(environment: Mapping[str, str], **flags: object) -> Config:
         test_network=test_network,
         live_network=_network("live_network", raw["live_network"]),
         rate_limits=_choice("rate_limits", raw["rate_limits"], ("on", "off")) == "on",
+        approval_seconds=_integer("approval_seconds", raw["approval_seconds"], 1, 31_536_000),
         log_level=_choice("log_level", raw["log_level"], _LOG_LEVELS),
         drain_seconds=_integer("drain_seconds", raw["drain_seconds"], 0, 600),
     )

@@ -2,7 +2,9 @@
 
 import asyncio
 import logging
+import re
 import sys
+import traceback
 from typing import Any, Final
 
 import msgspec
@@ -24,7 +26,7 @@ def set_up_logs(level: str, process: str) -> None:
             structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
-            structlog.processors.ExceptionRenderer(),
+            structlog.processors.ExceptionRenderer(_traceback),
             structlog.processors.EventRenamer("message"),
             structlog.processors.JSONRenderer(serializer=_to_json),
         ],
@@ -38,6 +40,22 @@ def set_up_logs(level: str, process: str) -> None:
 
 
 _LIBRARY_FORMAT: Final = '{"level":"%(levelname)s","logger":"%(name)s","message":"%(message)s"}'
+
+
+def _traceback(info: Any) -> str:
+    """Where it happened and what kind of error: never the values that were at hand.
+
+    PostgreSQL's details quote whole rows, and messages of other errors may quote a key.
+    """
+    kind, problem, trace = info
+    lines = traceback.format_tb(trace, limit=_MOST_FRAMES)
+    message = str(problem).partition("\n")[0][:200]
+    return "".join([*lines, f"{kind.__name__}: {_SECRET.sub('…', message)}"])
+
+
+_MOST_FRAMES: Final = 30
+# API keys, webhook secrets, and anything as long as a private key.
+_SECRET: Final = re.compile(r"bur_(?:test|live)_\w+|whsec_\S+|[A-Za-z0-9+/]{60,}={0,2}")
 
 
 def _to_json(line: Any, **_: Any) -> str:

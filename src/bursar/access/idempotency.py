@@ -2,6 +2,7 @@
 
 import hashlib
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -27,6 +28,10 @@ class IdempotencyKey:
     agent_id: str
     key: str
     fingerprint: bytes
+
+    @property
+    def place(self) -> tuple[int, str, str, str]:
+        return self.realm_id, self.route, self.agent_id, self.key
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,17 +81,26 @@ async def claim(tx: Tx, key: IdempotencyKey) -> StoredAnswer | None:
     """
     await tx.execute(f"SET LOCAL lock_timeout = '{WAIT_SECONDS}s'")
     try:
-        await store.lock_idempotency_key(tx, key.realm_id, key.route, key.agent_id, key.key)
+        await store.lock_idempotency_key(tx, *key.place)
     except asyncpg.LockNotAvailableError:
         raise in_progress() from None
     await tx.execute("SET LOCAL lock_timeout TO DEFAULT")
-    row = await store.get_answer(tx, key.realm_id, key.route, key.agent_id, key.key)
-    return None if row is None else matching(StoredAnswer(*row), key)
+    stored = (await find(tx, [key])).get(key.place)
+    return None if stored is None else matching(stored, key)
 
 
-async def record(tx: Tx, key: IdempotencyKey, status: int, body: bytes) -> None:
-    await store.insert_answer(
-        tx, key.realm_id, key.route, key.agent_id, key.key, key.fingerprint, status, body
+async def find(
+    tx: Tx, keys: Sequence[IdempotencyKey]
+) -> dict[tuple[int, str, str, str], StoredAnswer]:
+    """The answers stored for any of these keys. The caller holds what keeps them from changing."""
+    rows = await store.get_answers(tx, [key.place for key in keys])
+    return {place: StoredAnswer(*row) for place, row in rows.items()}
+
+
+async def record(tx: Tx, answers: Sequence[tuple[IdempotencyKey, int, bytes]]) -> None:
+    """Stores (key, status, body) in the transaction of the effects they stand for."""
+    await store.insert_answers(
+        tx, [(*key.place, key.fingerprint, status, body) for key, status, body in answers]
     )
 
 

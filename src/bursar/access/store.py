@@ -177,40 +177,36 @@ async def lock_idempotency_key(tx: Tx, realm_id: int, route: str, agent_id: str,
     )
 
 
-async def get_answer(
-    tx: Tx, realm_id: int, route: str, agent_id: str, key: str
-) -> tuple[bytes, int, bytes] | None:
-    row = await tx.fetchrow(
-        "SELECT fingerprint, status, body FROM idempotency"
-        " WHERE realm_id = $1 AND route = $2 AND agent_id = $3 AND key = $4",
-        realm_id,
-        route,
-        agent_id,
-        key,
+async def get_answers(
+    tx: Tx, keys: Sequence[tuple[int, str, str, str]]
+) -> dict[tuple[int, str, str, str], tuple[bytes, int, bytes]]:
+    """The stored answers to any of these (realm, route, agent, key)."""
+    columns = list(zip(*keys, strict=True))
+    rows = await tx.fetch(
+        "SELECT i.* FROM unnest($1::int[], $2::text[], $3::text[], $4::text[])"
+        " AS k (realm_id, route, agent_id, key)"
+        " JOIN idempotency i USING (realm_id, route, agent_id, key)",
+        *columns,
     )
-    return None if row is None else (row["fingerprint"], row["status"], row["body"])
+    return {
+        (row["realm_id"], row["route"], row["agent_id"], row["key"]): (
+            row["fingerprint"],
+            row["status"],
+            row["body"],
+        )
+        for row in rows
+    }
 
 
-async def insert_answer(
-    tx: Tx,
-    realm_id: int,
-    route: str,
-    agent_id: str,
-    key: str,
-    fingerprint: bytes,
-    status: int,
-    body: bytes,
+async def insert_answers(
+    tx: Tx, answers: Sequence[tuple[int, str, str, str, bytes, int, bytes]]
 ) -> None:
+    """Rows of (realm, route, agent, key, fingerprint, status, body)."""
     await tx.execute(
         "INSERT INTO idempotency (realm_id, route, agent_id, key, fingerprint, status, body)"
-        " VALUES ($1, $2, $3, $4, $5, $6, $7)",
-        realm_id,
-        route,
-        agent_id,
-        key,
-        fingerprint,
-        status,
-        body,
+        " SELECT * FROM unnest($1::int[], $2::text[], $3::text[], $4::text[], $5::bytea[],"
+        " $6::smallint[], $7::bytea[])",
+        *zip(*answers, strict=True),
     )
 
 

@@ -15,8 +15,12 @@ from bursar.errors import ApiError, ErrorCode, not_found
 from bursar.event.catalog import EventType
 from bursar.event.outbox import NewEvent, emit
 from bursar.ids import is_id, new_id
+from bursar.ledger import store as ledger_store
 from bursar.policy import store as policy_store
+from bursar.policy.engine import RejectCode
 from bursar.policy.model import Policy, first_policy, show_policy
+from bursar.spend import store as spend_store
+from bursar.spend.close import reject_spends
 from bursar.wallet import store as wallet_store
 from bursar.wallet.model import low, show_wallet
 
@@ -100,6 +104,16 @@ async def terminate_agent(tx: Tx, actor: Actor, agent_id: str) -> AgentRow:
     if before.status == "terminated":
         return before
     await access_store.revoke_keys_of_agent(tx, agent_id)
+    locked = await ledger_store.lock_agents(tx, [agent_id], [actor.realm_id])
+    await reject_spends(
+        tx,
+        locked[agent_id].account,
+        [spend.id for spend in await spend_store.pending_of_agent(tx, agent_id)],
+        expected="pending",
+        code=RejectCode.AGENT_TERMINATED,
+        decided_by=actor.name,
+        reason=None,
+    )
     return await apply_change(tx, actor, before, replace(before, status="terminated"))
 
 

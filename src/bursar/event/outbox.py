@@ -21,21 +21,25 @@ class NewEvent:
     realm_id: int
     type: EventType
     agent_id: str
+    # What the API shows of the subject; bytes are JSON already.
     data: Any
     created_at: datetime
 
 
-async def emit(tx: Tx, events: Sequence[NewEvent]) -> None:
+async def emit(tx: Tx, events: Sequence[NewEvent], has_webhooks: bool = True) -> None:
+    """`has_webhooks=False` saves a look-up where the caller knows, under lock, that none is."""
     if not events:
         return
     ids = [new_id("evt") for _ in events]
     await store.insert_events(
         tx,
         [
-            (id_, e.realm_id, e.type.value, e.agent_id, _encode(e.data).decode(), e.created_at)
+            (id_, e.realm_id, e.type.value, e.agent_id, _json(e.data), e.created_at)
             for id_, e in zip(ids, events, strict=True)
         ],
     )
+    if not has_webhooks:
+        return
     webhooks = await store.wanted_deliveries(
         tx, list({e.realm_id for e in events}), list({e.type.value for e in events})
     )
@@ -47,3 +51,7 @@ async def emit(tx: Tx, events: Sequence[NewEvent]) -> None:
     ]
     if deliveries:
         await store.insert_deliveries(tx, deliveries)
+
+
+def _json(data: Any) -> str:
+    return (data if isinstance(data, bytes) else _encode(data)).decode()

@@ -15,10 +15,14 @@ from bursar.clock import Clock
 from bursar.config import Config
 from bursar.custody.vault import Vault
 from bursar.db import Database, Tx
-from bursar.errors import ErrorCode, check
+from bursar.errors import ErrorCode, Fault, check
 from bursar.http.codec import Field, Record, Text
 from bursar.http.cursor import Place, decode_cursor, encode_cursor
 from bursar.http.query import PageSize
+from bursar.policy.cache import PolicyCache
+from bursar.recipient.resolve import Directory
+from bursar.spend.authorise import Authoriser
+from bursar.spend.wait import Waiter
 
 T = TypeVar("T")
 
@@ -33,6 +37,10 @@ class Services:
     guard: Guard
     limiter: Limiter
     vault: Vault
+    policies: PolicyCache
+    directory: Directory
+    authoriser: Authoriser
+    waiter: Waiter
 
 
 @dataclass(slots=True, kw_only=True)
@@ -123,6 +131,8 @@ class Route:
     body: Record | None = None
     # A finer look at the body than the scopes give; raises 403 before anything is validated.
     permits: Callable[[Caller, dict[str, Any]], None] | None = None
+    # Faults that depend on who is asking, reported with those of the body.
+    faults: Callable[[Caller, dict[str, Any]], list[Fault]] | None = None
     status: int = 200
     # The struct of `data`; None where there is no body.
     data: Any = None

@@ -378,7 +378,8 @@ class Record:
                 if field.required:
                     faults.append(
                         Fault(
-                            prefix + field.name, f"{prefix}{field.name} is required.{self._all()}"
+                            prefix + field.name,
+                            f"{prefix}{field.name} is required.{self.accepted()}",
                         )
                     )
                 continue
@@ -390,7 +391,7 @@ class Record:
         if len(parsed) < len(given):
             known = [field.name for field in self.fields]
             faults += [
-                unknown_name("field", prefix, name, known, self._all())
+                unknown_name("field", prefix, name, known, self.accepted())
                 for name in given
                 if name not in known
             ]
@@ -413,16 +414,19 @@ class Record:
             made["required"] = required
         return made
 
-    def _all(self) -> str:
+    def accepted(self) -> str:
+        """The whole payload in a sentence, so that one bad request teaches it."""
         listed = ", ".join(
             f"{field.name} (required)" if field.required else field.name for field in self.fields
         )
         return f" Accepted fields: {listed or 'none'}."
 
 
-def parse_body(record: Record, given: dict[str, Any]) -> dict[str, Any]:
+def parse_body(
+    record: Record, given: dict[str, Any], known_faults: Sequence[Fault] = ()
+) -> dict[str, Any]:
     """Raises ValidationFailed with every fault at once."""
-    faults: list[Fault] = []
+    faults = list(known_faults)
     parsed = record.parse(given, "", faults)
     if faults:
         raise ValidationFailed(faults)

@@ -245,7 +245,8 @@ def _parse_body(route: Route, request: _Request, caller: Caller, raw: bytes) -> 
         given = decode_object(raw)
     if route.permits is not None:
         route.permits(caller, given)
-    return parse_body(route.body or _NO_BODY, given)
+    faults = route.faults(caller, given) if route.faults is not None else ()
+    return parse_body(route.body or _NO_BODY, given, faults)
 
 
 async def _write(route: Route, call: Call, tx: Tx) -> Answer:
@@ -260,7 +261,7 @@ async def _write(route: Route, call: Call, tx: Tx) -> Answer:
     assert isinstance(answer, Answer)
     if key is not None:
         kept = answer.body if answer.replay_body is None else answer.replay_body
-        await idempotency.record(tx, key, answer.status, _encode(kept))
+        await idempotency.record(tx, [(key, answer.status, _encode(kept))])
     return answer
 
 

@@ -12,10 +12,13 @@ from bursar.http.call import Route, Unit
 from bursar.policy.model import PolicyVersion
 from bursar.recipient import api as recipient
 from bursar.recipient.model import RecipientView
+from bursar.spend import api as spend
+from bursar.spend.model import Budget, Preview, Statistics, Transaction
 from bursar.wallet import api as wallet
 from bursar.wallet.model import Balance, Wallet
 
 ADMIN: Final = frozenset({Scope.ADMIN})
+SPENDERS: Final = frozenset({Scope.ADMIN, Scope.AGENT})
 STOP: Final = frozenset({Scope.ADMIN, Scope.APPROVER})
 PEOPLE: Final = frozenset({Scope.ADMIN, Scope.APPROVER, Scope.READ})
 ANYONE: Final = frozenset(Scope)
@@ -107,6 +110,137 @@ ROUTES: Final[tuple[Route, ...]] = (
         query=agent.POLICIES_QUERY,
         data=PolicyVersion,
         is_list=True,
+    ),
+    Route(
+        method="GET",
+        path="/v1/agents/:id/budget",
+        handler=spend.budget,
+        summary="Get what an agent may spend now",
+        tag="Agents",
+        scopes=ANYONE,
+        category=Category.AGENT_READS,
+        unit=Unit.READ,
+        data=Budget,
+    ),
+    # Spends
+    Route(
+        method="POST",
+        path="/v1/spend/authorise",
+        handler=spend.authorise,
+        summary="Spend",
+        description=(
+            "Decides the spend and reserves its amount in one commit. **A refusal is an answer, not"
+            " an error**: 201 with `status` `rejected` and a `rejectCode`; read `data.status`."
+            " With `Prefer: wait=N` (at most 30) the answer comes when the spend is settled or"
+            " rejected, or after N seconds as it stands then."
+        ),
+        tag="Spends",
+        scopes=SPENDERS,
+        category=Category.SPEND_AUTHORISE,
+        unit=Unit.OWN,
+        body=spend.SPEND,
+        faults=spend.require_agent,
+        status=201,
+        data=Transaction,
+        errors=(ErrorCode.NOT_FOUND,),
+    ),
+    Route(
+        method="POST",
+        path="/v1/spend/preview",
+        handler=spend.preview,
+        summary="Preview a spend",
+        description="What authorise would answer now. Nothing is stored, reserved or fired.",
+        tag="Spends",
+        scopes=SPENDERS,
+        category=Category.SPEND_AUTHORISE,
+        unit=Unit.READ,
+        body=spend.SPEND,
+        faults=spend.require_agent,
+        data=Preview,
+        errors=(ErrorCode.NOT_FOUND,),
+    ),
+    # Transactions
+    Route(
+        method="GET",
+        path="/v1/transactions",
+        handler=spend.list_,
+        summary="List transactions",
+        description="Newest first.",
+        tag="Transactions",
+        scopes=ANYONE,
+        category=Category.TRANSACTIONS,
+        unit=Unit.READ,
+        query=spend.LIST_QUERY,
+        data=Transaction,
+        is_list=True,
+    ),
+    Route(
+        method="GET",
+        path="/v1/transactions/stats",
+        handler=spend.statistics,
+        summary="Get statistics",
+        description="From running totals: as quick at ten million transactions as at ten.",
+        tag="Transactions",
+        scopes=ANYONE,
+        category=Category.TRANSACTIONS,
+        unit=Unit.READ,
+        query=spend.STATS_QUERY,
+        data=Statistics,
+    ),
+    Route(
+        method="GET",
+        path="/v1/transactions/export",
+        handler=spend.export,
+        summary="Export transactions as CSV",
+        description="The filters of the list; cells that a spreadsheet would run are quoted.",
+        tag="Transactions",
+        scopes=ANYONE,
+        category=Category.TRANSACTIONS,
+        unit=Unit.OWN,
+        query=spend.FILTERS,
+        content_type="text/csv",
+    ),
+    Route(
+        method="GET",
+        path="/v1/transactions/:id",
+        handler=spend.get,
+        summary="Get a transaction",
+        tag="Transactions",
+        scopes=ANYONE,
+        category=Category.TRANSACTIONS,
+        unit=Unit.READ,
+        data=Transaction,
+    ),
+    Route(
+        method="POST",
+        path="/v1/transactions/:id/approve",
+        handler=spend.approve,
+        summary="Approve a pending spend",
+        description=(
+            "Checks everything but the threshold again under the policy as it is now; if something"
+            " fails, the spend stays pending and the answer is 409 naming the code."
+        ),
+        tag="Transactions",
+        scopes=STOP,
+        category=Category.TRANSACTIONS,
+        unit=Unit.WRITE,
+        body=spend.REASON,
+        data=Transaction,
+        errors=(ErrorCode.INVALID_STATE,),
+    ),
+    Route(
+        method="POST",
+        path="/v1/transactions/:id/deny",
+        handler=spend.deny,
+        summary="Deny a pending spend",
+        description="Its funds are available again, and its day's cap too.",
+        tag="Transactions",
+        scopes=STOP,
+        category=Category.TRANSACTIONS,
+        unit=Unit.WRITE,
+        body=spend.REASON,
+        data=Transaction,
+        errors=(ErrorCode.INVALID_STATE,),
     ),
     # Wallets
     Route(

@@ -169,7 +169,7 @@ CREATE INDEX recipient_by_age ON recipient (realm_id, created_at DESC, hostname 
 
 -- Written in the commit of the effect it stands for: both are there, or neither.
 CREATE TABLE idempotency (
-  realm_id    integer NOT NULL REFERENCES realm,
+  realm_id    integer NOT NULL,
   route       text NOT NULL,
   -- the resolved agent for spends, '' elsewhere
   agent_id    id NOT NULL DEFAULT '',
@@ -184,7 +184,7 @@ CREATE INDEX idempotency_by_age ON idempotency USING brin (created_at);
 
 CREATE TABLE event (
   id         id PRIMARY KEY,
-  realm_id   integer NOT NULL REFERENCES realm,
+  realm_id   integer NOT NULL,
   type       text NOT NULL,
   agent_id   id,
   data       json NOT NULL,

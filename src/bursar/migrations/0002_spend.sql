@@ -1,10 +1,16 @@
 -- Spends, the ledger under them, what they use of a day's cap, and their running totals.
+--
+-- No foreign keys here: each check would lock the realm's and the agent's row once a spend, and
+-- the wallet row that every writer holds already proves that both exist (neither is ever deleted).
+
+-- How many spends were decided on the wallet: the number of the newest decision.
+ALTER TABLE wallet ADD COLUMN decisions bigint NOT NULL DEFAULT 0 CHECK (decisions >= 0);
 
 -- What the API calls a transaction. Terminal: settled, rejected.
 CREATE TABLE spend (
   id              id PRIMARY KEY,
-  realm_id        integer NOT NULL REFERENCES realm,
-  agent_id        id NOT NULL REFERENCES agent,
+  realm_id        integer NOT NULL,
+  agent_id        id NOT NULL,
   amount_micros   micros NOT NULL CHECK (amount_micros > 0),
   recipient       text COLLATE "C" NOT NULL,
   pay_to          text,
@@ -49,7 +55,7 @@ CREATE INDEX spend_to_settle ON spend (created_at) WHERE status = 'approved';
 --   deposit  outside  -> wallet           reserve  wallet holds the amount back
 --   post     wallet   -> outside          void     wallet gets what it held back
 CREATE TABLE transfer (
-  agent_id             id NOT NULL REFERENCES agent,
+  agent_id             id NOT NULL,
   number               bigint NOT NULL CHECK (number >= 1),
   kind                 text NOT NULL CHECK (kind IN ('deposit', 'reserve', 'post', 'void')),
   payment_id           id NOT NULL,
@@ -83,11 +89,15 @@ CREATE VIEW ledger_entry AS
 
 -- What an agent used of a cap in one window. Only days exist today; weeks need no new table.
 CREATE TABLE usage (
-  agent_id     id NOT NULL REFERENCES agent,
+  agent_id     id NOT NULL,
   window_kind  text NOT NULL CHECK (window_kind = 'day'),
   window_start date NOT NULL,
   spent_micros micros NOT NULL,
-  PRIMARY KEY (agent_id, window_kind, window_start)
+  -- The cap in force at the newest spend of the window. A cap that is lowered later does not undo
+  -- what was spent, but nothing can be added to the window beyond the cap it is added under.
+  cap_micros   micros NOT NULL,
+  PRIMARY KEY (agent_id, window_kind, window_start),
+  CONSTRAINT cap_not_passed CHECK (spent_micros <= cap_micros)
 ) WITH (fillfactor = 50);
 
 -- Running totals by the UTC day of createdAt. `shard` spreads the account-wide rows, so that two
@@ -99,7 +109,7 @@ CREATE TABLE spend_total (
   day            date NOT NULL,
   recipient      text COLLATE "C" NOT NULL,
   spend_count    bigint NOT NULL CHECK (spend_count >= 0),
-  rejected_count bigint NOT NULL CHECK (rejected_count >= 0 AND rejected_count <= spend_count),
+  rejected_count bigint NOT NULL CHECK (rejected_count >= 0),
   settled_micros micros NOT NULL,
   PRIMARY KEY (realm_id, agent_id, day, recipient, shard)
 ) WITH (fillfactor = 70);
@@ -114,3 +124,40 @@ CREATE TABLE seal (
 );
 CREATE TRIGGER seal_append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON seal
   FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();
+
+-- The one way to an agent's money and policy: takes the locks, then reads in a statement of its
+-- own, so that what is read is never older than the lock. Directories are locked shared: a change
+-- of the recipients waits for the decisions under way, and the next ones wait for the change.
+-- With `locking` false it only reads, for those who decide nothing.
+CREATE FUNCTION lock_agents(agent_ids text[], realm_ids integer[], locking boolean)
+RETURNS TABLE (
+  agent_id id, realm_id integer, address text, mint text, wallet_status text,
+  credits_posted bigint, debits_posted bigint, debits_pending bigint, transfers bigint,
+  decisions bigint, is_low boolean, last_funded_at timestamptz, now timestamptz,
+  agent_status text, policy_version integer, spent_today_micros bigint, directory_epoch bigint,
+  has_webhooks boolean)
+LANGUAGE plpgsql AS $$
+DECLARE
+  read_at timestamptz;
+BEGIN
+  IF locking THEN
+    PERFORM pg_advisory_xact_lock_shared(17481, r.id)
+      FROM unnest(realm_ids) AS r (id) ORDER BY r.id;
+    PERFORM FROM wallet w
+      WHERE w.agent_id = ANY (agent_ids) AND w.realm_id = ANY (realm_ids)
+      ORDER BY w.agent_id FOR NO KEY UPDATE;
+  END IF;
+  read_at := moment();
+  RETURN QUERY
+    SELECT w.agent_id, w.realm_id, w.address, w.mint, w.status, w.credits_posted::bigint,
+           w.debits_posted::bigint, w.debits_pending::bigint, w.transfers, w.decisions, w.is_low,
+           w.last_funded_at::timestamptz, read_at, a.status, a.policy_version,
+           coalesce(u.spent_micros, 0)::bigint, r.directory_epoch,
+           EXISTS (SELECT FROM webhook h WHERE h.realm_id = w.realm_id AND h.status = 'enabled')
+      FROM wallet w
+      JOIN agent a ON a.id = w.agent_id
+      JOIN realm r ON r.id = w.realm_id
+      LEFT JOIN usage u ON u.agent_id = w.agent_id AND u.window_kind = 'day'
+                       AND u.window_start = (read_at AT TIME ZONE 'UTC')::date
+     WHERE w.agent_id = ANY (agent_ids) AND w.realm_id = ANY (realm_ids);
+END $$;

@@ -1,5 +1,6 @@
 """Queries on policy versions."""
 
+from collections.abc import Sequence
 from datetime import datetime
 
 from bursar.db import Row, Tx
@@ -55,3 +56,17 @@ def policy_of(row: Row) -> Policy:
         blocklist=tuple(row["blocklist"]),
         frozen=row["frozen"],
     )
+
+
+async def get_versions(
+    tx: Tx, versions: Sequence[tuple[str, int]]
+) -> dict[tuple[str, int], Policy]:
+    agents, numbers = zip(*versions, strict=True)
+    rows = await tx.fetch(
+        f"SELECT p.agent_id, {COLUMNS} FROM policy p"
+        " JOIN unnest($1::text[], $2::int[]) AS v (agent_id, version)"
+        " ON v.agent_id = p.agent_id AND v.version = p.version",
+        agents,
+        numbers,
+    )
+    return {(row["agent_id"], row["version"]): policy_of(row) for row in rows}

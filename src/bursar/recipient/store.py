@@ -1,9 +1,14 @@
 """Queries on the recipients directory."""
 
+from collections.abc import Sequence
 from datetime import datetime
+from typing import Final
 
 from bursar.db import Row, Tx
 from bursar.recipient.model import RecipientRow
+
+# The first half of the advisory locks on directories; the function lock_agents() takes them shared.
+DIRECTORY_LOCK: Final = 17481
 
 _COLUMNS = "hostname, address, created_by, created_at, updated_at"
 
@@ -12,10 +17,6 @@ async def lock_directory(tx: Tx, realm_id: int) -> None:
     """Waits for every spend that is being decided on the directory as it is, and holds off new
     ones until this change is committed."""
     await tx.execute("SELECT pg_advisory_xact_lock($1, $2)", DIRECTORY_LOCK, realm_id)
-
-
-# The first half of the advisory locks on directories; spends take them shared.
-DIRECTORY_LOCK = 0x4449
 
 
 async def raise_epoch(tx: Tx, realm_id: int) -> None:
@@ -71,6 +72,15 @@ async def delete_recipient(tx: Tx, realm_id: int, hostname: str) -> None:
     await tx.execute(
         "DELETE FROM recipient WHERE realm_id = $1 AND hostname = $2", realm_id, hostname
     )
+
+
+async def addresses_of(tx: Tx, realm_id: int, hostnames: Sequence[str]) -> dict[str, str]:
+    rows = await tx.fetch(
+        "SELECT hostname, address FROM recipient WHERE realm_id = $1 AND hostname = ANY($2)",
+        realm_id,
+        hostnames,
+    )
+    return {row["hostname"]: row["address"] for row in rows}
 
 
 def _recipient(row: Row) -> RecipientRow:

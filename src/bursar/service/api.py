@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import os
 import signal
 from typing import Final, Self
 
@@ -20,7 +21,11 @@ from bursar.http.app import App
 from bursar.http.call import Services
 from bursar.logs import AccessLog
 from bursar.metrics import UP
+from bursar.policy.cache import PolicyCache
+from bursar.recipient.resolve import Directory
 from bursar.service.ports import free_port
+from bursar.spend.authorise import Authoriser
+from bursar.spend.wait import Waiter
 
 # Connections that wait to be accepted while the process is busy.
 _BACKLOG: Final = 1024
@@ -71,6 +76,7 @@ class Api:
         )
         guard = Guard(db, clock)
         log = AccessLog(clock, enabled=config.log_level in ("debug", "info"))
+        policies, directory = PolicyCache(), Directory()
         services = Services(
             config=config,
             clock=clock,
@@ -78,6 +84,16 @@ class Api:
             guard=guard,
             limiter=_limiter(config, clock),
             vault=Vault(load_master_key(config.master_key, config.data_dir)),
+            policies=policies,
+            directory=directory,
+            authoriser=Authoriser(
+                db,
+                policies,
+                directory,
+                approval_seconds=config.approval_seconds,
+                shard=os.getpid(),
+            ),
+            waiter=Waiter(db),
         )
         app = App(services, log)
         port = free_port(config.host, config.port)

@@ -1,0 +1,293 @@
+"""/v1/spend and /v1/transactions."""
+
+import csv
+import io
+from collections.abc import AsyncIterator
+from typing import Any
+
+import msgspec
+
+from bursar.access.model import Caller
+from bursar.chain.networks import network_name
+from bursar.clock import iso
+from bursar.errors import Fault, ValidationFailed, check, not_found
+from bursar.http.call import Answer, Call, Stream, data, page, page_fields, page_start
+from bursar.http.codec import Amount, Boundary, Choice, Field, Metadata, Recipient, Record, Text
+from bursar.http.cursor import Place
+from bursar.ids import is_id
+from bursar.ledger import store as ledger_store
+from bursar.money import format_cents, format_micros
+from bursar.policy.engine import Facts
+from bursar.policy.engine import budget as budget_of
+from bursar.spend import approve as approvals
+from bursar.spend import stats, store
+from bursar.spend.approve import Approver
+from bursar.spend.authorise import SpendRequest
+from bursar.spend.model import (
+    Budget,
+    Preview,
+    SpendRow,
+    Transaction,
+    midnight_after,
+    show_decision,
+    show_spend,
+)
+from bursar.spend.store import SpendFilter
+from bursar.spend.wait import wanted_seconds
+
+PAGE_DEFAULT, PAGE_MOST = 50, 200
+# An agent id that no agent has.
+_NOBODY = "nobody"
+MEMO_CHARACTERS = 200
+
+SPEND = Record(
+    "Spend",
+    (
+        Field(
+            "agentId",
+            Text(1, 100),
+            "The agent that spends. Required, but a key of scope `agent` may omit it.",
+        ),
+        Field("amount", Amount(), "How much, up to six decimal places.", required=True),
+        Field(
+            "recipient", Recipient(), "Who is paid: a hostname or a base58 address.", required=True
+        ),
+        Field("currency", Choice(("USDC",)), "Only `USDC`, which is the default."),
+        Field("memo", Text(0, MEMO_CHARACTERS), "A note of yours.", nullable=True),
+        Field("metadata", Metadata(), "Up to 50 pairs of your own, string values."),
+    ),
+)
+REASON = Record("Reason", (Field("reason", Text(0, 500), "Why, for the books.", nullable=True),))
+_DATES = (
+    Field("from", Boundary(end=False), "Created at or after this date or time."),
+    Field(
+        "to",
+        Boundary(end=True),
+        "Created before this time; a bare date includes that whole day.",
+    ),
+)
+FILTERS = (
+    Field("agentId", Text(1, 100), "Only this agent's."),
+    Field(
+        "status",
+        Choice(("all", "pending", "approved", "settled", "rejected")),
+        "Only those in this state; `all` is the default.",
+    ),
+    *_DATES,
+    Field("recipient", Recipient(), "Only those to this hostname or address."),
+    Field("settledFrom", Boundary(end=False), "Settled at or after this date or time."),
+    Field("settledTo", Boundary(end=True), "Settled before this time; a bare date is included."),
+)
+LIST_QUERY = (*FILTERS, *page_fields(PAGE_DEFAULT, PAGE_MOST))
+STATS_QUERY = (FILTERS[0], *_DATES)
+
+_decode_transaction = msgspec.json.Decoder(dict[str, Transaction]).decode
+
+
+async def authorise(call: Call) -> Answer:
+    request = _request(call)
+    made = await call.services.authoriser.authorise(request)
+    headers = {"Idempotent-Replayed": "true"} if made.replayed else {}
+    seconds = wanted_seconds(call.prefer)
+    if seconds:
+        transaction = _decode_transaction(made.body)["data"]
+        if transaction.status in ("pending", "approved"):
+            finished = await call.services.waiter.wait(transaction.id, seconds)
+            shown = show_spend(finished) if finished else await _as_it_stands(call, transaction.id)
+            return Answer(201, {"data": shown}, headers=headers)
+    return Answer(201, msgspec.Raw(made.body), headers=headers)
+
+
+async def preview(call: Call) -> Answer:
+    request = _request(call)
+    policy, pay_to, decision = await call.services.authoriser.preview(call.tx, request)
+    return data(
+        Preview(
+            status=decision.status,
+            reject_code=decision.reject_code,
+            policy_version=policy.version,
+            pay_to=pay_to,
+            decision=show_decision(decision),
+        )
+    )
+
+
+async def approve(call: Call) -> Answer:
+    spend = await approvals.approve_spend(
+        call.tx,
+        call.services.policies,
+        call.services.directory,
+        _approver(call),
+        call.params["id"],
+        call.body.get("reason"),
+    )
+    return data(show_spend(spend))
+
+
+async def deny(call: Call) -> Answer:
+    spend = await approvals.deny_spend(
+        call.tx, _approver(call), call.params["id"], call.body.get("reason")
+    )
+    return data(show_spend(spend))
+
+
+async def list_(call: Call) -> Answer:
+    filters = _filters(call)
+    start = page_start(call)
+    limit = call.query.get("limit", PAGE_DEFAULT)
+    rows = await store.list_spends(call.tx, filters, start, limit + 1)
+    return page(call, rows, limit, lambda row: (row.created_at, row.id), show_spend)
+
+
+async def get(call: Call) -> Answer:
+    spend_id = call.params["id"]
+    row = None
+    if is_id("txn", spend_id):
+        row = await store.get_spend(call.tx, call.caller.realm_id, spend_id)
+    if row is None or not call.caller.may_see_agent(row.agent_id):
+        raise not_found("transaction")
+    return data(show_spend(row))
+
+
+async def statistics(call: Call) -> Answer:
+    return data(await stats.statistics(call.tx, _filters(call)))
+
+
+async def export(call: Call) -> Stream:
+    return Stream("text/csv; charset=utf-8", "transactions.csv", _csv(call, _filters(call)))
+
+
+async def budget(call: Call) -> Answer:
+    agent_id = call.params["id"]
+    found = None
+    if is_id("ag", agent_id) and call.caller.may_see_agent(agent_id):
+        found = await ledger_store.read_agent(call.tx, agent_id, call.caller.realm_id)
+    if found is None:
+        raise not_found("agent")
+    versions = await call.services.policies.get(call.tx, [(agent_id, found.policy_version)])
+    policy = versions[agent_id, found.policy_version]
+    resets_at = midnight_after(found.account.now)
+    facts = Facts(
+        agent_status=found.agent_status,
+        wallet_address=found.account.address,
+        pay_to=None,
+        spent_today_micros=found.spent_today_micros,
+        available_micros=found.account.available_micros,
+        resets_at=resets_at,
+    )
+    remaining, most = budget_of(policy, facts)
+    return data(
+        Budget(
+            daily_cap=format_cents(policy.cap_micros_daily),
+            spent_today=format_micros(found.spent_today_micros),
+            remaining_today=format_micros(remaining),
+            available=format_micros(found.account.available_micros),
+            max_amount_now=format_micros(most),
+            resets_at=iso(resets_at),
+            status=found.agent_status,
+            frozen=policy.frozen,
+            policy_version=policy.version,
+        )
+    )
+
+
+def _request(call: Call) -> SpendRequest:
+    """Whose spend it is: the body's agent, or the one an agent key is bound to."""
+    agent_id: str | None = call.body.pop("agentId", call.caller.agent_id)
+    check(agent_id is not None, "a body without an agent comes only from an agent key")
+    assert agent_id is not None
+    if not is_id("ag", agent_id) or not call.caller.may_see_agent(agent_id):
+        raise not_found("agent")
+    return SpendRequest(
+        realm_id=call.caller.realm_id,
+        mode=call.caller.mode,
+        agent_id=agent_id,
+        amount_micros=call.body["amount"],
+        recipient=call.body["recipient"],
+        memo=call.body.get("memo"),
+        metadata=call.body.get("metadata", {}),
+        created_by=call.caller.key_id,
+        network=network_name(call.services.config, call.caller.mode),
+        key=call.idempotency_key(agent_id),
+    )
+
+
+def require_agent(caller: Caller, body: dict[str, Any]) -> list[Fault]:
+    """Only an agent key may leave out whose spend it is."""
+    if caller.agent_id is not None or "agentId" in body:
+        return []
+    return [Fault("agentId", f"agentId is required.{SPEND.accepted()}")]
+
+
+async def _as_it_stands(call: Call, spend_id: str) -> Transaction:
+    async with call.services.db.read() as tx:
+        row = await store.get_spend(tx, call.caller.realm_id, spend_id)
+    if row is None:
+        raise not_found("transaction")
+    return show_spend(row)
+
+
+def _approver(call: Call) -> Approver:
+    caller = call.caller
+    return Approver(caller.realm_id, caller.mode, caller.key_id, call.request_id)
+
+
+def _filters(call: Call) -> SpendFilter:
+    query = call.query
+    faults = [
+        Fault(start, f"{start} must not lie after {end}.")
+        for start, end in (("from", "to"), ("settledFrom", "settledTo"))
+        if query.get(start) and query.get(end) and query[start] > query[end]
+    ]
+    if faults:
+        raise ValidationFailed(faults)
+    wanted: str | None = query.get("agentId")
+    own = call.caller.agent_id
+    # Another agent's, to an agent key, are as good as none.
+    agent_id = wanted if own is None else own if wanted in (None, own) else _NOBODY
+    status = query.get("status", "all")
+    return SpendFilter(
+        realm_id=call.caller.realm_id,
+        agent_id=agent_id,
+        status=None if status == "all" else status,
+        created_from=query.get("from"),
+        created_to=query.get("to"),
+        settled_from=query.get("settledFrom"),
+        settled_to=query.get("settledTo"),
+        recipient=query.get("recipient"),
+    )
+
+
+# Export -------------------------------------------------------------------------------------------
+
+_CSV_COLUMNS = (
+    "id", "agentId", "amount", "currency", "recipient", "status", "signature", "blockTime",
+    "rejectCode", "createdAt", "settledAt", "payTo", "memo", "policyVersion",
+)  # fmt: skip
+_CSV_ROWS = 500
+# A spreadsheet would run a cell that starts so as a formula.
+_FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n")
+
+
+async def _csv(call: Call, filters: SpendFilter) -> AsyncIterator[bytes]:
+    """Page by page, each read on its own: a slow reader holds neither memory nor a transaction."""
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\r\n")
+    writer.writerow(_CSV_COLUMNS)
+    place: Place | None = None
+    while True:
+        async with call.services.db.read() as tx:
+            rows = await store.list_spends(tx, filters, place, _CSV_ROWS)
+        writer.writerows(_cells(row) for row in rows)
+        yield buffer.getvalue().encode()
+        if len(rows) < _CSV_ROWS:
+            return
+        place = rows[-1].created_at, rows[-1].id
+        buffer.seek(0)
+        buffer.truncate()
+
+
+def _cells(row: SpendRow) -> list[str]:
+    shown = msgspec.to_builtins(show_spend(row))
+    cells = ["" if shown[name] is None else str(shown[name]) for name in _CSV_COLUMNS]
+    return [f"'{cell}" if cell.startswith(_FORMULA_STARTS) else cell for cell in cells]

@@ -1,0 +1,182 @@
+"""What a person decides about a pending spend, and what happens when nobody does."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from bursar.access.trail import leave_trail
+from bursar.config import Mode
+from bursar.db import Database, Tx
+from bursar.errors import ApiError, ErrorCode, check, not_found
+from bursar.event.catalog import EventType
+from bursar.event.outbox import NewEvent, emit
+from bursar.ids import is_id
+from bursar.ledger import store as ledger_store
+from bursar.ledger.store import LockedAgent
+from bursar.policy.cache import PolicyCache
+from bursar.policy.engine import Facts, RejectCode, decide
+from bursar.recipient.resolve import Directory
+from bursar.spend import store
+from bursar.spend.close import reject_spends
+from bursar.spend.model import SpendRow, midnight_after, show_spend
+
+# Spends that one round of the expiry looks at; the next round takes the rest.
+_EXPIRE_AT_ONCE: Final = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Approver:
+    """Who decides, for the books."""
+
+    realm_id: int
+    mode: Mode
+    key_id: str
+    request_id: str
+
+
+async def approve_spend(
+    tx: Tx,
+    policies: PolicyCache,
+    directory: Directory,
+    approver: Approver,
+    spend_id: str,
+    reason: str | None,
+) -> SpendRow:
+    """pending -> approved, if everything but the threshold still holds under today's policy."""
+    spend, locked = await _lock(tx, approver, spend_id)
+    account = locked.account
+    check(spend.expires_at is not None, "a pending spend has an end")
+    assert spend.expires_at is not None
+    if account.now >= spend.expires_at:
+        raise _invalid(f"This spend expired at {spend.expires_at:%Y-%m-%d %H:%M:%S} UTC.")
+    resolved = await directory.resolve(
+        tx, approver.mode, approver.realm_id, locked.directory_epoch, [spend.recipient]
+    )
+    pay_to = resolved[spend.recipient]
+    if pay_to != spend.pay_to:
+        raise _invalid(
+            f"{RejectCode.RECIPIENT_UNRESOLVED.value}: the directory now names another address for"
+            f" {spend.recipient}. Deny this spend; the agent may ask again."
+        )
+    versions = await policies.get(tx, [(spend.agent_id, locked.policy_version)])
+    # On its own day, and as if its reservation were not there, for it is this spend's own.
+    facts = Facts(
+        agent_status=locked.agent_status,
+        wallet_address=account.address,
+        pay_to=pay_to,
+        spent_today_micros=await store.used_on(tx, spend.agent_id, spend.day) - spend.amount_micros,
+        available_micros=account.available_micros + spend.amount_micros,
+        resets_at=midnight_after(spend.created_at),
+    )
+    policy = versions[spend.agent_id, locked.policy_version]
+    decision = decide(policy, facts, spend.amount_micros, spend.recipient)
+    if decision.reject_code is not None:
+        raise _invalid(
+            f"{decision.reject_code.value}: the policy as it is now does not allow this spend. It"
+            " stays pending: change the policy, or deny it."
+        )
+    moved = await store.move_spends(
+        tx,
+        [spend.id],
+        expected="pending",
+        status="approved",
+        reject_code=None,
+        decided_by=approver.key_id,
+        decision_reason=reason,
+        at=account.now,
+    )
+    check(len(moved) == 1, "the wallet's lock keeps the spend pending until now")
+    await emit(
+        tx,
+        [
+            NewEvent(
+                spend.realm_id,
+                EventType.TRANSACTION_APPROVED,
+                spend.agent_id,
+                show_spend(moved[0]),
+                account.now,
+            )
+        ],
+    )
+    await _trail(tx, approver, "transaction.approved", spend, moved[0])
+    return moved[0]
+
+
+async def deny_spend(tx: Tx, approver: Approver, spend_id: str, reason: str | None) -> SpendRow:
+    """pending -> rejected; the funds are available again, and the day's cap too."""
+    spend, locked = await _lock(tx, approver, spend_id)
+    (denied,) = await reject_spends(
+        tx,
+        locked.account,
+        [spend.id],
+        expected="pending",
+        code=RejectCode.APPROVAL_DENIED,
+        decided_by=approver.key_id,
+        reason=reason,
+    )
+    await _trail(tx, approver, "transaction.denied", spend, denied)
+    return denied
+
+
+async def expire_spends(db: Database) -> int:
+    """Rejects pending spends whose time is over, a transaction for each agent; returns how many."""
+    async with db.read() as tx:
+        due = await store.expired(tx, _EXPIRE_AT_ONCE)
+    by_agent: dict[tuple[str, int], list[str]] = {}
+    for agent_id, realm_id, spend_id in due:
+        by_agent.setdefault((agent_id, realm_id), []).append(spend_id)
+    count = 0
+    for (agent_id, realm_id), spend_ids in sorted(by_agent.items()):
+
+        async def work(
+            tx: Tx, agent_id: str = agent_id, realm_id: int = realm_id, ids: list[str] = spend_ids
+        ) -> int:
+            locked = await ledger_store.lock_agents(tx, [agent_id], [realm_id])
+            # Whoever was decided while we waited for the lock is no longer pending.
+            rejected = await reject_spends(
+                tx,
+                locked[agent_id].account,
+                ids,
+                expected="pending",
+                code=RejectCode.APPROVAL_EXPIRED,
+                decided_by="system",
+                reason=None,
+            )
+            return len(rejected)
+
+        count += await db.transact(work)
+    return count
+
+
+async def _lock(tx: Tx, approver: Approver, spend_id: str) -> tuple[SpendRow, LockedAgent]:
+    """The pending spend as it is under its wallet's lock."""
+    spend = (
+        await store.get_spend(tx, approver.realm_id, spend_id) if is_id("txn", spend_id) else None
+    )
+    if spend is None:
+        raise not_found("transaction")
+    locked = await ledger_store.lock_agents(tx, [spend.agent_id], [approver.realm_id])
+    spend = await store.get_spend(tx, approver.realm_id, spend_id)
+    check(spend is not None, "spends are never deleted")
+    assert spend is not None
+    if spend.status != "pending":
+        raise _invalid(f"This spend is {spend.status}; only a pending one can be decided.")
+    return spend, locked[spend.agent_id]
+
+
+async def _trail(
+    tx: Tx, approver: Approver, action: str, before: SpendRow, after: SpendRow
+) -> None:
+    await leave_trail(
+        tx,
+        realm_id=approver.realm_id,
+        actor=approver.key_id,
+        request_id=approver.request_id,
+        action=action,
+        subject=after.id,
+        before=show_spend(before),
+        after=show_spend(after),
+    )
+
+
+def _invalid(message: str) -> ApiError:
+    return ApiError(ErrorCode.INVALID_STATE, message)

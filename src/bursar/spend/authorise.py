@@ -1,0 +1,340 @@
+"""Deciding spends: many requests, one lock, one commit.
+
+A commit for each request would cap spends at the database's commit rate. So the requests that
+arrive while one batch is being written form the next: nobody waits for a timer, and an idle
+service answers at once. Each batch locks its wallets, reads everything a decision rests on in a
+statement after the locks, decides in order, writes and commits. Agents are dealt to lanes, so that
+one batch is decided while another is on its way to the disk, and no two of a process contend.
+"""
+
+import asyncio
+import hashlib
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Final
+
+import msgspec
+import structlog
+
+from bursar.access import idempotency
+from bursar.access.idempotency import IdempotencyKey, StoredAnswer
+from bursar.config import Mode
+from bursar.db import OUT_OF_REACH, Database, Tx
+from bursar.errors import ApiError, check, not_found, unavailable
+from bursar.event.catalog import EventType
+from bursar.event.outbox import NewEvent, emit
+from bursar.ids import new_id
+from bursar.ledger import book
+from bursar.ledger import store as ledger_store
+from bursar.ledger.store import LockedAgent
+from bursar.policy.cache import PolicyCache
+from bursar.policy.engine import Decision, Facts, decide
+from bursar.policy.model import Policy
+from bursar.recipient.resolve import Directory
+from bursar.spend import store
+from bursar.spend.model import SpendRow, midnight_after, show_decision, show_spend
+from bursar.spend.stats import Totals
+
+LANES: Final = 2
+# A batch holds its locks for as long as it takes to write, so it must not grow without bound.
+MAX_BATCH: Final = 128
+# Requests that may wait in a process; beyond that they are told to come back (503).
+MAX_WAITING: Final = 2_000
+
+_EVENTS: Final = {
+    "approved": EventType.TRANSACTION_APPROVED,
+    "pending": EventType.TRANSACTION_PENDING,
+    "rejected": EventType.TRANSACTION_REJECTED,
+}
+_encode = msgspec.json.Encoder().encode
+_log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpendRequest:
+    """A validated request to spend."""
+
+    realm_id: int
+    mode: Mode
+    agent_id: str
+    amount_micros: int
+    recipient: str
+    memo: str | None
+    metadata: dict[str, str]
+    created_by: str
+    network: str
+    key: IdempotencyKey | None
+
+
+@dataclass(frozen=True, slots=True)
+class Authorised:
+    """The answer: `{"data": …}` as it was committed, now or when the key was first used."""
+
+    body: bytes
+    replayed: bool
+
+
+_Outcome = Authorised | ApiError
+
+
+class Authoriser:
+    def __init__(
+        self,
+        db: Database,
+        policies: PolicyCache,
+        directory: Directory,
+        *,
+        approval_seconds: int,
+        shard: int,
+    ) -> None:
+        self._db = db
+        self._policies = policies
+        self._directory = directory
+        self._approval = timedelta(seconds=approval_seconds)
+        self._lanes = [
+            _Lane(lambda batch, shard=shard * LANES + lane: self._write(batch, shard))
+            for lane in range(LANES)
+        ]
+
+    async def authorise(self, request: SpendRequest) -> Authorised:
+        """Decides, reserves and stores the spend, or finds it again by its idempotency key."""
+        if sum(lane.waiting for lane in self._lanes) >= MAX_WAITING:
+            raise unavailable("Too many spends are waiting to be decided. Nothing was changed.")
+        lane = hashlib.blake2b(request.agent_id.encode(), digest_size=1).digest()[0] % LANES
+        return await self._lanes[lane].submit(request)
+
+    async def preview(self, tx: Tx, request: SpendRequest) -> tuple[Policy, str | None, Decision]:
+        """What `authorise` would decide now: (policy, address paid, decision). Writes nothing."""
+        found = await ledger_store.read_agent(tx, request.agent_id, request.realm_id)
+        if found is None:
+            raise not_found("agent")
+        state = (await self._facts(tx, [request], {request.agent_id: found}))[request.agent_id]
+        return state.policy, state.pay_to[request.recipient], state.decide(request)
+
+    async def _write(self, batch: Sequence[SpendRequest], shard: int) -> list[_Outcome]:
+        return await self._db.transact(lambda tx: self._decide_batch(tx, batch, shard))
+
+    async def _decide_batch(
+        self, tx: Tx, batch: Sequence[SpendRequest], shard: int
+    ) -> list[_Outcome]:
+        locked = await ledger_store.lock_agents(
+            tx,
+            sorted({request.agent_id for request in batch}),
+            sorted({request.realm_id for request in batch}),
+        )
+        keys = [request.key for request in batch if request.key is not None]
+        # The wallets' locks also keep two requests with one key from passing each other here.
+        answered = await idempotency.find(tx, keys) if keys else {}
+        states = await self._facts(tx, batch, locked)
+        made = _Made(Totals(shard))
+        outcomes = [self._one(request, states, answered, made) for request in batch]
+        await made.write(tx, states)
+        return outcomes
+
+    async def _facts(
+        self, tx: Tx, batch: Sequence[SpendRequest], locked: dict[str, LockedAgent]
+    ) -> "dict[str, _State]":
+        """What is known of each agent under its lock, with policies and payees looked up."""
+        policies = await self._policies.get(
+            tx, [(agent_id, found.policy_version) for agent_id, found in locked.items()]
+        )
+        states: dict[str, _State] = {}
+        recipients: dict[tuple[int, Mode, int], set[str]] = {}
+        for request in batch:
+            found = locked.get(request.agent_id)
+            if found is None or found.account.realm_id != request.realm_id:
+                continue
+            if request.agent_id not in states:
+                policy = policies[request.agent_id, found.policy_version]
+                states[request.agent_id] = _State(found, policy, found.spent_today_micros)
+            place = (request.realm_id, request.mode, found.directory_epoch)
+            recipients.setdefault(place, set()).add(request.recipient)
+        for (realm_id, mode, epoch), names in recipients.items():
+            pay_to = await self._directory.resolve(tx, mode, realm_id, epoch, names)
+            for state in states.values():
+                if state.locked.account.realm_id == realm_id:
+                    state.pay_to = pay_to
+        return states
+
+    def _one(
+        self,
+        request: SpendRequest,
+        states: "dict[str, _State]",
+        answered: dict[tuple[int, str, str, str], StoredAnswer],
+        made: "_Made",
+    ) -> _Outcome:
+        state = states.get(request.agent_id)
+        if state is None or state.locked.account.realm_id != request.realm_id:
+            return not_found("agent")
+        if request.key is not None and request.key.place in answered:
+            try:
+                stored = idempotency.matching(answered[request.key.place], request.key)
+            except ApiError as problem:
+                return problem
+            return Authorised(stored.body, replayed=True)
+        spend = self._spend(request, state, state.decide(request))
+        shown = _encode(show_spend(spend))
+        body = b'{"data":' + shown + b"}"
+        made.add(spend, shown)
+        if request.key is not None:
+            answered[request.key.place] = StoredAnswer(request.key.fingerprint, 201, body)
+            made.answers.append((request.key, 201, body))
+        return Authorised(body, replayed=False)
+
+    def _spend(self, request: SpendRequest, state: "_State", decision: Decision) -> SpendRow:
+        account = state.locked.account
+        spend_id = new_id("txn")
+        account.decisions += 1
+        if decision.status != "rejected":
+            account.reserve(spend_id, request.amount_micros)
+            state.spent_micros += request.amount_micros
+            state.added_micros += request.amount_micros
+        return SpendRow(
+            id=spend_id,
+            realm_id=request.realm_id,
+            agent_id=request.agent_id,
+            amount_micros=request.amount_micros,
+            recipient=request.recipient,
+            pay_to=state.pay_to[request.recipient],
+            status=decision.status,
+            reject_code=decision.reject_code,
+            memo=request.memo,
+            metadata=request.metadata,
+            policy_version=state.policy.version,
+            decision=show_decision(decision),
+            network=request.network,
+            created_by=request.created_by,
+            created_at=account.now,
+            expires_at=account.now + self._approval if decision.status == "pending" else None,
+            decided_by=None,
+            decided_at=None,
+            decision_reason=None,
+            signature=None,
+            block_time=None,
+            fee_lamports=None,
+            settled_at=None,
+            updated_at=account.now,
+            decision_number=account.decisions,
+        )
+
+
+@dataclass(slots=True)
+class _State:
+    """One agent while its requests of a batch are decided one after the other."""
+
+    locked: LockedAgent
+    policy: Policy
+    spent_micros: int
+    added_micros: int = 0
+    pay_to: dict[str, str | None] = field(default_factory=dict)
+
+    def decide(self, request: SpendRequest) -> Decision:
+        account = self.locked.account
+        facts = Facts(
+            agent_status=self.locked.agent_status,
+            wallet_address=account.address,
+            pay_to=self.pay_to[request.recipient],
+            spent_today_micros=self.spent_micros,
+            available_micros=account.available_micros,
+            resets_at=midnight_after(account.now),
+        )
+        return decide(self.policy, facts, request.amount_micros, request.recipient)
+
+
+class _Made:
+    """What a batch decided, on its way to the database."""
+
+    def __init__(self, totals: Totals) -> None:
+        self.answers: list[tuple[IdempotencyKey, int, bytes]] = []
+        self._totals = totals
+        self._spends: list[SpendRow] = []
+        self._events: list[NewEvent] = []
+
+    def add(self, spend: SpendRow, shown: bytes) -> None:
+        self._spends.append(spend)
+        self._totals.count(spend)
+        self._events.append(
+            NewEvent(spend.realm_id, _EVENTS[spend.status], spend.agent_id, shown, spend.created_at)
+        )
+
+    async def write(self, tx: Tx, states: dict[str, _State]) -> None:
+        if not self._spends:
+            return
+        touched = {spend.agent_id for spend in self._spends}
+        await store.insert_spends(tx, self._spends)
+        await book.save(tx, [states[agent_id].locked.account for agent_id in touched])
+        uses = {
+            agent_id: (state.added_micros, state.policy.cap_micros_daily)
+            for agent_id, state in states.items()
+            if state.added_micros
+        }
+        if uses:
+            await store.add_usage(tx, self._spends[0].day, uses)
+        await self._totals.write(tx)
+        has_webhooks = any(state.locked.has_webhooks for state in states.values())
+        await emit(tx, self._events, has_webhooks)
+        if self.answers:
+            await idempotency.record(tx, self.answers)
+
+
+class _Lane:
+    """One batch at a time: what arrives meanwhile is the next batch."""
+
+    def __init__(
+        self, write: Callable[[Sequence[SpendRequest]], Awaitable[list[_Outcome]]]
+    ) -> None:
+        self._write = write
+        self._queue: deque[tuple[SpendRequest, asyncio.Future[Authorised]]] = deque()
+        self._running: asyncio.Task[None] | None = None
+
+    @property
+    def waiting(self) -> int:
+        return len(self._queue)
+
+    async def submit(self, request: SpendRequest) -> Authorised:
+        answer: asyncio.Future[Authorised] = asyncio.get_running_loop().create_future()
+        self._queue.append((request, answer))
+        if self._running is None:
+            self._running = asyncio.create_task(self._drain())
+        return await answer
+
+    async def _drain(self) -> None:
+        try:
+            while self._queue:
+                batch = [self._queue.popleft() for _ in range(min(len(self._queue), MAX_BATCH))]
+                await self._decide(batch)
+        finally:
+            self._running = None
+
+    async def _decide(
+        self, batch: Sequence[tuple[SpendRequest, "asyncio.Future[Authorised]"]]
+    ) -> None:
+        try:
+            outcomes = await self._write([request for request, _ in batch])
+        except OUT_OF_REACH as problem:
+            # Perhaps it was committed, perhaps not: the idempotency key finds out.
+            for _, answer in batch:
+                _settle(answer, problem)
+        except Exception as problem:  # noqa: BLE001 - whatever it is, it is one request's fault
+            if len(batch) == 1:
+                _settle(batch[0][1], problem)
+                return
+            # One bad request must not fail its neighbours: each gets a transaction of its own.
+            _log.warning("batch_undone", size=len(batch), problem=type(problem).__name__)
+            for item in batch:
+                await self._decide([item])
+        else:
+            check(len(outcomes) == len(batch), "every request of a batch has an outcome")
+            for (_, answer), outcome in zip(batch, outcomes, strict=True):
+                _settle(answer, outcome)
+
+
+def _settle(answer: "asyncio.Future[Authorised]", outcome: Authorised | BaseException) -> None:
+    if answer.done():  # the caller went away; the spend stands, its key finds it
+        return
+    if isinstance(outcome, Authorised):
+        answer.set_result(outcome)
+    else:
+        answer.set_exception(outcome)

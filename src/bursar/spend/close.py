@@ -1,0 +1,66 @@
+"""The end of a spend that will not be paid: its funds, its day, its totals, its event."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from datetime import date
+
+from bursar.db import Tx
+from bursar.errors import check
+from bursar.event.catalog import EventType
+from bursar.event.outbox import NewEvent, emit
+from bursar.ledger import book
+from bursar.ledger.model import Account
+from bursar.policy.engine import RejectCode
+from bursar.spend import store
+from bursar.spend.model import MOVES, SpendRow, SpendStatus, show_spend
+from bursar.spend.stats import Totals
+
+
+async def reject_spends(
+    tx: Tx,
+    account: Account,
+    spend_ids: Sequence[str],
+    *,
+    expected: SpendStatus,
+    code: RejectCode,
+    decided_by: str | None,
+    reason: str | None,
+) -> list[SpendRow]:
+    """Rejects those of one locked wallet that are still in the expected state."""
+    check("rejected" in MOVES[expected], "only an open spend can be rejected")
+    spends = await store.move_spends(
+        tx,
+        spend_ids,
+        expected=expected,
+        status="rejected",
+        reject_code=code,
+        decided_by=decided_by,
+        decision_reason=reason,
+        at=account.now,
+    )
+    if not spends:
+        return []
+    given_back: dict[tuple[str, date], int] = defaultdict(int)
+    totals = Totals(shard=0)
+    for spend in spends:
+        account.void(spend.id, spend.amount_micros)
+        # To its own day: yesterday's refusal makes no room today.
+        given_back[spend.agent_id, spend.day] += spend.amount_micros
+        totals.reject(spend)
+    await store.release_usage(tx, given_back)
+    await book.save(tx, [account])
+    await totals.write(tx)
+    await emit(
+        tx,
+        [
+            NewEvent(
+                s.realm_id,
+                EventType.TRANSACTION_REJECTED,
+                s.agent_id,
+                show_spend(s),
+                account.now,
+            )
+            for s in spends
+        ],
+    )
+    return spends

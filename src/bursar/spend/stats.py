@@ -1,0 +1,152 @@
+"""Running totals, so that statistics cost the same however many transactions there are.
+
+Totals are kept by agent, day of `createdAt` and recipient; the account-wide ones are spread over
+shards, because one row that every commit locks would put all spends in a line.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from typing import Any, Final
+
+from bursar.db import Tx
+from bursar.money import format_micros
+from bursar.spend.model import SpendRow, Statistics, show_total
+from bursar.spend.store import SpendFilter
+
+SHARDS: Final = 16
+TOP_RECIPIENTS: Final = 10
+_ACCOUNT_WIDE: Final = ""
+
+_Key = tuple[int, str, date, str, int]
+
+
+@dataclass(slots=True)
+class _Delta:
+    spends: int = 0
+    rejected: int = 0
+    settled_micros: int = 0
+
+
+class Totals:
+    """Gathers what spends add to the totals, and writes it in one statement."""
+
+    def __init__(self, shard: int) -> None:
+        self._shard = shard % SHARDS
+        self._deltas: dict[_Key, _Delta] = {}
+
+    def count(self, spend: SpendRow) -> None:
+        """A new spend; one that is refused at once counts as refused too."""
+        for delta in self._of(spend):
+            delta.spends += 1
+            delta.rejected += spend.status == "rejected"
+
+    def reject(self, spend: SpendRow) -> None:
+        """A spend that was counted before, and ended refused."""
+        for delta in self._of(spend):
+            delta.rejected += 1
+
+    def settle(self, spend: SpendRow) -> None:
+        for delta in self._of(spend):
+            delta.settled_micros += spend.amount_micros
+
+    async def write(self, tx: Tx) -> None:
+        """In key order, so that two commits never wait for each other in a circle."""
+        keys = sorted(self._deltas)
+        if not keys:
+            return
+        deltas = [self._deltas[key] for key in keys]
+        await tx.execute(
+            "INSERT INTO spend_total AS t (realm_id, agent_id, day, recipient, shard, spend_count,"
+            " rejected_count, settled_micros)"
+            " SELECT * FROM unnest($1::int[], $2::text[], $3::date[], $4::text[], $5::smallint[],"
+            " $6::bigint[], $7::bigint[], $8::bigint[])"
+            " ON CONFLICT (realm_id, agent_id, day, recipient, shard) DO UPDATE"
+            " SET spend_count = t.spend_count + excluded.spend_count,"
+            " rejected_count = t.rejected_count + excluded.rejected_count,"
+            " settled_micros = t.settled_micros + excluded.settled_micros",
+            *[list(column) for column in zip(*keys, strict=True)],
+            [delta.spends for delta in deltas],
+            [delta.rejected for delta in deltas],
+            [delta.settled_micros for delta in deltas],
+        )
+
+    def _of(self, spend: SpendRow) -> Iterable[_Delta]:
+        day, recipient = spend.day, spend.recipient
+        for key in (
+            (spend.realm_id, spend.agent_id, day, recipient, 0),
+            (spend.realm_id, _ACCOUNT_WIDE, day, recipient, self._shard),
+        ):
+            delta = self._deltas.get(key)
+            if delta is None:
+                delta = self._deltas[key] = _Delta()
+            yield delta
+
+
+async def statistics(tx: Tx, filters: SpendFilter) -> Statistics:
+    """Whole days from the totals, what a timestamp cuts off a day from the rows themselves."""
+    first, last, edges = _split(filters.created_from, filters.created_to)
+    whole_days = (
+        "SELECT recipient, spend_count AS spends, rejected_count AS rejected, settled_micros"
+        " FROM spend_total WHERE realm_id = $1 AND agent_id = $2"
+        " AND ($3::date IS NULL OR day >= $3) AND ($4::date IS NULL OR day < $4)"
+    )
+    parts = [whole_days]
+    whose = _ACCOUNT_WIDE if filters.agent_id is None else filters.agent_id
+    arguments: list[Any] = [filters.realm_id, whose, first, last]
+    owner = ""
+    if edges and filters.agent_id is not None:
+        arguments.append(filters.agent_id)
+        owner = f" AND agent_id = ${len(arguments)}"
+    for start, end in edges:
+        arguments += (start, end)
+        parts.append(
+            "SELECT recipient, count(*), count(*) FILTER (WHERE status = 'rejected'),"
+            " coalesce(sum(amount_micros) FILTER (WHERE status = 'settled'), 0)::bigint"
+            f" FROM spend WHERE realm_id = $1{owner} AND created_at >= ${len(arguments) - 1}"
+            f" AND created_at < ${len(arguments)} GROUP BY recipient"
+        )
+    # One statement, so one snapshot: totals and rows cannot disagree.
+    rows = await tx.fetch(
+        "SELECT recipient, sum(spends)::bigint AS spends, sum(rejected)::bigint AS rejected,"
+        f" sum(settled_micros)::bigint AS settled_micros FROM ({' UNION ALL '.join(parts)}) AS p"
+        " GROUP BY recipient",
+        *arguments,
+    )
+    paid = sorted(
+        ((row["settled_micros"], row["recipient"]) for row in rows if row["settled_micros"]),
+        key=lambda pair: (-pair[0], pair[1]),
+    )
+    return Statistics(
+        total_spent=format_micros(sum(micros for micros, _ in paid)),
+        transaction_count=sum(row["spends"] for row in rows),
+        rejected_count=sum(row["rejected"] for row in rows),
+        top_recipients=[show_total(name, micros) for micros, name in paid[:TOP_RECIPIENTS]],
+    )
+
+
+def _split(
+    start: datetime | None, end: datetime | None
+) -> tuple[date | None, date | None, list[tuple[datetime, datetime]]]:
+    """(first whole day, day after the last whole day, cut pieces of days) of a time range."""
+    first = None if start is None else _next_midnight(start)
+    last = None if end is None else _midnight(end)
+    if first is not None and last is not None and first > last:
+        assert start is not None
+        assert end is not None
+        return first.date(), first.date(), [(start, end)] if start < end else []
+    edges: list[tuple[datetime, datetime]] = []
+    if start is not None and first is not None and start < first:
+        edges.append((start, first))
+    if end is not None and last is not None and last < end:
+        edges.append((last, end))
+    return first.date() if first else None, last.date() if last else None, edges
+
+
+def _midnight(moment: datetime) -> datetime:
+    return datetime(moment.year, moment.month, moment.day, tzinfo=UTC)
+
+
+def _next_midnight(moment: datetime) -> datetime:
+    floor = _midnight(moment)
+    return floor if floor == moment else floor + timedelta(days=1)

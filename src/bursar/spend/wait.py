@@ -1,0 +1,59 @@
+"""`Prefer: wait=N`: answers that come when a spend is settled or rejected."""
+
+import asyncio
+import re
+from typing import Final
+
+from bursar.db import OUT_OF_REACH, Database
+from bursar.spend import store
+from bursar.spend.model import SpendRow
+
+MAX_SECONDS: Final = 30
+_POLL_SECONDS: Final = 0.1
+_WAIT = re.compile(r"\bwait\s*=\s*\"?(\d{1,6})\"?", re.ASCII | re.IGNORECASE)
+
+
+def wanted_seconds(prefer: str | None) -> int:
+    """The N of a `Prefer` header, 0 when there is none; at most 30."""
+    match = None if prefer is None else _WAIT.search(prefer)
+    return 0 if match is None else min(int(match[1]), MAX_SECONDS)
+
+
+class Waiter:
+    """One poll for all who wait in this process, however many they are."""
+
+    def __init__(self, db: Database) -> None:
+        self._db = db
+        self._waiting: dict[str, asyncio.Future[SpendRow]] = {}
+        self._polling: asyncio.Task[None] | None = None
+
+    async def wait(self, spend_id: str, seconds: int) -> SpendRow | None:
+        """The spend once it is settled or rejected; None when it still is not after that long."""
+        future = self._waiting.get(spend_id)
+        if future is None:
+            future = self._waiting[spend_id] = asyncio.get_running_loop().create_future()
+        if self._polling is None:
+            self._polling = asyncio.create_task(self._poll())
+        try:
+            return await asyncio.wait_for(asyncio.shield(future), seconds)
+        except TimeoutError:
+            return None
+        finally:
+            if not future.done():
+                self._waiting.pop(spend_id, None)
+
+    async def _poll(self) -> None:
+        try:
+            while self._waiting:
+                await asyncio.sleep(_POLL_SECONDS)
+                try:
+                    async with self._db.read() as tx:
+                        done = await store.finished(tx, list(self._waiting))
+                except OUT_OF_REACH:
+                    continue  # those who wait have their own end
+                for spend in done:
+                    future = self._waiting.pop(spend.id, None)
+                    if future is not None and not future.done():
+                        future.set_result(spend)
+        finally:
+            self._polling = None
