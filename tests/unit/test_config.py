@@ -28,6 +28,7 @@ GOOD: dict[str, tuple[str, Any]] = {
     "test_network": ("https://rpc.example.com/?key=x", "https://rpc.example.com/?key=x"),
     "live_network": ("localnet", "localnet"),
     "rate_limits": ("off", False),
+    "approval_seconds": ("3600", 3600),
     "log_level": ("DEBUG", "debug"),
     "drain_seconds": ("0", 0),
 }
@@ -45,6 +46,7 @@ BAD: dict[str, list[str]] = {
     "test_network": ["", "devnet", "ftp://h", "http://", "https://[::1", "//rpc.example.com"],
     "live_network": ["mainnet", "ftp://h", "http://", "https://[::1", "ws://h"],
     "rate_limits": ["", "yes", "0", "true"],
+    "approval_seconds": [*INTEGERS, "0", "31536001"],
     "log_level": ["", "loud", "trace"],
     "drain_seconds": [*INTEGERS, "601"],
 }

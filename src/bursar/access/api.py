@@ -4,9 +4,10 @@ from typing import Any
 
 from bursar.access import issue, store
 from bursar.access.limits import Category
-from bursar.access.model import CategoryLimit, CreatedKey, Key, KeyRow, Me, Scope
+from bursar.access.model import Caller, CategoryLimit, CreatedKey, Key, KeyRow, Me, Scope
 from bursar.access.trail import leave_trail
 from bursar.clock import iso, iso_or_none
+from bursar.errors import Fault
 from bursar.http.call import Answer, Call, data, page, page_fields, page_start
 from bursar.http.codec import Choice, Field, Moment, Record, Text
 
@@ -26,6 +27,15 @@ NEW_KEY = Record(
         Field("expiresAt", Moment(), "When it stops working; null: never.", nullable=True),
     ),
 )
+
+
+def agent_fault(caller: Caller, body: dict[str, Any]) -> list[Fault]:
+    """Scope and agentId have to agree; told together with what else is wrong."""
+    del caller
+    scope = body.get("scope")
+    if scope not in list(Scope) or (scope == Scope.AGENT) == (body.get("agentId") is not None):
+        return []
+    return [issue.AGENT_FAULT]
 
 
 async def create(call: Call) -> Answer:

@@ -1,6 +1,7 @@
 """Making and revoking keys: the same for the API and for the operator's command."""
 
 from datetime import datetime
+from typing import Final
 
 from bursar.access import store
 from bursar.access.model import KeyRow, NewKey, Scope, key_hash, new_secret
@@ -10,6 +11,8 @@ from bursar.db import Tx
 from bursar.errors import ApiError, ErrorCode, Fault, ValidationFailed, not_found
 from bursar.ids import is_id, new_id
 from bursar.wallet import store as wallet_store
+
+AGENT_FAULT: Final = Fault("agentId", "agentId is required for scope agent, and only for it.")
 
 
 async def issue_key(
@@ -23,14 +26,15 @@ async def issue_key(
     expires_at: datetime | None,
 ) -> NewKey:
     """A new key; its secret is in the answer and nowhere else."""
+    faults: list[Fault] = []
     if (scope is Scope.AGENT) != (agent_id is not None):
-        raise ValidationFailed(
-            [Fault("agentId", "agentId is required for scope agent, and only for it.")]
-        )
+        faults.append(AGENT_FAULT)
+    if expires_at is not None and expires_at <= await agent_store.moment(tx):
+        faults.append(Fault("expiresAt", "expiresAt must lie in the future."))
+    if faults:
+        raise ValidationFailed(faults)
     if agent_id is not None:
         await _check_agent(tx, realm_id, agent_id)
-    if expires_at is not None and expires_at <= await agent_store.moment(tx):
-        raise ValidationFailed([Fault("expiresAt", "expiresAt must lie in the future.")])
     secret = new_secret(mode)
     row = await store.insert_key(
         tx,

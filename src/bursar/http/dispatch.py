@@ -6,7 +6,7 @@ the checks is the contract's: what a caller may not know is decided before what 
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, MutableMapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -17,9 +17,9 @@ from bursar.access.limits import Verdict
 from bursar.access.model import Caller
 from bursar.clock import Clock
 from bursar.db import OUT_OF_REACH, Tx
-from bursar.errors import ApiError, ErrorCode, unavailable
+from bursar.errors import ApiError, ErrorCode, ValidationFailed, unavailable
 from bursar.http.call import Answer, Call, Route, Services, Stream, Unit
-from bursar.http.codec import MAX_BODY_BYTES, Record, decode_object, parse_body
+from bursar.http.codec import MAX_BODY_BYTES, Record, decode_object
 from bursar.http.query import parse_query
 from bursar.ids import new_id
 from bursar.logs import AccessLog
@@ -33,15 +33,23 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,100}", re.ASCII)
 _JSON_TYPE = re.compile(r"application/(?:[a-z0-9.+-]+\+)?json\s*(?:;.*)?", re.ASCII | re.IGNORECASE)
 _BODY_SECONDS: Final = 30
+PAGE_METHODS: Final = ("GET", "HEAD")
 _NO_BODY: Final = Record("Nothing", ())
 _encode = msgspec.json.Encoder().encode
 _log = structlog.get_logger()
 
 
+def request_id(headers: Mapping[bytes, bytes]) -> str:
+    """The caller's own, if it is well-formed, or a new one."""
+    given = headers.get(b"x-request-id", b"").decode("latin-1")
+    return given if _REQUEST_ID.fullmatch(given) else new_id("req")
+
+
 class Router:
     """Finds the route of a path: fixed paths by one look-up, the others by their shape."""
 
-    def __init__(self, routes: Sequence[Route]) -> None:
+    def __init__(self, routes: Sequence[Route], pages: Collection[str]) -> None:
+        self._pages = pages
         self._fixed: dict[str, dict[str, Route]] = {}
         self._shaped: dict[int, list[tuple[tuple[str, ...], dict[str, Route]]]] = {}
         shapes: dict[tuple[str, ...], dict[str, Route]] = {}
@@ -56,15 +64,12 @@ class Router:
             shapes[parts][route.method] = route
 
     def find(self, method: str, path: str) -> tuple[Route, dict[str, str]]:
+        if path in self._pages:
+            raise _not_allowed(method, PAGE_METHODS)
         methods, params = self._match(path)
         route = methods.get(method)
         if route is None:
-            allowed = ", ".join(sorted(methods))
-            raise ApiError(
-                ErrorCode.METHOD_NOT_ALLOWED,
-                f"This path takes {allowed}, not {method[:20]}.",
-                headers={"Allow": allowed},
-            )
+            raise _not_allowed(method, sorted(methods))
         return route, params
 
     def _match(self, path: str) -> tuple[dict[str, Route], dict[str, str]]:
@@ -86,11 +91,27 @@ class Router:
         )
 
 
+def _not_allowed(method: str, allowed: Sequence[str]) -> ApiError:
+    listed = ", ".join(allowed)
+    return ApiError(
+        ErrorCode.METHOD_NOT_ALLOWED,
+        f"This path takes {listed}, not {method[:20]}.",
+        headers={"Allow": listed},
+    )
+
+
 class Dispatcher:
+    """Answers everything but the service's own `pages`, of which it knows only the paths."""
+
     def __init__(
-        self, routes: Sequence[Route], services: Services, log: AccessLog, metrics: HttpMetrics
+        self,
+        routes: Sequence[Route],
+        pages: Collection[str],
+        services: Services,
+        log: AccessLog,
+        metrics: HttpMetrics,
     ) -> None:
-        self._router = Router(routes)
+        self._router = Router(routes, pages)
         self._services = services
         self._access_log = log
         self._metrics = metrics
@@ -149,8 +170,18 @@ class Dispatcher:
             )
         _check_scope(route, caller)
         raw = await request.read_body()
-        query = parse_query(request.scope["query_string"], route.query)
-        body = _parse_body(route, request, caller, raw)
+        given = _decode_body(request, raw)
+        if route.permits is not None:
+            route.permits(caller, given)
+        faults = [] if route.faults is None else route.faults(caller, given)
+        body = (route.body or _NO_BODY).parse(given, "", faults)
+        for field in route.path_fields:
+            params[field.name] = field.kind.parse(params[field.name], field.name, faults)
+        query = parse_query(request.scope["query_string"], route.query, faults)
+        key = request.header(b"idempotency-key") if route.method == "POST" else None
+        key = idempotency.read_key(key, faults)
+        if faults:
+            raise ValidationFailed(faults)
         call = Call(
             services=services,
             caller=caller,
@@ -160,9 +191,7 @@ class Dispatcher:
             body=body,
             route=route,
             path=request.path,
-            idempotency_header=idempotency.read_key(request.header(b"idempotency-key"))
-            if route.method == "POST"
-            else None,
+            idempotency_header=key,
             prefer=request.header(b"prefer"),
         )
         if route.unit is Unit.OWN:
@@ -192,9 +221,7 @@ class _Request:
         self.verdict: Verdict | None = None
         self._receive = receive
         self._headers = headers
-        wanted = headers.get(b"x-request-id")
-        given = None if wanted is None else wanted.decode("latin-1")
-        self.id = given if given and _REQUEST_ID.fullmatch(given) else new_id("req")
+        self.id = request_id(headers)
 
     def header(self, name: bytes) -> str | None:
         value = self._headers.get(name)
@@ -233,20 +260,16 @@ class _Request:
         return b"".join(chunks)
 
 
-def _parse_body(route: Route, request: _Request, caller: Caller, raw: bytes) -> dict[str, Any]:
-    given: dict[str, Any] = {}
-    if raw:
-        content_type = request.header(b"content-type")
-        if content_type is not None and _JSON_TYPE.fullmatch(content_type.strip()) is None:
-            raise ApiError(
-                ErrorCode.UNSUPPORTED_MEDIA_TYPE,
-                "Send the body as JSON with the header 'Content-Type: application/json'.",
-            )
-        given = decode_object(raw)
-    if route.permits is not None:
-        route.permits(caller, given)
-    faults = route.faults(caller, given) if route.faults is not None else ()
-    return parse_body(route.body or _NO_BODY, given, faults)
+def _decode_body(request: _Request, raw: bytes) -> dict[str, Any]:
+    if not raw:
+        return {}
+    content_type = request.header(b"content-type")
+    if content_type is not None and _JSON_TYPE.fullmatch(content_type.strip()) is None:
+        raise ApiError(
+            ErrorCode.UNSUPPORTED_MEDIA_TYPE,
+            "Send the body as JSON with the header 'Content-Type: application/json'.",
+        )
+    return decode_object(raw)
 
 
 async def _write(route: Route, call: Call, tx: Tx) -> Answer:
