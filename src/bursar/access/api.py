@@ -32,10 +32,10 @@ NEW_KEY = Record(
 def agent_fault(caller: Caller, body: dict[str, Any]) -> list[Fault]:
     """Scope and agentId have to agree; told together with what else is wrong."""
     del caller
-    scope = body.get("scope")
-    if scope not in list(Scope) or (scope == Scope.AGENT) == (body.get("agentId") is not None):
-        return []
-    return [issue.AGENT_FAULT]
+    scope, agent_id = body.get("scope"), body.get("agentId")
+    if scope not in list(Scope) or not isinstance(agent_id, str | None):
+        return []  # the fields themselves are at fault
+    return [issue.AGENT_FAULT] if (scope == Scope.AGENT) != (agent_id is not None) else []
 
 
 async def create(call: Call) -> Answer:

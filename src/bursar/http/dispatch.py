@@ -5,6 +5,7 @@ the checks is the contract's: what a caller may not know is decided before what 
 """
 
 import asyncio
+import contextlib
 import re
 from collections.abc import Awaitable, Callable, Collection, Mapping, MutableMapping, Sequence
 from typing import Any, Final
@@ -33,6 +34,9 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,100}", re.ASCII)
 _JSON_TYPE = re.compile(r"application/(?:[a-z0-9.+-]+\+)?json\s*(?:;.*)?", re.ASCII | re.IGNORECASE)
 _BODY_SECONDS: Final = 30
+# How much of a refused body is read on, and for how long, so that the answer is not lost.
+_DISCARD_BYTES: Final = 16 * MAX_BODY_BYTES
+_DISCARD_SECONDS: Final = 5
 PAGE_METHODS: Final = ("GET", "HEAD")
 _NO_BODY: Final = Record("Nothing", ())
 _encode = msgspec.json.Encoder().encode
@@ -148,6 +152,7 @@ class Dispatcher:
                 ),
                 request,
             )
+        await request.discard_rest()
         status = await _send(answer, request, send)
         elapsed = clock.monotonic_ns() - started
         self._metrics.observe(request.route_name, status, elapsed)
@@ -209,8 +214,8 @@ class Dispatcher:
 class _Request:
     """The raw request, and what is known of it so far for the log."""
 
-    __slots__ = ("_headers", "_receive", "id", "key_id", "method", "path", "route_name", "scope",
-                 "verdict")  # fmt: skip
+    __slots__ = ("_headers", "_receive", "_unread", "id", "key_id", "method", "path", "route_name",
+                 "scope", "verdict")  # fmt: skip
 
     def __init__(self, scope: AsgiScope, receive: Receive, headers: dict[bytes, bytes]) -> None:
         self.scope = scope
@@ -221,6 +226,9 @@ class _Request:
         self.verdict: Verdict | None = None
         self._receive = receive
         self._headers = headers
+        self._unread = headers.get(b"content-length", b"0") != b"0" or (
+            b"transfer-encoding" in headers
+        )
         self.id = request_id(headers)
 
     def header(self, name: bytes) -> str | None:
@@ -232,9 +240,8 @@ class _Request:
         length = self._headers.get(b"content-length", b"0")
         if length.isdigit() and int(length[:20]) > MAX_BODY_BYTES:
             raise _too_large()
-        message = await self._receive()
-        body: bytes = message.get("body", b"")
-        if message.get("more_body", False):
+        body = await self._chunk()
+        if self._unread:
             body = await self._read_rest(body)
         if len(body) > MAX_BODY_BYTES:
             raise _too_large()
@@ -245,19 +252,30 @@ class _Request:
         size = len(first)
         try:
             async with asyncio.timeout(_BODY_SECONDS):
-                while size <= MAX_BODY_BYTES:
-                    message = await self._receive()
-                    if message["type"] != "http.request":
-                        break
-                    chunks.append(message.get("body", b""))
+                while self._unread and size <= MAX_BODY_BYTES:
+                    chunks.append(await self._chunk())
                     size += len(chunks[-1])
-                    if not message.get("more_body", False):
-                        break
         except TimeoutError:
             raise ApiError(
                 ErrorCode.VALIDATION_ERROR, f"The body did not arrive within {_BODY_SECONDS} s."
             ) from None
         return b"".join(chunks)
+
+    async def _chunk(self) -> bytes:
+        message = await self._receive()
+        if message["type"] != "http.request":
+            self._unread = False
+            raise ApiError(ErrorCode.VALIDATION_ERROR, "The connection closed within the body.")
+        self._unread = message.get("more_body", False)
+        return message.get("body", b"")
+
+    async def discard_rest(self) -> None:
+        """Reads on after a refusal: a connection closed on unread data loses the answer."""
+        size = 0
+        with contextlib.suppress(TimeoutError, ApiError):
+            async with asyncio.timeout(_DISCARD_SECONDS):
+                while self._unread and size < _DISCARD_BYTES:
+                    size += len(await self._chunk())
 
 
 def _decode_body(request: _Request, raw: bytes) -> dict[str, Any]:
