@@ -1,4 +1,4 @@
-"""The only place that reads a clock. Whoever needs the time is handed a `Clock`.
+"""The only place that reads a clock. Whoever decides by the time is handed a `Clock`.
 
 Times that decide about money (the day of a spend, an expiry) come from the database's clock
 instead, so that every process agrees on them.
@@ -25,6 +25,11 @@ class SystemClock:
 
     def monotonic_ns(self) -> int:
         return time.monotonic_ns()
+
+
+def unix_milliseconds() -> int:
+    """For ids, which only need to sort roughly by age; nothing is decided by it."""
+    return time.time_ns() // 1_000_000
 
 
 def truncate(moment: datetime) -> datetime:

@@ -1,9 +1,10 @@
 """Ids: a prefix that says what it is, then 26 time-ordered lower-case letters and digits."""
 
+import os
 import re
-import secrets
-import time
 from typing import Final
+
+from bursar.clock import unix_milliseconds
 
 # Crockford's base 32: no i, l, o or u, so an id survives being read aloud.
 _ALPHABET: Final = "0123456789abcdefghjkmnpqrstvwxyz"
@@ -18,7 +19,7 @@ PREFIXES: Final = frozenset(
 
 def new_id(prefix: str) -> str:
     """48 bits of Unix milliseconds, then 80 random bits: ordered by time, impossible to guess."""
-    value = (time.time_ns() // 1_000_000) << 80 | secrets.randbits(80)
+    value = unix_milliseconds() << 80 | int.from_bytes(os.urandom(10))
     return f"{prefix}_{''.join([_PAIRS[(value >> shift) & 1023] for shift in _SHIFTS])}"
 
 

@@ -42,12 +42,12 @@ def set_up_logs(level: str, process: str) -> None:
 _LIBRARY_FORMAT: Final = '{"level":"%(levelname)s","logger":"%(name)s","message":"%(message)s"}'
 
 
-def _traceback(info: Any) -> str:
+def _traceback(exc_info: Any) -> str:
     """Where it happened and what kind of error: never the values that were at hand.
 
     PostgreSQL's details quote whole rows, and messages of other errors may quote a key.
     """
-    kind, problem, trace = info
+    kind, problem, trace = exc_info
     lines = traceback.format_tb(trace, limit=_MOST_FRAMES)
     message = str(problem).partition("\n")[0][:200]
     return "".join([*lines, f"{kind.__name__}: {_SECRET.sub('…', message)}"])

@@ -1,18 +1,17 @@
 """Making and revoking keys: the same for the API and for the operator's command."""
 
+from dataclasses import replace
 from datetime import datetime
-from typing import Final
 
 from bursar.access import store
-from bursar.access.model import KeyRow, NewKey, Scope, key_hash, new_secret
+from bursar.access.model import KeyRow, NewKey, Scope, key_hash, new_secret, show_key
+from bursar.access.trail import leave_trail
 from bursar.agent import store as agent_store
 from bursar.config import Mode
 from bursar.db import Tx
 from bursar.errors import ApiError, ErrorCode, Fault, ValidationFailed, not_found
 from bursar.ids import is_id, new_id
 from bursar.wallet import store as wallet_store
-
-AGENT_FAULT: Final = Fault("agentId", "agentId is required for scope agent, and only for it.")
 
 
 async def issue_key(
@@ -24,11 +23,13 @@ async def issue_key(
     agent_id: str | None,
     name: str,
     expires_at: datetime | None,
+    actor: str,
+    request_id: str,
 ) -> NewKey:
     """A new key; its secret is in the answer and nowhere else."""
     faults: list[Fault] = []
     if (scope is Scope.AGENT) != (agent_id is not None):
-        faults.append(AGENT_FAULT)
+        faults.append(Fault("agentId", "agentId is required for scope agent, and only for it."))
     if expires_at is not None and expires_at <= await agent_store.moment(tx):
         faults.append(Fault("expiresAt", "expiresAt must lie in the future."))
     if faults:
@@ -46,12 +47,39 @@ async def issue_key(
         key_hash=key_hash(secret),
         expires_at=expires_at,
     )
+    await leave_trail(
+        tx,
+        realm_id=realm_id,
+        actor=actor,
+        request_id=request_id,
+        action="key.created",
+        subject=row.id,
+        after=show_key(row),
+    )
     return NewKey(row, secret)
 
 
-async def revoke_key(tx: Tx, realm_id: int | None, key_id: str) -> None:
-    if not is_id("key", key_id) or not await store.revoke_key(tx, realm_id, key_id):
+async def revoke_key(
+    tx: Tx, realm_id: int | None, key_id: str, *, actor: str, request_id: str
+) -> None:
+    """Idempotent: a key that is revoked already stays as it is."""
+    found = await store.lock_key(tx, realm_id, key_id) if is_id("key", key_id) else None
+    if found is None:
         raise not_found("key")
+    key_realm_id, before = found
+    if before.revoked_at is not None:
+        return
+    after = replace(before, revoked_at=await store.revoke_key(tx, key_id))
+    await leave_trail(
+        tx,
+        realm_id=key_realm_id,
+        actor=actor,
+        request_id=request_id,
+        action="key.revoked",
+        subject=key_id,
+        before=show_key(before),
+        after=show_key(after),
+    )
 
 
 async def get_key(tx: Tx, realm_id: int, key_id: str) -> KeyRow:
@@ -62,9 +90,12 @@ async def get_key(tx: Tx, realm_id: int, key_id: str) -> KeyRow:
 
 
 async def _check_agent(tx: Tx, realm_id: int, agent_id: str) -> None:
-    # Under the agent's lock: a key made beside a DELETE would outlive the agent.
-    await wallet_store.lock_wallets(tx, [agent_id])
+    # Looked up first: nobody may lock another tenant's wallet. Then again under the agent's lock:
+    # a key made beside a DELETE would outlive the agent.
     agent = await agent_store.get_agent(tx, realm_id, agent_id) if is_id("ag", agent_id) else None
+    if agent is not None:
+        await wallet_store.lock_wallets(tx, [agent_id])
+        agent = await agent_store.get_agent(tx, realm_id, agent_id)
     if agent is None:
         raise not_found("agent")
     if agent.status == "terminated":

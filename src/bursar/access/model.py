@@ -7,10 +7,11 @@ import zlib
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
+from bursar.clock import iso, iso_or_none
 from bursar.config import Mode
 
 _BASE62: Final = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
@@ -103,6 +104,24 @@ class Me(Key, rename="camel", kw_only=True):
 
     account: str
     limits: list[CategoryLimit]
+
+
+def show_key(row: KeyRow) -> Key:
+    return Key(**key_fields(row))
+
+
+def key_fields(row: KeyRow) -> dict[str, Any]:
+    return {
+        "id": row.id,
+        "name": row.name,
+        "scope": row.scope,
+        "agent_id": row.agent_id,
+        "mode": row.mode,
+        "created_at": iso(row.created_at),
+        "expires_at": iso_or_none(row.expires_at),
+        "last_used_at": iso_or_none(row.last_used_at),
+        "revoked_at": iso_or_none(row.revoked_at),
+    }
 
 
 def new_secret(mode: Mode) -> str:

@@ -97,15 +97,24 @@ async def list_all_keys(tx: Tx) -> list[tuple[str, KeyRow]]:
     return [(row["account"], _key(row)) for row in rows]
 
 
-async def revoke_key(tx: Tx, realm_id: int | None, key_id: str) -> bool:
-    """False when there is no such key (in the realm, where one is given)."""
-    status = await tx.execute(
-        "UPDATE api_key SET revoked_at = coalesce(revoked_at, moment())"
-        " WHERE id = $1 AND ($2::integer IS NULL OR realm_id = $2)",
+async def lock_key(tx: Tx, realm_id: int | None, key_id: str) -> tuple[int, KeyRow] | None:
+    """(realm, key), in any realm where none is given."""
+    row = await tx.fetchrow(
+        f"SELECT k.realm_id, {_KEY_COLUMNS} FROM api_key k JOIN realm r ON r.id = k.realm_id"
+        " WHERE k.id = $1 AND ($2::integer IS NULL OR k.realm_id = $2)"
+        " FOR NO KEY UPDATE OF k",
         key_id,
         realm_id,
     )
-    return status == "UPDATE 1"
+    return None if row is None else (row["realm_id"], _key(row))
+
+
+async def revoke_key(tx: Tx, key_id: str) -> datetime:
+    return await tx.fetchval(
+        "UPDATE api_key SET revoked_at = moment() WHERE id = $1 AND revoked_at IS NULL"
+        " RETURNING revoked_at",
+        key_id,
+    )
 
 
 async def revoke_keys_of_agent(tx: Tx, agent_id: str) -> None:
@@ -170,44 +179,53 @@ def _key(row: Row) -> KeyRow:
     )
 
 
-async def lock_idempotency_key(tx: Tx, realm_id: int, route: str, agent_id: str, key: str) -> None:
+async def lock_idempotency_key(
+    tx: Tx, realm_id: int, route: str, agent_id: str, key: str, wait_seconds: int
+) -> None:
+    """Holds the key until the transaction ends; LockNotAvailableError when another does."""
+    await tx.execute(f"SET LOCAL lock_timeout = '{wait_seconds}s'")
     await tx.execute(
         "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))",
         f"{realm_id}\n{route}\n{agent_id}\n{key}",
     )
+    await tx.execute("SET LOCAL lock_timeout TO DEFAULT")
 
 
 async def get_answers(
     tx: Tx, keys: Sequence[tuple[int, str, str, str]]
 ) -> dict[tuple[int, str, str, str], tuple[bytes, int, bytes]]:
-    """The stored answers to any of these (realm, route, agent, key)."""
+    """(fingerprint, status, body) stored for any of these (realm, route, agent, key)."""
     columns = list(zip(*keys, strict=True))
     rows = await tx.fetch(
-        "SELECT i.* FROM unnest($1::int[], $2::text[], $3::text[], $4::text[])"
+        "SELECT i.realm_id, i.route, i.agent_id, i.key, i.fingerprint, i.status, i.body, e.data"
+        " FROM unnest($1::int[], $2::text[], $3::text[], $4::text[])"
         " AS k (realm_id, route, agent_id, key)"
-        " JOIN idempotency i USING (realm_id, route, agent_id, key)",
+        " JOIN idempotency i USING (realm_id, route, agent_id, key)"
+        " LEFT JOIN event e ON e.id = i.event_id",
         *columns,
     )
     return {
         (row["realm_id"], row["route"], row["agent_id"], row["key"]): (
             row["fingerprint"],
             row["status"],
-            row["body"],
+            row["body"] or b'{"data":%s}' % row["data"].encode(),
         )
         for row in rows
     }
 
 
 async def insert_answers(
-    tx: Tx, answers: Sequence[tuple[int, str, str, str, bytes, int, bytes]]
+    tx: Tx,
+    answers: Sequence[tuple[int, str, str, str, bytes, int, bytes | None, str | None]],
 ) -> None:
-    """Rows of (realm, route, agent, key, fingerprint, status, body)."""
-    await tx.execute(
-        "INSERT INTO idempotency (realm_id, route, agent_id, key, fingerprint, status, body)"
-        " SELECT * FROM unnest($1::int[], $2::text[], $3::text[], $4::text[], $5::bytea[],"
-        " $6::smallint[], $7::bytea[])",
-        *zip(*answers, strict=True),
-    )
+    """Rows of (realm, route, agent, key, fingerprint, status, body or None, event or None)."""
+    await tx.copy_records_to_table(
+        "idempotency",
+        columns=(
+            "realm_id", "route", "agent_id", "key", "fingerprint", "status", "body", "event_id",
+        ),
+        records=answers,
+    )  # fmt: skip
 
 
 async def insert_trail(
@@ -231,3 +249,13 @@ async def insert_trail(
         before,
         after,
     )
+
+
+async def delete_answers(tx: Tx, older_than_days: int, limit: int) -> int:
+    status = await tx.execute(
+        "DELETE FROM idempotency WHERE ctid IN (SELECT ctid FROM idempotency"
+        " WHERE created_at < clock_timestamp() - make_interval(days => $1) LIMIT $2)",
+        older_than_days,
+        limit,
+    )
+    return int(status.rpartition(" ")[2])

@@ -1,15 +1,14 @@
 """`bursar keys`: make, list and revoke keys, straight on the database of the service."""
 
-import asyncio
 import json
 import os
-from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from bursar.config import Config, load_config, parse_mode
+from bursar.cli.database import on_database
+from bursar.config import load_config, parse_mode
 from bursar.errors import CommandFailed, ConfigError
 
 if TYPE_CHECKING:
@@ -19,6 +18,7 @@ T = TypeVar("T")
 
 app = typer.Typer(no_args_is_help=True, help="Make, list and revoke API keys.")
 
+_MOST_DAYS = 36_500
 _DataDir = Annotated[str | None, typer.Option(help="Folder of the data. [BURSAR_DATA_DIR]")]
 
 
@@ -29,7 +29,9 @@ def create(
     agent: Annotated[str | None, typer.Option(help="The agent of an agent key.")] = None,
     account: Annotated[str, typer.Option(help="The account; made if it is new.")] = "default",
     name: Annotated[str, typer.Option(help="What the key is for.")] = "command line",
-    expires_in: Annotated[int | None, typer.Option(help="Days until it stops working.")] = None,
+    expires_in: Annotated[
+        int | None, typer.Option(min=1, max=_MOST_DAYS, help="Days until it stops working.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     data_dir: _DataDir = None,
 ) -> None:
@@ -39,8 +41,11 @@ def create(
 
     if scope not in list(Scope):
         raise ConfigError("--scope", f"must be admin, agent, approver or read, not {scope!r}")
-    config = load_config(os.environ, data_dir=data_dir)
+    if (scope == Scope.AGENT) != (agent is not None):
+        raise ConfigError("--agent", "names the agent of a key of scope agent, and only of that")
+    account, name = _label("--account", account), _label("--name", name)
     key_mode = parse_mode(mode)
+    config = load_config(os.environ, data_dir=data_dir)
 
     async def work(tx: "Tx") -> Any:
         return await make_key(
@@ -54,7 +59,7 @@ def create(
             expires_in=None if expires_in is None else timedelta(days=expires_in),
         )
 
-    made = _on_database(config, work)
+    made = on_database(config, lambda db: db.transact(work))
     if as_json:
         typer.echo(
             json.dumps(
@@ -82,7 +87,9 @@ def list_(
     from bursar.access import store
     from bursar.clock import iso_or_none
 
-    found = _on_database(load_config(os.environ, data_dir=data_dir), store.list_all_keys)
+    found = on_database(
+        load_config(os.environ, data_dir=data_dir), lambda db: db.transact(store.list_all_keys)
+    )
     rows = [
         {
             "id": row.id,
@@ -114,34 +121,20 @@ def revoke(key_id: str, data_dir: _DataDir = None) -> None:
     """Revoke a key. It stops working everywhere within a second."""
     from bursar.access.issue import revoke_key
     from bursar.errors import ApiError
+    from bursar.service.first_key import COMMAND_LINE, OPERATOR
 
     async def work(tx: "Tx") -> None:
-        await revoke_key(tx, None, key_id)
+        await revoke_key(tx, None, key_id, actor=OPERATOR, request_id=COMMAND_LINE)
 
     try:
-        _on_database(load_config(os.environ, data_dir=data_dir), work)
+        on_database(load_config(os.environ, data_dir=data_dir), lambda db: db.transact(work))
     except ApiError:
         raise CommandFailed(f"There is no key {key_id}. See: bursar keys list") from None
     typer.echo(f"{key_id} is revoked.")
 
 
-def _on_database(config: Config, work: "Callable[[Tx], Awaitable[T]]") -> T:
-    """Runs `work` in a transaction on the configured database, or on the data folder's own."""
-    from bursar.db import OUT_OF_REACH, Database
-    from bursar.service.postgres import EmbeddedPostgres
-
-    async def session() -> T:
-        dsn = config.database_url or EmbeddedPostgres(config.data_dir).dsn
-        db = await Database.open(dsn, 2, config.database_timeout_seconds)
-        try:
-            return await db.transact(work)
-        finally:
-            await db.close()
-
-    try:
-        return asyncio.run(session())
-    except OUT_OF_REACH as problem:
-        raise CommandFailed(
-            "The database does not answer. Is `bursar serve` running, with the same --data-dir or"
-            f" BURSAR_DATABASE_URL? ({type(problem).__name__})"
-        ) from None
+def _label(flag: str, text: str) -> str:
+    label = text.strip()
+    if not 1 <= len(label) <= 100 or not label.isprintable():
+        raise ConfigError(flag, "must be 1 to 100 printable characters")
+    return label

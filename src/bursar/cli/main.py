@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from bursar import __version__
-from bursar.cli import keys
+from bursar.cli import audit, keys
 from bursar.clock import SystemClock
 from bursar.config import Config, load_config
 from bursar.errors import BursarError, ConfigError
@@ -20,6 +20,7 @@ app = typer.Typer(
     help="Wallets that autonomous agents cannot overspend.",
 )
 app.add_typer(keys.app, name="keys")
+app.command()(audit.audit)
 
 
 @app.command()
@@ -56,6 +57,19 @@ def api(
         raise ConfigError("BURSAR_DATABASE_URL", "must be set for `bursar api`")
     set_up_logs(config.log_level, "api")
     run(run_api(config, SystemClock()))
+
+
+@app.command()
+def worker() -> None:
+    """Run one worker process on the database of BURSAR_DATABASE_URL."""
+    from bursar.logs import set_up_logs
+    from bursar.service.worker import run_worker
+
+    config = load_config(os.environ)
+    if config.database_url is None:
+        raise ConfigError("BURSAR_DATABASE_URL", "must be set for `bursar worker`")
+    set_up_logs(config.log_level, "worker")
+    run(run_worker(config))
 
 
 @app.command()

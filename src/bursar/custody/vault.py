@@ -4,7 +4,6 @@ import base64
 import contextlib
 import os
 import secrets
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -12,6 +11,7 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from solders.keypair import Keypair
 
+from bursar.custody.model import SealedKey
 from bursar.errors import CommandFailed, check
 
 MASTER_KEY_BYTES: Final = 32
@@ -19,17 +19,6 @@ _NONCE_BYTES: Final = 12
 _SEED_BYTES: Final = 32
 FIRST_KEY_VERSION: Final = 1
 FIRST_MASTER_VERSION: Final = 1
-
-
-@dataclass(frozen=True, slots=True)
-class SealedKey:
-    """What the database keeps of a wallet's key."""
-
-    agent_id: str
-    address: str
-    key_version: int
-    master_version: int
-    sealed: bytes
 
 
 class Vault:

@@ -10,17 +10,10 @@ async def insert_events(
     tx: Tx, rows: Sequence[tuple[str, int, str, str | None, str, datetime]]
 ) -> None:
     """Rows of (id, realm, type, agent, data as JSON text, created at)."""
-    ids, realms, types, agents, datas, moments = zip(*rows, strict=True)
-    await tx.execute(
-        "INSERT INTO event (id, realm_id, type, agent_id, data, created_at)"
-        " SELECT * FROM unnest($1::text[], $2::int[], $3::text[], $4::text[], $5::json[],"
-        " $6::timestamptz[])",
-        ids,
-        realms,
-        types,
-        agents,
-        datas,
-        moments,
+    await tx.copy_records_to_table(
+        "event",
+        columns=("id", "realm_id", "type", "agent_id", "data", "created_at"),
+        records=rows,
     )
 
 
@@ -50,3 +43,14 @@ async def insert_deliveries(tx: Tx, rows: Sequence[tuple[str, str, str, datetime
         events,
         moments,
     )
+
+
+async def delete_events(tx: Tx, older_than_days: int, limit: int) -> int:
+    """With their deliveries, which hang below them."""
+    status = await tx.execute(
+        "DELETE FROM event WHERE id IN (SELECT id FROM event"
+        " WHERE created_at < clock_timestamp() - make_interval(days => $1) LIMIT $2)",
+        older_than_days,
+        limit,
+    )
+    return int(status.rpartition(" ")[2])

@@ -327,7 +327,6 @@ ROUTES: Final[tuple[Route, ...]] = (
         category=Category.AGENT_MANAGEMENT,
         unit=Unit.WRITE,
         body=access.NEW_KEY,
-        faults=access.agent_fault,
         status=201,
         data=CreatedKey,
         errors=(ErrorCode.NOT_FOUND, ErrorCode.AGENT_TERMINATED),

@@ -19,6 +19,13 @@ BEGIN
     USING ERRCODE = 'restrict_violation';
 END $$;
 
+-- For moves that a state does not have. Its triggers have a WHEN, so the moves that exist pay
+-- nothing but the comparison.
+CREATE FUNCTION refuse_move() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  RAISE EXCEPTION '%: refused', TG_NAME USING ERRCODE = 'restrict_violation';
+END $$;
+
 -- The millisecond that rows show. clock_timestamp() and not now(): now() is the start of the
 -- transaction, which may lie before the lock that the moment must follow.
 CREATE FUNCTION moment() RETURNS timestamptz LANGUAGE sql VOLATILE
@@ -58,27 +65,33 @@ CREATE TABLE agent (
   realm_id       integer NOT NULL REFERENCES realm,
   name           text NOT NULL CHECK (length(name) BETWEEN 1 AND 100),
   -- active <-> paused; both -> terminated, which is for ever
-  status         text NOT NULL DEFAULT 'active' CHECK (status IN ('active', 'paused', 'terminated')),
+  status         text NOT NULL DEFAULT 'active'
+                 CHECK (status IN ('active', 'paused', 'terminated')),
   metadata       jsonb NOT NULL DEFAULT '{}' CHECK (jsonb_typeof(metadata) = 'object'),
   policy_id      id NOT NULL UNIQUE,
   policy_version integer NOT NULL DEFAULT 1 CHECK (policy_version >= 1),
   created_at     timestamptz(3) NOT NULL,
   updated_at     timestamptz(3) NOT NULL,
   terminated_at  timestamptz(3),
-  CHECK ((status = 'terminated') = (terminated_at IS NOT NULL))
+  CONSTRAINT terminated_has_a_date CHECK ((status = 'terminated') = (terminated_at IS NOT NULL)),
+  -- What hangs below an agent names its realm too, so that no row can join two tenants.
+  UNIQUE (id, realm_id)
 );
+CREATE TRIGGER agent_ends_for_good BEFORE UPDATE ON agent FOR EACH ROW
+  WHEN (OLD.status = 'terminated' AND NEW.status <> 'terminated') EXECUTE FUNCTION refuse_move();
 CREATE INDEX agent_by_age ON agent (realm_id, created_at DESC, id DESC);
 CREATE INDEX agent_by_status ON agent (realm_id, status, created_at DESC, id DESC);
 
 -- One row per metadata pair, ordered as the list is: a page of a filter costs the same however
 -- many agents there are. Values are hashed because an index entry has a size limit.
 CREATE TABLE agent_label (
-  agent_id   id NOT NULL REFERENCES agent,
+  agent_id   id NOT NULL,
   realm_id   integer NOT NULL,
   name       text NOT NULL,
   value_hash bytea NOT NULL,
   created_at timestamptz(3) NOT NULL,
-  PRIMARY KEY (agent_id, name)
+  PRIMARY KEY (agent_id, name),
+  FOREIGN KEY (agent_id, realm_id) REFERENCES agent (id, realm_id)
 );
 CREATE INDEX agent_label_by_age
   ON agent_label (realm_id, name, value_hash, created_at DESC, agent_id DESC);
@@ -107,7 +120,7 @@ CREATE TABLE api_key (
   id           id PRIMARY KEY,
   realm_id     integer NOT NULL REFERENCES realm,
   scope        text NOT NULL CHECK (scope IN ('admin', 'agent', 'approver', 'read')),
-  agent_id     id REFERENCES agent,
+  agent_id     id,
   name         text NOT NULL CHECK (length(name) BETWEEN 1 AND 100),
   -- SHA-256 of the key. The key has 190 random bits, so a slow hash would add nothing.
   hash         sha256 NOT NULL UNIQUE,
@@ -115,16 +128,20 @@ CREATE TABLE api_key (
   expires_at   timestamptz(3),
   last_used_at timestamptz(3),
   revoked_at   timestamptz(3),
-  CHECK ((scope = 'agent') = (agent_id IS NOT NULL))
+  CONSTRAINT agent_scope_has_an_agent CHECK ((scope = 'agent') = (agent_id IS NOT NULL)),
+  FOREIGN KEY (agent_id, realm_id) REFERENCES agent (id, realm_id)
 );
+CREATE TRIGGER api_key_is_revoked_for_good BEFORE UPDATE ON api_key FOR EACH ROW
+  WHEN (OLD.revoked_at IS NOT NULL AND NEW.revoked_at IS DISTINCT FROM OLD.revoked_at)
+  EXECUTE FUNCTION refuse_move();
 CREATE INDEX api_key_by_age ON api_key (realm_id, created_at DESC, id DESC);
 CREATE INDEX api_key_by_agent ON api_key (agent_id) WHERE agent_id IS NOT NULL;
 
 -- The wallet row is also the lock of its agent: whatever decides about the agent's money or policy
 -- takes it first. Half of each page stays free and no counter is indexed, so updates stay in place.
 CREATE TABLE wallet (
-  agent_id       id PRIMARY KEY REFERENCES agent,
-  realm_id       integer NOT NULL REFERENCES realm,
+  agent_id       id PRIMARY KEY,
+  realm_id       integer NOT NULL,
   address        text NOT NULL UNIQUE,
   mint           text NOT NULL,
   -- provisioned -> funded at the first deposit, funded <-> depleted with the balance
@@ -141,8 +158,15 @@ CREATE TABLE wallet (
   CONSTRAINT no_overdraft CHECK (credits_posted - debits_posted - debits_pending >= 0),
   CONSTRAINT funded_has_a_date CHECK ((status = 'provisioned') = (last_funded_at IS NULL)),
   CONSTRAINT status_follows_balance CHECK (
-    (status = 'funded') = (credits_posted - debits_posted > 0))
+    (status = 'funded') = (credits_posted - debits_posted > 0)),
+  FOREIGN KEY (agent_id, realm_id) REFERENCES agent (id, realm_id)
 ) WITH (fillfactor = 50);
+CREATE TRIGGER wallet_totals_only_rise BEFORE UPDATE ON wallet FOR EACH ROW
+  WHEN (NEW.credits_posted < OLD.credits_posted OR NEW.debits_posted < OLD.debits_posted
+        OR NEW.transfers < OLD.transfers)
+  EXECUTE FUNCTION refuse_move();
+CREATE TRIGGER wallet_stays BEFORE DELETE OR TRUNCATE ON wallet
+  FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();
 
 -- Sealed with AES-256-GCM; agent id, address and versions are the associated data.
 CREATE TABLE wallet_key (
@@ -176,11 +200,14 @@ CREATE TABLE idempotency (
   key         text COLLATE "C" NOT NULL CHECK (length(key) BETWEEN 1 AND 255),
   fingerprint sha256 NOT NULL,
   status      smallint NOT NULL CHECK (status BETWEEN 200 AND 299),
-  body        bytea NOT NULL,
+  -- The answer itself, or the event whose data it is.
+  body        bytea,
+  event_id    id,
   created_at  timestamptz(3) NOT NULL DEFAULT moment(),
-  PRIMARY KEY (realm_id, route, agent_id, key)
+  PRIMARY KEY (realm_id, route, agent_id, key),
+  CONSTRAINT answer_is_somewhere CHECK ((body IS NULL) <> (event_id IS NULL))
 );
-CREATE INDEX idempotency_by_age ON idempotency USING brin (created_at);
+CREATE INDEX idempotency_to_forget ON idempotency USING brin (created_at);
 
 CREATE TABLE event (
   id         id PRIMARY KEY,
@@ -193,6 +220,7 @@ CREATE TABLE event (
   xact       xid8 NOT NULL DEFAULT pg_current_xact_id()
 );
 CREATE INDEX event_by_age ON event (realm_id, created_at DESC, id DESC);
+CREATE INDEX event_to_forget ON event USING brin (created_at);
 
 CREATE TABLE webhook (
   id               id PRIMARY KEY,

@@ -28,7 +28,7 @@ CREATE TABLE spend (
   decided_by      text,
   decided_at      timestamptz(3),
   decision_reason text,
-  signature       text UNIQUE,
+  signature       text,
   block_time      bigint,
   fee_lamports    bigint CHECK (fee_lamports >= 0),
   settled_at      timestamptz(3),
@@ -37,10 +37,28 @@ CREATE TABLE spend (
   decision_number bigint NOT NULL CHECK (decision_number >= 1),
   CONSTRAINT rejected_has_a_code CHECK ((status = 'rejected') = (reject_code IS NOT NULL)),
   CONSTRAINT settled_is_on_chain CHECK (
-    (status = 'settled') = (signature IS NOT NULL AND settled_at IS NOT NULL)),
+    (status = 'settled') = (signature IS NOT NULL)
+    AND (status = 'settled') = (settled_at IS NOT NULL)
+    AND (status = 'settled' OR block_time IS NULL)),
+  CONSTRAINT decided_by_someone CHECK (
+    (decided_by IS NULL) = (decided_at IS NULL)
+    AND (decided_by IS NOT NULL OR decision_reason IS NULL)),
   CONSTRAINT live_spend_has_a_payee CHECK (status = 'rejected' OR pay_to IS NOT NULL),
   CONSTRAINT pending_expires CHECK (status <> 'pending' OR expires_at IS NOT NULL)
 );
+CREATE TRIGGER spend_moves BEFORE UPDATE ON spend FOR EACH ROW
+  WHEN (NEW.status <> OLD.status AND OLD.status || '->' || NEW.status NOT IN (
+    'pending->approved', 'pending->rejected', 'approved->settled', 'approved->rejected'))
+  EXECUTE FUNCTION refuse_move();
+-- What was decided about is what is paid.
+CREATE TRIGGER spend_terms_are_fixed BEFORE UPDATE ON spend FOR EACH ROW
+  WHEN (NEW.agent_id <> OLD.agent_id OR NEW.amount_micros <> OLD.amount_micros
+        OR NEW.recipient <> OLD.recipient OR NEW.pay_to IS DISTINCT FROM OLD.pay_to
+        OR NEW.created_at <> OLD.created_at)
+  EXECUTE FUNCTION refuse_move();
+CREATE TRIGGER spend_stays BEFORE DELETE OR TRUNCATE ON spend
+  FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();
+CREATE UNIQUE INDEX spend_signature ON spend (signature) WHERE signature IS NOT NULL;
 CREATE INDEX spend_by_age ON spend (realm_id, created_at DESC, id DESC);
 CREATE INDEX spend_by_agent ON spend (agent_id, created_at DESC, id DESC);
 CREATE INDEX spend_by_recipient ON spend (realm_id, recipient, created_at DESC, id DESC);

@@ -95,6 +95,7 @@ def _unusable(path: Path, error: OSError) -> CommandFailed:
         errno.EPERM: "permission denied",
         errno.ENOSPC: "the disk is full",
         errno.EDQUOT: "the disk quota is used up",
+        errno.EEXIST: "a part of its path is a file",
         errno.ENOTDIR: "a part of its path is a file",
         errno.ENOLCK: "its file system cannot lock files",
         errno.ENOTSUP: "its file system cannot lock files",

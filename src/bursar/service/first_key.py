@@ -5,7 +5,6 @@ from datetime import timedelta
 from bursar.access import store
 from bursar.access.issue import issue_key
 from bursar.access.model import NewKey, Scope
-from bursar.access.trail import leave_trail
 from bursar.agent import store as agent_store
 from bursar.config import Config, Mode
 from bursar.db import Database, Tx
@@ -13,6 +12,9 @@ from bursar.errors import ConfigError, check
 from bursar.ids import new_id
 
 DEFAULT_ACCOUNT = "default"
+# How the audit log names whoever can reach the database from a shell.
+OPERATOR = "operator"
+COMMAND_LINE = "command line"
 
 
 async def make_first_key(config: Config) -> str | None:
@@ -58,7 +60,7 @@ async def make_key(
         )
     realm_id = await store.ensure_realm(tx, new_id("acc"), account, mode)
     expires_at = None if expires_in is None else await agent_store.moment(tx) + expires_in
-    made = await issue_key(
+    return await issue_key(
         tx,
         realm_id=realm_id,
         mode=mode,
@@ -66,13 +68,6 @@ async def make_key(
         agent_id=agent_id,
         name=name,
         expires_at=expires_at,
+        actor=OPERATOR,
+        request_id=COMMAND_LINE,
     )
-    await leave_trail(
-        tx,
-        realm_id=realm_id,
-        actor="operator",
-        request_id="command line",
-        action="key.created",
-        subject=made.row.id,
-    )
-    return made

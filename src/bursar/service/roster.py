@@ -61,8 +61,8 @@ class Roster:
         return f"{self._mark}/{name}"
 
     def open(self) -> None:
-        """Write down the mark. Before the first child, so that even one we had no time to list
-        can be found."""
+        """Write down the mark. Before the first child, so that even one that we had no time, or
+        no disk space, to list can be found."""
         self._write()
 
     def add(self, name: str, pid: int, stop_signal: signal.Signals) -> None:
@@ -71,11 +71,13 @@ class Roster:
         except psutil.Error:
             return  # it is gone already
         self._entries[name] = Entry(name, pid, started, int(stop_signal))
-        self._write()
+        with suppress(OSError):
+            self._write()
 
     def remove(self, name: str) -> None:
         if self._entries.pop(name, None) is not None:
-            self._write()
+            with suppress(OSError):
+                self._write()
 
     def close(self) -> None:
         self._path.unlink(missing_ok=True)

@@ -113,43 +113,47 @@ class _Kept:
         return None if process is None or process.returncode is not None else process.pid
 
     async def run_first(self) -> None:
-        process = await self._spawn()
-        problem = await self._wait_ready(process)
+        problem = await self._run()
         if problem is not None:
-            await self.stop()
-            raise CommandFailed(f"{self.child.name} did not start: {problem}{self._last_words()}")
-        self._keeper = asyncio.create_task(self._keep(process), name=f"keep {self.child.name}")
+            words = self._last_words()
+            await self._end()
+            raise CommandFailed(f"{self.child.name} did not start: {problem}{words}")
+        self._keeper = asyncio.create_task(self._keep(), name=f"keep {self.child.name}")
 
     async def stop(self) -> None:
         if self._keeper is not None:
             self._keeper.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._keeper
+            await asyncio.wait({self._keeper})
         await self._end()
 
-    async def _keep(self, process: asyncio.subprocess.Process) -> None:
+    async def _keep(self) -> None:
         """Restart the child for ever; ends only by being cancelled."""
         loop = asyncio.get_running_loop()
         deaths = 0
-        up_since = loop.time()
         while True:
-            code = await process.wait()
-            deaths = 0 if loop.time() - up_since >= STEADY_SECONDS else deaths
-            delay = backoff_seconds(deaths)
-            deaths += 1
-            _log.error(
-                "child_died", child=self.child.name, ended_by=_ending(code), restart_seconds=delay
-            )
-            await self._sweep()
-            await asyncio.sleep(delay)
-            process = await self._spawn()
-            problem = await self._wait_ready(process)
             up_since = loop.time()
-            if problem is None:
-                _log.info("child_restarted", child=self.child.name, pid=process.pid)
-            else:
-                _log.error("child_not_ready", child=self.child.name, problem=problem)
+            process = self._process
+            problem = "it never ran" if process is None else _ending(await process.wait())
+            if loop.time() - up_since >= STEADY_SECONDS:
+                deaths = 0
+            while problem is not None:
+                delay = backoff_seconds(deaths)
+                deaths += 1
+                _log.error(
+                    "child_died", child=self.child.name, problem=problem, restart_seconds=delay
+                )
                 await self._end()
+                await asyncio.sleep(delay)
+                problem = await self._run()
+            _log.info("child_restarted", child=self.child.name, pid=self.pid)
+
+    async def _run(self) -> str | None:
+        """Start the process and wait until it is ready; returns what went wrong, if anything."""
+        try:
+            process = await self._spawn()
+        except (OSError, CommandFailed) as error:
+            return f"{error}"  # no memory, no disk: may pass like any other death
+        return await self._wait_ready(process)
 
     async def _spawn(self) -> asyncio.subprocess.Process:
         child = self.child
@@ -190,7 +194,7 @@ class _Kept:
                 return_when=asyncio.FIRST_COMPLETED,
             )
             if exited.done():
-                return f"it ended at once ({_ending(exited.result())})"
+                return f"it ended before it was ready: {_ending(exited.result())}"
             if not ready.done():
                 return f"it was not ready within {self.child.ready_seconds:g} seconds"
             return None if ready.exception() is None else f"{ready.exception()}"
@@ -202,9 +206,7 @@ class _Kept:
     async def _end(self) -> None:
         """Ask the process to stop, then make it; nothing of it runs afterwards."""
         process = self._process
-        if process is None:
-            return
-        if process.returncode is None:
+        if process is not None and process.returncode is None:
             with suppress(ProcessLookupError):
                 process.send_signal(self.child.stop_signal)
             if not await _exited(process, self.child.stop_seconds):
@@ -224,7 +226,11 @@ class _Kept:
         if count:
             _log.warning("orphans_ended", child=self.child.name, count=count)
         if self.child.clear is not None:
-            await self.child.clear()
+            try:
+                await self.child.clear()
+            except OSError as error:
+                # It runs again before the next start; the other children must be stopped anyway.
+                _log.error("clear_failed", child=self.child.name, problem=str(error))
         self._roster.remove(self.child.name)
 
     def _last_words(self) -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from datetime import datetime
 
-from bursar.custody.vault import SealedKey
+from bursar.custody.model import SealedKey
 from bursar.db import Row, Tx
 from bursar.wallet.model import WalletRow
 

@@ -1,0 +1,221 @@
+"""`bursar audit`: recomputes the books from the journal and the spends, and names what differs.
+
+The queries stand here and not in a store: what checks the books shares nothing with what wrote
+them. Everything is read in one snapshot, so it can run beside the live service.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from bursar.db import Database, Tx
+from bursar.ledger import seal, store
+
+# Differences that are named one by one; beyond that only counted.
+MAX_NAMED: Final = 20
+_SEALS_AT_ONCE: Final = 100
+
+
+@dataclass(slots=True)
+class Finding:
+    """One question that was asked of the books."""
+
+    question: str
+    checked: int = 0
+    differences: list[str] = field(default_factory=list)
+    difference_count: int = 0
+
+    @property
+    def clean(self) -> bool:
+        return self.difference_count == 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Question:
+    """`count` says over how many rows it is asked; `differs` returns a line per difference."""
+
+    text: str
+    count: str
+    differs: str
+
+
+QUESTIONS: Final = (
+    _Question(
+        "every transfer follows from the one before it",
+        "SELECT count(*) FROM transfer",
+        """
+        SELECT agent_id || ' transfer ' || number || ' does not follow from the one before'
+          FROM (SELECT *, lag(number, 1, 0::bigint) OVER w AS n,
+                       lag(credits_posted_after::bigint, 1, 0::bigint) OVER w AS c,
+                       lag(debits_posted_after::bigint, 1, 0::bigint) OVER w AS d,
+                       lag(debits_pending_after::bigint, 1, 0::bigint) OVER w AS p
+                  FROM transfer WINDOW w AS (PARTITION BY agent_id ORDER BY number)) t
+         WHERE number <> n + 1
+            OR credits_posted_after <> c + CASE kind WHEN 'deposit' THEN amount_micros ELSE 0 END
+            OR debits_posted_after <> d + CASE kind WHEN 'post' THEN amount_micros ELSE 0 END
+            OR debits_pending_after <> p + CASE kind WHEN 'reserve' THEN amount_micros
+                                            WHEN 'deposit' THEN 0 ELSE -amount_micros END""",
+    ),
+    _Question(
+        "every wallet is the sum of its transfers",
+        "SELECT count(*) FROM wallet",
+        """
+        SELECT agent_id || ' wallet: balance ' || credits_posted - debits_posted || ', reserved '
+               || debits_pending || '; its transfers say ' || credits - debits || ' and ' || pending
+          FROM (SELECT w.*,
+                       coalesce(sum(amount_micros) FILTER (WHERE kind = 'deposit'), 0) AS credits,
+                       coalesce(sum(amount_micros) FILTER (WHERE kind = 'post'), 0) AS debits,
+                       coalesce(sum(CASE kind WHEN 'reserve' THEN amount_micros
+                                              WHEN 'deposit' THEN 0
+                                              ELSE -amount_micros END), 0) AS pending,
+                       count(t.agent_id) AS lines
+                  FROM wallet w LEFT JOIN transfer t USING (agent_id)
+                 GROUP BY w.agent_id) x
+         WHERE credits_posted <> credits OR debits_posted <> debits OR debits_pending <> pending
+            OR transfers <> lines""",
+    ),
+    _Question(
+        "debits equal credits",
+        "SELECT count(*) FROM transfer",
+        """
+        SELECT 'debits ' || sum(debit_micros) || ', credits ' || sum(credit_micros)
+          FROM ledger_entry HAVING sum(debit_micros) <> sum(credit_micros)""",
+    ),
+    _Question(
+        "every spend holds, has paid or has released exactly its amount",
+        "SELECT count(*) FROM spend",
+        """
+        SELECT s.id || ' is ' || s.status || ', but its transfers are: '
+               || coalesce(t.kinds, 'none')
+          FROM spend s
+          LEFT JOIN (SELECT payment_id, string_agg(kind, ' ' ORDER BY number) AS kinds,
+                            min(amount_micros) AS least, max(amount_micros) AS most,
+                            min(agent_id) AS agent_id
+                       FROM transfer WHERE kind <> 'deposit' GROUP BY payment_id) t
+            ON t.payment_id = s.id
+         WHERE NOT CASE s.status
+                     WHEN 'pending' THEN t.kinds IS NOT DISTINCT FROM 'reserve'
+                     WHEN 'approved' THEN t.kinds IS NOT DISTINCT FROM 'reserve'
+                     WHEN 'settled' THEN t.kinds IS NOT DISTINCT FROM 'reserve post'
+                     ELSE t.kinds IS NULL OR t.kinds = 'reserve void' END
+            OR (t.kinds IS NOT NULL AND (t.least <> s.amount_micros OR t.most <> s.amount_micros
+                                         OR t.agent_id <> s.agent_id))""",
+    ),
+    _Question(
+        "every reserve belongs to a payment",
+        "SELECT count(*) FROM transfer WHERE kind = 'reserve'",
+        """
+        SELECT t.payment_id || ' is reserved, but there is no such payment'
+          FROM transfer t LEFT JOIN spend s ON s.id = t.payment_id
+         WHERE t.kind = 'reserve' AND s.id IS NULL AND t.payment_id LIKE 'txn\\_%'""",
+    ),
+    _Question(
+        "every day's use is the sum of its spends, and within its cap",
+        "SELECT count(*) FROM usage",
+        """
+        SELECT coalesce(u.agent_id, s.agent_id) || ' on ' || coalesce(u.window_start, s.day)
+               || ' used ' || coalesce(u.spent_micros, 0) || ', its spends say '
+               || coalesce(s.micros, 0)
+          FROM usage u
+          FULL JOIN (SELECT agent_id, (created_at AT TIME ZONE 'UTC')::date AS day,
+                            sum(amount_micros) AS micros
+                       FROM spend WHERE status <> 'rejected' GROUP BY 1, 2) s
+            ON s.agent_id = u.agent_id AND s.day = u.window_start
+         WHERE coalesce(u.spent_micros, 0) <> coalesce(s.micros, 0)
+            OR u.spent_micros > u.cap_micros""",
+    ),
+    _Question(
+        "the running totals are the counts of the spends",
+        "SELECT count(*) FROM spend_total",
+        """
+        WITH kept AS (
+          SELECT realm_id, agent_id, day, recipient, sum(spend_count) AS spends,
+                 sum(rejected_count) AS rejected, sum(settled_micros) AS settled
+            FROM spend_total GROUP BY 1, 2, 3, 4),
+        counted AS (
+          SELECT realm_id, unnest(ARRAY[agent_id::text, '']) COLLATE "C" AS agent_id,
+                 (created_at AT TIME ZONE 'UTC')::date AS day, recipient, count(*) AS spends,
+                 count(*) FILTER (WHERE status = 'rejected') AS rejected,
+                 coalesce(sum(amount_micros) FILTER (WHERE status = 'settled'), 0) AS settled
+            FROM spend GROUP BY 1, 2, 3, 4)
+        SELECT 'totals of realm ' || realm_id || ' agent ' || coalesce(nullif(agent_id, ''), 'all')
+               || ' on ' || day || ' for ' || recipient || ' differ'
+          FROM kept FULL JOIN counted USING (realm_id, agent_id, day, recipient)
+         WHERE kept.spends IS DISTINCT FROM counted.spends
+            OR kept.rejected IS DISTINCT FROM counted.rejected
+            OR kept.settled IS DISTINCT FROM counted.settled""",
+    ),
+    _Question(
+        "every decision about a wallet is there once",
+        "SELECT count(*) FROM spend",
+        """
+        SELECT w.agent_id || ' made ' || w.decisions || ' decisions, ' || count(s.id)
+               || ' are there'
+          FROM wallet w LEFT JOIN spend s ON s.agent_id = w.agent_id
+         GROUP BY w.agent_id
+        HAVING count(s.id) <> w.decisions OR count(DISTINCT s.decision_number) <> w.decisions
+            OR coalesce(max(s.decision_number), 0) <> w.decisions""",
+    ),
+    _Question(
+        "every wallet knows whether it is low",
+        "SELECT count(*) FROM wallet",
+        """
+        SELECT w.agent_id || ' says low: ' || w.is_low
+          FROM wallet w JOIN agent a ON a.id = w.agent_id
+          JOIN policy p ON p.agent_id = a.id AND p.version = a.policy_version
+         WHERE w.is_low <> ((w.credits_posted - w.debits_posted) * 10 < p.cap_micros_daily)""",
+    ),
+)
+SEALS: Final = "the seals fit the journal"
+
+
+async def audit(db: Database, progress: Callable[[str], None]) -> list[Finding]:
+    """Asks every question; `progress` hears of each before it is asked."""
+    async with db.transaction() as tx:
+        await tx.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        findings: list[Finding] = []
+        for question in QUESTIONS:
+            progress(question.text)
+            findings.append(await _ask(tx, question))
+        progress(SEALS)
+        findings.append(await _check_seals(tx))
+        return findings
+
+
+async def _ask(tx: Tx, question: _Question) -> Finding:
+    finding = Finding(question.text, await tx.fetchval(question.count, timeout=None))
+    rows: list[Any] = await tx.fetch(
+        f"SELECT line, count(*) OVER () AS total FROM ({question.differs}) AS d (line)"  # noqa: S608
+        f" LIMIT {MAX_NAMED}",
+        timeout=None,
+    )
+    if rows:
+        finding.differences = [row["line"] for row in rows]
+        finding.difference_count = rows[0]["total"]
+    return finding
+
+
+async def _check_seals(tx: Tx) -> Finding:
+    """Each link is computed again from the transfers it covers."""
+    finding = Finding(SEALS)
+    number, start, previous = 0, 0, seal.GENESIS
+    while True:
+        links = await store.seals_after(tx, number, _SEALS_AT_ONCE)
+        for found, below, count, hash_ in links:
+            transfers = await store.transfers_between(tx, start, below, None)
+            fits = (
+                found == number + 1
+                and len(transfers) == count
+                and seal.link(previous, transfers) == hash_
+            )
+            if not fits:
+                finding.difference_count += 1
+                if len(finding.differences) < MAX_NAMED:
+                    finding.differences.append(
+                        f"seal {found} covers {count} transfers and does not fit the"
+                        f" {len(transfers)} that are there"
+                    )
+            finding.checked += len(transfers)
+            number, start, previous = found, below, hash_
+        if len(links) < _SEALS_AT_ONCE:
+            return finding

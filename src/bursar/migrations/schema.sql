@@ -1,0 +1,589 @@
+-- What the numbered migrations add up to, for reading. Written by `make schema`, never by hand.
+
+CREATE DOMAIN id AS text COLLATE pg_catalog."C";
+
+CREATE DOMAIN micros AS bigint
+	CONSTRAINT micros_check CHECK ((VALUE >= 0));
+
+CREATE DOMAIN mode AS text
+	CONSTRAINT mode_check CHECK ((VALUE = ANY (ARRAY['test'::text, 'live'::text])));
+
+CREATE DOMAIN sha256 AS bytea
+	CONSTRAINT sha256_check CHECK ((octet_length(VALUE) = 32));
+
+CREATE FUNCTION lock_agents(agent_ids text[], realm_ids integer[], locking boolean) RETURNS TABLE(agent_id id, realm_id integer, address text, mint text, wallet_status text, credits_posted bigint, debits_posted bigint, debits_pending bigint, transfers bigint, decisions bigint, is_low boolean, last_funded_at timestamp with time zone, now timestamp with time zone, agent_status text, policy_version integer, spent_today_micros bigint, directory_epoch bigint, has_webhooks boolean)
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+  read_at timestamptz;
+BEGIN
+  IF locking THEN
+    PERFORM pg_advisory_xact_lock_shared(17481, r.id)
+      FROM unnest(realm_ids) AS r (id) ORDER BY r.id;
+    PERFORM FROM wallet w
+      WHERE w.agent_id = ANY (agent_ids) AND w.realm_id = ANY (realm_ids)
+      ORDER BY w.agent_id FOR NO KEY UPDATE;
+  END IF;
+  read_at := moment();
+  RETURN QUERY
+    SELECT w.agent_id, w.realm_id, w.address, w.mint, w.status, w.credits_posted::bigint,
+           w.debits_posted::bigint, w.debits_pending::bigint, w.transfers, w.decisions, w.is_low,
+           w.last_funded_at::timestamptz, read_at, a.status, a.policy_version,
+           coalesce(u.spent_micros, 0)::bigint, r.directory_epoch,
+           EXISTS (SELECT FROM webhook h WHERE h.realm_id = w.realm_id AND h.status = 'enabled')
+      FROM wallet w
+      JOIN agent a ON a.id = w.agent_id
+      JOIN realm r ON r.id = w.realm_id
+      LEFT JOIN usage u ON u.agent_id = w.agent_id AND u.window_kind = 'day'
+                       AND u.window_start = (read_at AT TIME ZONE 'UTC')::date
+     WHERE w.agent_id = ANY (agent_ids) AND w.realm_id = ANY (realm_ids);
+END $$;
+
+CREATE FUNCTION moment() RETURNS timestamp with time zone
+    LANGUAGE sql
+    RETURN date_trunc('milliseconds'::text, clock_timestamp());
+
+CREATE FUNCTION refuse_change() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+  RAISE EXCEPTION '% is append-only: % refused', TG_TABLE_NAME, TG_OP
+    USING ERRCODE = 'restrict_violation';
+END $$;
+
+CREATE FUNCTION refuse_move() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+  RAISE EXCEPTION '%: refused', TG_NAME USING ERRCODE = 'restrict_violation';
+END $$;
+
+CREATE TABLE account (
+    id id NOT NULL,
+    name text NOT NULL,
+    created_at timestamp(3) with time zone DEFAULT moment() NOT NULL,
+    CONSTRAINT account_name_check CHECK (((length(name) >= 1) AND (length(name) <= 100)))
+);
+
+CREATE TABLE agent (
+    id id NOT NULL,
+    realm_id integer NOT NULL,
+    name text NOT NULL,
+    status text DEFAULT 'active'::text NOT NULL,
+    metadata jsonb DEFAULT '{}'::jsonb NOT NULL,
+    policy_id id NOT NULL,
+    policy_version integer DEFAULT 1 NOT NULL,
+    created_at timestamp(3) with time zone NOT NULL,
+    updated_at timestamp(3) with time zone NOT NULL,
+    terminated_at timestamp(3) with time zone,
+    CONSTRAINT agent_metadata_check CHECK ((jsonb_typeof(metadata) = 'object'::text)),
+    CONSTRAINT agent_name_check CHECK (((length(name) >= 1) AND (length(name) <= 100))),
+    CONSTRAINT agent_policy_version_check CHECK ((policy_version >= 1)),
+    CONSTRAINT agent_status_check CHECK ((status = ANY (ARRAY['active'::text, 'paused'::text, 'terminated'::text]))),
+    CONSTRAINT terminated_has_a_date CHECK (((status = 'terminated'::text) = (terminated_at IS NOT NULL)))
+);
+
+CREATE TABLE agent_label (
+    agent_id id NOT NULL,
+    realm_id integer NOT NULL,
+    name text NOT NULL,
+    value_hash bytea NOT NULL,
+    created_at timestamp(3) with time zone NOT NULL
+);
+
+CREATE TABLE api_key (
+    id id NOT NULL,
+    realm_id integer NOT NULL,
+    scope text NOT NULL,
+    agent_id id,
+    name text NOT NULL,
+    hash sha256 NOT NULL,
+    created_at timestamp(3) with time zone DEFAULT moment() NOT NULL,
+    expires_at timestamp(3) with time zone,
+    last_used_at timestamp(3) with time zone,
+    revoked_at timestamp(3) with time zone,
+    CONSTRAINT agent_scope_has_an_agent CHECK (((scope = 'agent'::text) = (agent_id IS NOT NULL))),
+    CONSTRAINT api_key_name_check CHECK (((length(name) >= 1) AND (length(name) <= 100))),
+    CONSTRAINT api_key_scope_check CHECK ((scope = ANY (ARRAY['admin'::text, 'agent'::text, 'approver'::text, 'read'::text])))
+);
+
+CREATE TABLE audit_log (
+    id bigint NOT NULL,
+    at timestamp(3) with time zone DEFAULT moment() NOT NULL,
+    realm_id integer,
+    actor text NOT NULL,
+    request_id text NOT NULL,
+    action text NOT NULL,
+    subject text NOT NULL,
+    before json,
+    after json
+);
+
+ALTER TABLE audit_log ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME audit_log_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+
+CREATE TABLE delivery (
+    id id NOT NULL,
+    webhook_id id NOT NULL,
+    event_id id NOT NULL,
+    status text DEFAULT 'pending'::text NOT NULL,
+    attempts json DEFAULT '[]'::json NOT NULL,
+    attempt_count integer DEFAULT 0 NOT NULL,
+    next_attempt_at timestamp(3) with time zone,
+    leased_until timestamp(3) with time zone,
+    created_at timestamp(3) with time zone NOT NULL,
+    CONSTRAINT delivery_check CHECK (((status = 'pending'::text) = (next_attempt_at IS NOT NULL))),
+    CONSTRAINT delivery_status_check CHECK ((status = ANY (ARRAY['pending'::text, 'delivered'::text, 'failed'::text])))
+);
+
+CREATE TABLE event (
+    id id NOT NULL,
+    realm_id integer NOT NULL,
+    type text NOT NULL,
+    agent_id id,
+    data json NOT NULL,
+    created_at timestamp(3) with time zone NOT NULL,
+    xact xid8 DEFAULT pg_current_xact_id() NOT NULL
+);
+
+CREATE TABLE idempotency (
+    realm_id integer NOT NULL,
+    route text NOT NULL,
+    agent_id id DEFAULT ''::text NOT NULL,
+    key text NOT NULL COLLATE pg_catalog."C",
+    fingerprint sha256 NOT NULL,
+    status smallint NOT NULL,
+    body bytea,
+    event_id id,
+    created_at timestamp(3) with time zone DEFAULT moment() NOT NULL,
+    CONSTRAINT answer_is_somewhere CHECK (((body IS NULL) <> (event_id IS NULL))),
+    CONSTRAINT idempotency_key_check CHECK (((length(key) >= 1) AND (length(key) <= 255))),
+    CONSTRAINT idempotency_status_check CHECK (((status >= 200) AND (status <= 299)))
+);
+
+CREATE TABLE transfer (
+    agent_id id NOT NULL,
+    number bigint NOT NULL,
+    kind text NOT NULL,
+    payment_id id NOT NULL,
+    amount_micros micros NOT NULL,
+    credits_posted_after micros NOT NULL,
+    debits_posted_after micros NOT NULL,
+    debits_pending_after micros NOT NULL,
+    created_at timestamp(3) with time zone NOT NULL,
+    xact xid8 DEFAULT pg_current_xact_id() NOT NULL,
+    CONSTRAINT no_overdraft_after CHECK (((((credits_posted_after)::bigint - (debits_posted_after)::bigint) - (debits_pending_after)::bigint) >= 0)),
+    CONSTRAINT transfer_amount_micros_check CHECK (((amount_micros)::bigint > 0)),
+    CONSTRAINT transfer_kind_check CHECK ((kind = ANY (ARRAY['deposit'::text, 'reserve'::text, 'post'::text, 'void'::text]))),
+    CONSTRAINT transfer_number_check CHECK ((number >= 1))
+);
+
+CREATE VIEW ledger_entry AS
+ SELECT transfer.agent_id,
+    transfer.number,
+    transfer.payment_id,
+    transfer.kind,
+    transfer.created_at,
+    side.account,
+    side.debit_micros,
+    side.credit_micros
+   FROM (transfer
+     CROSS JOIN LATERAL ( VALUES (
+                CASE transfer.kind
+                    WHEN 'deposit'::text THEN 'outside'::text
+                    WHEN 'void'::text THEN ('held:'::text || (transfer.agent_id)::text)
+                    WHEN 'post'::text THEN ('held:'::text || (transfer.agent_id)::text)
+                    ELSE ('wallet:'::text || (transfer.agent_id)::text)
+                END,transfer.amount_micros,(0)::bigint), (
+                CASE transfer.kind
+                    WHEN 'deposit'::text THEN ('wallet:'::text || (transfer.agent_id)::text)
+                    WHEN 'void'::text THEN ('wallet:'::text || (transfer.agent_id)::text)
+                    WHEN 'post'::text THEN 'outside'::text
+                    ELSE ('held:'::text || (transfer.agent_id)::text)
+                END,(0)::bigint,transfer.amount_micros)) side(account, debit_micros, credit_micros));
+
+CREATE TABLE migration (
+    number integer NOT NULL,
+    applied_at timestamp with time zone DEFAULT now() NOT NULL
+);
+
+CREATE TABLE network (
+    mode mode NOT NULL,
+    genesis_hash text,
+    mint text NOT NULL,
+    decimals smallint NOT NULL,
+    pinned_at timestamp(3) with time zone DEFAULT moment() NOT NULL,
+    CONSTRAINT network_decimals_check CHECK ((decimals = 6))
+);
+
+CREATE TABLE policy (
+    agent_id id NOT NULL,
+    version integer NOT NULL,
+    cap_micros_daily micros NOT NULL,
+    cap_micros_per_transaction micros,
+    approval_threshold_micros micros,
+    allowlist text[] NOT NULL,
+    blocklist text[] NOT NULL,
+    frozen boolean NOT NULL,
+    changed_by text NOT NULL,
+    changed_at timestamp(3) with time zone NOT NULL,
+    CONSTRAINT policy_allowlist_check CHECK ((cardinality(allowlist) <= 1000)),
+    CONSTRAINT policy_approval_threshold_micros_check CHECK ((((approval_threshold_micros)::bigint % (10000)::bigint) = 0)),
+    CONSTRAINT policy_blocklist_check CHECK ((cardinality(blocklist) <= 1000)),
+    CONSTRAINT policy_cap_micros_daily_check CHECK ((((cap_micros_daily)::bigint % (10000)::bigint) = 0)),
+    CONSTRAINT policy_cap_micros_per_transaction_check CHECK ((((cap_micros_per_transaction)::bigint % (10000)::bigint) = 0)),
+    CONSTRAINT policy_version_check CHECK ((version >= 1))
+);
+
+CREATE TABLE realm (
+    id integer NOT NULL,
+    account_id id NOT NULL,
+    mode mode NOT NULL,
+    directory_epoch bigint DEFAULT 1 NOT NULL
+);
+
+ALTER TABLE realm ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME realm_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+
+CREATE TABLE recipient (
+    realm_id integer NOT NULL,
+    hostname text NOT NULL COLLATE pg_catalog."C",
+    address text NOT NULL,
+    created_by text NOT NULL,
+    created_at timestamp(3) with time zone NOT NULL,
+    updated_at timestamp(3) with time zone NOT NULL,
+    CONSTRAINT recipient_address_check CHECK (((length(address) >= 32) AND (length(address) <= 44))),
+    CONSTRAINT recipient_hostname_check CHECK (((length(hostname) >= 3) AND (length(hostname) <= 253)))
+);
+
+CREATE TABLE seal (
+    number bigint NOT NULL,
+    xact_below xid8 NOT NULL,
+    transfer_count bigint NOT NULL,
+    hash sha256 NOT NULL,
+    sealed_at timestamp(3) with time zone DEFAULT moment() NOT NULL,
+    CONSTRAINT seal_number_check CHECK ((number >= 1)),
+    CONSTRAINT seal_transfer_count_check CHECK ((transfer_count >= 1))
+);
+
+CREATE TABLE spend (
+    id id NOT NULL,
+    realm_id integer NOT NULL,
+    agent_id id NOT NULL,
+    amount_micros micros NOT NULL,
+    recipient text NOT NULL COLLATE pg_catalog."C",
+    pay_to text,
+    status text NOT NULL,
+    reject_code text,
+    memo text,
+    metadata json DEFAULT '{}'::json NOT NULL,
+    policy_version integer NOT NULL,
+    decision json NOT NULL,
+    network text NOT NULL,
+    created_by text NOT NULL,
+    created_at timestamp(3) with time zone NOT NULL,
+    expires_at timestamp(3) with time zone,
+    decided_by text,
+    decided_at timestamp(3) with time zone,
+    decision_reason text,
+    signature text,
+    block_time bigint,
+    fee_lamports bigint,
+    settled_at timestamp(3) with time zone,
+    updated_at timestamp(3) with time zone NOT NULL,
+    decision_number bigint NOT NULL,
+    CONSTRAINT decided_by_someone CHECK ((((decided_by IS NULL) = (decided_at IS NULL)) AND ((decided_by IS NOT NULL) OR (decision_reason IS NULL)))),
+    CONSTRAINT live_spend_has_a_payee CHECK (((status = 'rejected'::text) OR (pay_to IS NOT NULL))),
+    CONSTRAINT pending_expires CHECK (((status <> 'pending'::text) OR (expires_at IS NOT NULL))),
+    CONSTRAINT rejected_has_a_code CHECK (((status = 'rejected'::text) = (reject_code IS NOT NULL))),
+    CONSTRAINT settled_is_on_chain CHECK ((((status = 'settled'::text) = (signature IS NOT NULL)) AND ((status = 'settled'::text) = (settled_at IS NOT NULL)) AND ((status = 'settled'::text) OR (block_time IS NULL)))),
+    CONSTRAINT spend_amount_micros_check CHECK (((amount_micros)::bigint > 0)),
+    CONSTRAINT spend_decision_number_check CHECK ((decision_number >= 1)),
+    CONSTRAINT spend_fee_lamports_check CHECK ((fee_lamports >= 0)),
+    CONSTRAINT spend_memo_check CHECK ((length(memo) <= 200)),
+    CONSTRAINT spend_status_check CHECK ((status = ANY (ARRAY['pending'::text, 'approved'::text, 'settled'::text, 'rejected'::text])))
+);
+
+CREATE TABLE spend_total (
+    realm_id integer NOT NULL,
+    agent_id id NOT NULL,
+    shard smallint NOT NULL,
+    day date NOT NULL,
+    recipient text NOT NULL COLLATE pg_catalog."C",
+    spend_count bigint NOT NULL,
+    rejected_count bigint NOT NULL,
+    settled_micros micros NOT NULL,
+    CONSTRAINT spend_total_rejected_count_check CHECK ((rejected_count >= 0)),
+    CONSTRAINT spend_total_spend_count_check CHECK ((spend_count >= 0))
+)
+WITH (fillfactor='70');
+
+CREATE TABLE usage (
+    agent_id id NOT NULL,
+    window_kind text NOT NULL,
+    window_start date NOT NULL,
+    spent_micros micros NOT NULL,
+    cap_micros micros NOT NULL,
+    CONSTRAINT cap_not_passed CHECK (((spent_micros)::bigint <= (cap_micros)::bigint)),
+    CONSTRAINT usage_window_kind_check CHECK ((window_kind = 'day'::text))
+)
+WITH (fillfactor='50');
+
+CREATE TABLE wallet (
+    agent_id id NOT NULL,
+    realm_id integer NOT NULL,
+    address text NOT NULL,
+    mint text NOT NULL,
+    status text DEFAULT 'provisioned'::text NOT NULL,
+    credits_posted micros DEFAULT 0 NOT NULL,
+    debits_posted micros DEFAULT 0 NOT NULL,
+    debits_pending micros DEFAULT 0 NOT NULL,
+    transfers bigint DEFAULT 0 NOT NULL,
+    is_low boolean NOT NULL,
+    last_funded_at timestamp(3) with time zone,
+    decisions bigint DEFAULT 0 NOT NULL,
+    CONSTRAINT funded_has_a_date CHECK (((status = 'provisioned'::text) = (last_funded_at IS NULL))),
+    CONSTRAINT no_overdraft CHECK (((((credits_posted)::bigint - (debits_posted)::bigint) - (debits_pending)::bigint) >= 0)),
+    CONSTRAINT status_follows_balance CHECK (((status = 'funded'::text) = (((credits_posted)::bigint - (debits_posted)::bigint) > 0))),
+    CONSTRAINT wallet_decisions_check CHECK ((decisions >= 0)),
+    CONSTRAINT wallet_status_check CHECK ((status = ANY (ARRAY['provisioned'::text, 'funded'::text, 'depleted'::text]))),
+    CONSTRAINT wallet_transfers_check CHECK ((transfers >= 0))
+)
+WITH (fillfactor='50');
+
+CREATE TABLE wallet_key (
+    agent_id id NOT NULL,
+    address text NOT NULL,
+    key_version integer NOT NULL,
+    master_version integer NOT NULL,
+    sealed bytea NOT NULL,
+    created_at timestamp(3) with time zone DEFAULT moment() NOT NULL,
+    CONSTRAINT wallet_key_key_version_check CHECK ((key_version >= 1)),
+    CONSTRAINT wallet_key_master_version_check CHECK ((master_version >= 1))
+);
+
+CREATE TABLE webhook (
+    id id NOT NULL,
+    realm_id integer NOT NULL,
+    url text NOT NULL,
+    events text[] NOT NULL,
+    status text DEFAULT 'enabled'::text NOT NULL,
+    disabled_reason text,
+    secret_sealed bytea NOT NULL,
+    previous_sealed bytea,
+    previous_until timestamp(3) with time zone,
+    created_at timestamp(3) with time zone NOT NULL,
+    CONSTRAINT webhook_check CHECK (((previous_sealed IS NULL) = (previous_until IS NULL))),
+    CONSTRAINT webhook_check1 CHECK (((status = 'disabled'::text) OR (disabled_reason IS NULL))),
+    CONSTRAINT webhook_events_check CHECK ((cardinality(events) >= 1)),
+    CONSTRAINT webhook_status_check CHECK ((status = ANY (ARRAY['enabled'::text, 'disabled'::text]))),
+    CONSTRAINT webhook_url_check CHECK ((length(url) <= 2048))
+);
+
+ALTER TABLE ONLY account
+    ADD CONSTRAINT account_name_key UNIQUE (name);
+
+ALTER TABLE ONLY account
+    ADD CONSTRAINT account_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY agent
+    ADD CONSTRAINT agent_id_realm_id_key UNIQUE (id, realm_id);
+
+ALTER TABLE ONLY agent_label
+    ADD CONSTRAINT agent_label_pkey PRIMARY KEY (agent_id, name);
+
+ALTER TABLE ONLY agent
+    ADD CONSTRAINT agent_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY agent
+    ADD CONSTRAINT agent_policy_id_key UNIQUE (policy_id);
+
+ALTER TABLE ONLY api_key
+    ADD CONSTRAINT api_key_hash_key UNIQUE (hash);
+
+ALTER TABLE ONLY api_key
+    ADD CONSTRAINT api_key_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY audit_log
+    ADD CONSTRAINT audit_log_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY delivery
+    ADD CONSTRAINT delivery_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY event
+    ADD CONSTRAINT event_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY idempotency
+    ADD CONSTRAINT idempotency_pkey PRIMARY KEY (realm_id, route, agent_id, key);
+
+ALTER TABLE ONLY migration
+    ADD CONSTRAINT migration_pkey PRIMARY KEY (number);
+
+ALTER TABLE ONLY network
+    ADD CONSTRAINT network_genesis_hash_key UNIQUE (genesis_hash);
+
+ALTER TABLE ONLY network
+    ADD CONSTRAINT network_pkey PRIMARY KEY (mode);
+
+ALTER TABLE ONLY policy
+    ADD CONSTRAINT policy_pkey PRIMARY KEY (agent_id, version);
+
+ALTER TABLE ONLY realm
+    ADD CONSTRAINT realm_account_id_mode_key UNIQUE (account_id, mode);
+
+ALTER TABLE ONLY realm
+    ADD CONSTRAINT realm_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY recipient
+    ADD CONSTRAINT recipient_pkey PRIMARY KEY (realm_id, hostname);
+
+ALTER TABLE ONLY seal
+    ADD CONSTRAINT seal_pkey PRIMARY KEY (number);
+
+ALTER TABLE ONLY spend
+    ADD CONSTRAINT spend_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY spend_total
+    ADD CONSTRAINT spend_total_pkey PRIMARY KEY (realm_id, agent_id, day, recipient, shard);
+
+ALTER TABLE ONLY transfer
+    ADD CONSTRAINT transfer_pkey PRIMARY KEY (agent_id, number);
+
+ALTER TABLE ONLY usage
+    ADD CONSTRAINT usage_pkey PRIMARY KEY (agent_id, window_kind, window_start);
+
+ALTER TABLE ONLY wallet
+    ADD CONSTRAINT wallet_address_key UNIQUE (address);
+
+ALTER TABLE ONLY wallet_key
+    ADD CONSTRAINT wallet_key_pkey PRIMARY KEY (agent_id);
+
+ALTER TABLE ONLY wallet
+    ADD CONSTRAINT wallet_pkey PRIMARY KEY (agent_id);
+
+ALTER TABLE ONLY webhook
+    ADD CONSTRAINT webhook_pkey PRIMARY KEY (id);
+
+CREATE INDEX agent_by_age ON agent USING btree (realm_id, created_at DESC, id DESC);
+
+CREATE INDEX agent_by_status ON agent USING btree (realm_id, status, created_at DESC, id DESC);
+
+CREATE INDEX agent_label_by_age ON agent_label USING btree (realm_id, name, value_hash, created_at DESC, agent_id DESC);
+
+CREATE INDEX api_key_by_age ON api_key USING btree (realm_id, created_at DESC, id DESC);
+
+CREATE INDEX api_key_by_agent ON api_key USING btree (agent_id) WHERE (agent_id IS NOT NULL);
+
+CREATE INDEX audit_log_by_subject ON audit_log USING btree (subject, id);
+
+CREATE INDEX delivery_by_event ON delivery USING btree (event_id);
+
+CREATE INDEX delivery_by_webhook ON delivery USING btree (webhook_id, created_at DESC, id DESC);
+
+CREATE INDEX delivery_due ON delivery USING btree (next_attempt_at) WHERE (status = 'pending'::text);
+
+CREATE INDEX event_by_age ON event USING btree (realm_id, created_at DESC, id DESC);
+
+CREATE INDEX event_to_forget ON event USING brin (created_at);
+
+CREATE INDEX idempotency_to_forget ON idempotency USING brin (created_at);
+
+CREATE INDEX recipient_by_age ON recipient USING btree (realm_id, created_at DESC, hostname DESC);
+
+CREATE INDEX spend_by_age ON spend USING btree (realm_id, created_at DESC, id DESC);
+
+CREATE INDEX spend_by_agent ON spend USING btree (agent_id, created_at DESC, id DESC);
+
+CREATE INDEX spend_by_recipient ON spend USING btree (realm_id, recipient, created_at DESC, id DESC);
+
+CREATE INDEX spend_by_settlement ON spend USING btree (realm_id, settled_at DESC, id DESC) WHERE (settled_at IS NOT NULL);
+
+CREATE INDEX spend_by_status ON spend USING btree (realm_id, status, created_at DESC, id DESC);
+
+CREATE UNIQUE INDEX spend_signature ON spend USING btree (signature) WHERE (signature IS NOT NULL);
+
+CREATE INDEX spend_to_expire ON spend USING btree (expires_at) WHERE (status = 'pending'::text);
+
+CREATE INDEX spend_to_settle ON spend USING btree (created_at) WHERE (status = 'approved'::text);
+
+CREATE INDEX transfer_by_xact ON transfer USING btree (xact);
+
+CREATE UNIQUE INDEX transfer_once ON transfer USING btree (payment_id, ((kind = ANY (ARRAY['post'::text, 'void'::text]))));
+
+CREATE INDEX webhook_by_age ON webhook USING btree (realm_id, created_at DESC, id DESC);
+
+CREATE TRIGGER agent_ends_for_good BEFORE UPDATE ON agent FOR EACH ROW WHEN (((old.status = 'terminated'::text) AND (new.status <> 'terminated'::text))) EXECUTE FUNCTION refuse_move();
+
+CREATE TRIGGER api_key_is_revoked_for_good BEFORE UPDATE ON api_key FOR EACH ROW WHEN (((old.revoked_at IS NOT NULL) AND (new.revoked_at IS DISTINCT FROM old.revoked_at))) EXECUTE FUNCTION refuse_move();
+
+CREATE TRIGGER audit_log_append_only BEFORE DELETE OR UPDATE OR TRUNCATE ON audit_log FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();
+
+CREATE TRIGGER policy_append_only BEFORE DELETE OR UPDATE OR TRUNCATE ON policy FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();
+
+CREATE TRIGGER seal_append_only BEFORE DELETE OR UPDATE OR TRUNCATE ON seal FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();
+
+CREATE TRIGGER spend_moves BEFORE UPDATE ON spend FOR EACH ROW WHEN (((new.status <> old.status) AND (((old.status || '->'::text) || new.status) <> ALL (ARRAY['pending->approved'::text, 'pending->rejected'::text, 'approved->settled'::text, 'approved->rejected'::text])))) EXECUTE FUNCTION refuse_move();
+
+CREATE TRIGGER spend_stays BEFORE DELETE OR TRUNCATE ON spend FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();
+
+CREATE TRIGGER spend_terms_are_fixed BEFORE UPDATE ON spend FOR EACH ROW WHEN ((((new.agent_id)::text <> (old.agent_id)::text) OR ((new.amount_micros)::bigint <> (old.amount_micros)::bigint) OR (new.recipient <> old.recipient) OR (new.pay_to IS DISTINCT FROM old.pay_to) OR (new.created_at <> old.created_at))) EXECUTE FUNCTION refuse_move();
+
+CREATE TRIGGER transfer_append_only BEFORE DELETE OR UPDATE OR TRUNCATE ON transfer FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();
+
+CREATE TRIGGER wallet_stays BEFORE DELETE OR TRUNCATE ON wallet FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();
+
+CREATE TRIGGER wallet_totals_only_rise BEFORE UPDATE ON wallet FOR EACH ROW WHEN ((((new.credits_posted)::bigint < (old.credits_posted)::bigint) OR ((new.debits_posted)::bigint < (old.debits_posted)::bigint) OR (new.transfers < old.transfers))) EXECUTE FUNCTION refuse_move();
+
+ALTER TABLE ONLY agent
+    ADD CONSTRAINT agent_id_policy_version_fkey FOREIGN KEY (id, policy_version) REFERENCES policy(agent_id, version) DEFERRABLE INITIALLY DEFERRED;
+
+ALTER TABLE ONLY agent_label
+    ADD CONSTRAINT agent_label_agent_id_realm_id_fkey FOREIGN KEY (agent_id, realm_id) REFERENCES agent(id, realm_id);
+
+ALTER TABLE ONLY agent
+    ADD CONSTRAINT agent_realm_id_fkey FOREIGN KEY (realm_id) REFERENCES realm(id);
+
+ALTER TABLE ONLY api_key
+    ADD CONSTRAINT api_key_agent_id_realm_id_fkey FOREIGN KEY (agent_id, realm_id) REFERENCES agent(id, realm_id);
+
+ALTER TABLE ONLY api_key
+    ADD CONSTRAINT api_key_realm_id_fkey FOREIGN KEY (realm_id) REFERENCES realm(id);
+
+ALTER TABLE ONLY audit_log
+    ADD CONSTRAINT audit_log_realm_id_fkey FOREIGN KEY (realm_id) REFERENCES realm(id);
+
+ALTER TABLE ONLY delivery
+    ADD CONSTRAINT delivery_event_id_fkey FOREIGN KEY (event_id) REFERENCES event(id) ON DELETE CASCADE;
+
+ALTER TABLE ONLY delivery
+    ADD CONSTRAINT delivery_webhook_id_fkey FOREIGN KEY (webhook_id) REFERENCES webhook(id) ON DELETE CASCADE;
+
+ALTER TABLE ONLY policy
+    ADD CONSTRAINT policy_agent_id_fkey FOREIGN KEY (agent_id) REFERENCES agent(id);
+
+ALTER TABLE ONLY realm
+    ADD CONSTRAINT realm_account_id_fkey FOREIGN KEY (account_id) REFERENCES account(id);
+
+ALTER TABLE ONLY recipient
+    ADD CONSTRAINT recipient_realm_id_fkey FOREIGN KEY (realm_id) REFERENCES realm(id);
+
+ALTER TABLE ONLY wallet
+    ADD CONSTRAINT wallet_agent_id_realm_id_fkey FOREIGN KEY (agent_id, realm_id) REFERENCES agent(id, realm_id);
+
+ALTER TABLE ONLY wallet_key
+    ADD CONSTRAINT wallet_key_agent_id_fkey FOREIGN KEY (agent_id) REFERENCES agent(id);
+
+ALTER TABLE ONLY webhook
+    ADD CONSTRAINT webhook_realm_id_fkey FOREIGN KEY (realm_id) REFERENCES realm(id);

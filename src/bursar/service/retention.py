@@ -1,0 +1,20 @@
+"""Forgets what need not be kept: money rows stay for ever, the rest has its time."""
+
+from typing import Final
+
+from bursar.access import store as access_store
+from bursar.db import Database
+from bursar.event import store as event_store
+
+IDEMPOTENCY_DAYS: Final = 7
+EVENT_DAYS: Final = 90
+# Rows that one statement deletes, so that none of them runs for long.
+_AT_ONCE: Final = 5_000
+
+
+async def forget_old(db: Database) -> int:
+    """Deletes a bounded number of rows past their time; returns how many."""
+    async with db.read() as tx:
+        answers = await access_store.delete_answers(tx, IDEMPOTENCY_DAYS, _AT_ONCE)
+    async with db.read() as tx:
+        return answers + await event_store.delete_events(tx, EVENT_DAYS, _AT_ONCE)

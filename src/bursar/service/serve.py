@@ -1,0 +1,184 @@
+"""`bursar serve`: everything on one machine, from one command, until it is told to stop."""
+
+import asyncio
+import os
+import shutil
+import signal
+import sys
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from bursar.config import Config
+from bursar.migrations.migrate import migrate
+from bursar.service.datadir import locked_data_dir
+from bursar.service.ports import free_port
+from bursar.service.postgres import EmbeddedPostgres
+from bursar.service.supervisor import Child, Supervisor
+
+Echo = Callable[[str], None]
+# Takes the settings with the address of the database. On the very first start it makes a test key
+# and returns it, to be shown once; later it returns None.
+FirstKey = Callable[[Config], Awaitable[str | None]]
+
+_API_READY_SECONDS: Final = 30.0
+# What the HTTP server may need after its drain to close its connections and its processes.
+_API_CLOSE_SECONDS: Final = 5.0
+_HEALTH_SECONDS: Final = 2.0
+_HEALTH_POLL_SECONDS: Final = 0.02
+# Connections to the embedded database beside the pools: commands, backups, a look with psql.
+_SPARE_CONNECTIONS: Final = 20
+_STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+async def serve(config: Config, *, echo: Echo, first_key: FirstKey | None = None) -> int:
+    """Run until SIGTERM, SIGINT or SIGHUP; returns the exit code.
+
+    Raises CommandFailed, with nothing left running, when the service cannot start.
+    """
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in _STOP_SIGNALS:
+        loop.add_signal_handler(number, stop.set)
+    try:
+        with locked_data_dir(config.data_dir):
+            async with Supervisor(config.data_dir) as supervisor:
+                start = asyncio.create_task(_start(supervisor, config, echo, first_key))
+                if await _finished(start, unless=stop):
+                    await start  # raises what went wrong
+                    await stop.wait()
+                echo("Stopping ...")
+        return 0
+    finally:
+        for number in _STOP_SIGNALS:
+            loop.remove_signal_handler(number)
+
+
+async def _start(
+    supervisor: Supervisor, config: Config, echo: Echo, first_key: FirstKey | None
+) -> None:
+    # After the leftovers are gone, because one of them may hold the port; before the database
+    # starts, because nothing else should have to wait for the bad news.
+    config = replace(config, port=free_port(config.host, config.port))
+    _clear_metrics(config)
+    url = config.database_url
+    if url is None:
+        url = await _start_database(supervisor, config)
+        config = replace(config, database_url=url)
+    await migrate(url)
+    key = None if first_key is None else await first_key(config)
+    # One line for each part of the service, in the order they start.
+    await supervisor.start(_api(config))
+    await supervisor.start(Child(name="worker", argv=_command("worker"), env=_environment(config)))
+    echo(banner(config, key))
+
+
+async def _start_database(supervisor: Supervisor, config: Config) -> str:
+    database = EmbeddedPostgres(
+        config.data_dir,
+        max_connections=config.workers * config.database_connections + _SPARE_CONNECTIONS,
+    )
+    await database.clear()
+    await database.prepare()
+    await supervisor.start(database.child())
+    return database.dsn
+
+
+def _api(config: Config) -> Child:
+    return Child(
+        name="api",
+        argv=_command("api"),
+        env=_environment(config),
+        ready=lambda: _healthy(config.host, config.port),
+        ready_seconds=_API_READY_SECONDS,
+        stop_seconds=config.drain_seconds + _API_CLOSE_SECONDS,
+    )
+
+
+def _command(name: str) -> list[str]:
+    return [sys.executable, "-m", "bursar.cli.main", name]
+
+
+def _environment(config: Config) -> dict[str, str]:
+    return {
+        **os.environ,
+        # Standard error unbuffered: the last lines of a killed child are the ones to read.
+        "PYTHONUNBUFFERED": "1",
+        # Where every process leaves its counts, so that one page shows them all.
+        "PROMETHEUS_MULTIPROC_DIR": str(_metrics_dir(config)),
+        **config.child_environment(),
+    }
+
+
+def _metrics_dir(config: Config) -> Path:
+    return config.data_dir / "metrics"
+
+
+def _clear_metrics(config: Config) -> None:
+    """Counts start at zero with the service, as Prometheus expects of a restart."""
+    shutil.rmtree(_metrics_dir(config), ignore_errors=True)
+    _metrics_dir(config).mkdir(mode=0o700)
+
+
+def base_url(config: Config) -> str:
+    """Where a client on this machine finds the service."""
+    host = _reachable(config.host)
+    return f"http://{f'[{host}]' if ':' in host else host}:{config.port}"
+
+
+def banner(config: Config, key: str | None) -> str:
+    url = base_url(config)
+    lines = [
+        "Bursar is running. Press Ctrl-C to stop it.",
+        "",
+        f"  API      {url}/v1",
+        f"  Docs     {url}/docs",
+        f"  Console  {url}/console",
+        f"  Data     {config.data_dir}",
+        "",
+        "Make a key:  bursar keys create --mode test --scope admin",
+    ]
+    if key is not None:
+        lines += ["", "A test key to begin with (shown only now):", f"  {key}"]
+    return "\n".join(lines)
+
+
+async def _healthy(host: str, port: int) -> None:
+    """Return once `GET /healthz` answers 200; the caller bounds the wait."""
+    while True:
+        try:
+            async with asyncio.timeout(_HEALTH_SECONDS):
+                if await _health_status(_reachable(host), port) == 200:
+                    return
+        except (OSError, TimeoutError):
+            pass  # not listening yet
+        await asyncio.sleep(_HEALTH_POLL_SECONDS)
+
+
+async def _health_status(host: str, port: int) -> int | None:
+    reader, writer = await asyncio.open_connection(host, port)
+    try:
+        writer.write(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        parts = (await reader.readline()).split()
+        return int(parts[1]) if len(parts) > 1 and parts[1].isdigit() else None
+    finally:
+        writer.close()
+
+
+def _reachable(host: str) -> str:
+    """An address to connect to, for one to listen on: `0.0.0.0` means every address."""
+    return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - not listened on here
+
+
+async def _finished(task: asyncio.Task[None], *, unless: asyncio.Event) -> bool:
+    """Wait for the task; False, with the task cancelled, when the event comes first."""
+    told = asyncio.create_task(unless.wait())
+    try:
+        await asyncio.wait({task, told}, return_when=asyncio.FIRST_COMPLETED)
+        return task.done()
+    finally:
+        told.cancel()
+        if not task.done():
+            task.cancel()
+        await asyncio.wait({task, told})

@@ -1,0 +1,473 @@
+"""Migrations: their sum, running them side by side, and what the schema refuses."""
+
+import asyncio
+import itertools
+import re
+import sys
+from collections.abc import AsyncGenerator, Awaitable, Callable
+
+import asyncpg
+import pytest
+
+from bursar.errors import CommandFailed
+from bursar.migrations import migrate as module
+from bursar.migrations.migrate import latest, migrate, migrations
+from bursar.service.postgres import ROLE, EmbeddedPostgres
+from tests.migration.schema import SCHEMA_FILE, dump_schema
+from tests.processes import clean_environment
+
+_numbers = itertools.count(1)
+NewDatabase = Callable[[], Awaitable[str]]
+
+
+@pytest.fixture(scope="module")
+async def new_database(postgres: EmbeddedPostgres) -> AsyncGenerator[NewDatabase]:
+    """Makes empty databases, and drops them in the end."""
+    made: list[str] = []
+
+    async def create() -> str:
+        name = f"migration_{next(_numbers)}"
+        await _admin(postgres, f"CREATE DATABASE {name} OWNER {ROLE}")
+        made.append(name)
+        return postgres.dsn_for(name)
+
+    yield create
+    for name in made:
+        await _admin(postgres, f"DROP DATABASE {name} WITH (FORCE)")
+
+
+async def _admin(postgres: EmbeddedPostgres, statement: str) -> None:
+    connection = await asyncpg.connect(postgres.admin_dsn)
+    try:
+        await connection.execute(statement)
+    finally:
+        await connection.close()
+
+
+# The sum -----------------------------------------------------------------------------------------
+
+
+def test_migrations_are_numbered_without_gaps():
+    """Goal: two branches that both add a migration are noticed when they meet."""
+    assert [number for number, _ in migrations()] == list(range(1, latest() + 1))
+
+
+async def test_schema_sql_is_the_sum_of_the_migrations(new_database: NewDatabase):
+    """Goal: the file people read is what the migrations make (`make schema` writes it again)."""
+    stepwise = await new_database()
+    assert await migrate(stepwise) == list(range(1, latest() + 1))
+    at_once = await new_database()
+    connection = await asyncpg.connect(at_once)
+    try:
+        await connection.execute(SCHEMA_FILE.read_text("utf-8"))
+    finally:
+        await connection.close()
+    sum_of_steps = await dump_schema(stepwise)
+    assert sum_of_steps == SCHEMA_FILE.read_text("utf-8"), "run `make schema`"
+    assert await dump_schema(at_once) == sum_of_steps
+
+
+async def test_migrating_again_does_nothing(new_database: NewDatabase):
+    """Goal: every start may migrate."""
+    dsn = await new_database()
+    await migrate(dsn)
+    before = await dump_schema(dsn)
+    assert await migrate(dsn) == []
+    assert await dump_schema(dsn) == before
+
+
+async def test_processes_that_migrate_at_once_take_turns(new_database: NewDatabase):
+    """Goal: one does the work, the others wait and find nothing to do."""
+    dsn = await new_database()
+    program = (
+        "import asyncio, sys; from bursar.migrations.migrate import migrate;"
+        " print(len(asyncio.run(migrate(sys.argv[1]))))"
+    )
+    processes = [
+        await asyncio.create_subprocess_exec(
+            *(sys.executable, "-c", program, dsn),
+            env=clean_environment(),
+            stdout=asyncio.subprocess.PIPE,
+        )
+        for _ in range(3)
+    ]
+    outputs = [(await process.communicate())[0] for process in processes]
+    assert [process.returncode for process in processes] == [0, 0, 0]
+    assert sorted(int(out) for out in outputs) == [0, 0, latest()]
+
+
+async def test_a_migration_waits_for_the_one_that_runs(new_database: NewDatabase):
+    """Goal: the advisory lock is what makes them take turns, not luck."""
+    dsn = await new_database()
+    holder = await asyncpg.connect(dsn)
+    watcher = await asyncpg.connect(dsn)
+    try:
+        await holder.execute("SELECT pg_advisory_lock($1)", module._LOCK)
+        waiting = asyncio.create_task(migrate(dsn))
+        for _ in range(500):
+            blocked = await watcher.fetchval(
+                "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+            )
+            if blocked:
+                break
+            await asyncio.sleep(0.01)
+        else:
+            pytest.fail("nobody waits for the lock")
+        assert not waiting.done()
+        assert await watcher.fetchval("SELECT to_regclass('migration')") is None
+        await holder.execute("SELECT pg_advisory_unlock($1)", module._LOCK)
+        assert await waiting == list(range(1, latest() + 1))
+    finally:
+        await holder.close()
+        await watcher.close()
+
+
+async def test_a_newer_database_is_refused(new_database: NewDatabase):
+    """Goal: an old version of Bursar never works on a schema it does not know."""
+    dsn = await new_database()
+    await migrate(dsn)
+    connection = await asyncpg.connect(dsn)
+    try:
+        await connection.execute("INSERT INTO migration (number) VALUES (9999)")
+    finally:
+        await connection.close()
+    with pytest.raises(CommandFailed) as refused:
+        await migrate(dsn)
+    assert "9999" in str(refused.value)
+    assert str(latest()) in str(refused.value)
+    assert "Upgrade Bursar" in str(refused.value)
+
+
+async def test_a_migration_that_fails_leaves_nothing(
+    new_database: NewDatabase, monkeypatch: pytest.MonkeyPatch
+):
+    """Goal: a step is done whole or not at all, and is tried again at the next start."""
+    dsn = await new_database()
+    await migrate(dsn)
+    before = await dump_schema(dsn)
+    good, bad = "CREATE TABLE half ();", "CREATE TABLE half (); SELECT 1 / 0;"
+    steps = migrations()
+    monkeypatch.setattr(module, "migrations", lambda: [*steps, (len(steps) + 1, bad)])
+    with pytest.raises(asyncpg.DivisionByZeroError):
+        await migrate(dsn)
+    assert await dump_schema(dsn) == before
+    monkeypatch.setattr(module, "migrations", lambda: [*steps, (len(steps) + 1, good)])
+    assert await migrate(dsn) == [len(steps) + 1]
+
+
+# What the schema refuses -------------------------------------------------------------------------
+
+AGENT, OTHER = "ag_00000000000000000000000001", "ag_00000000000000000000000002"
+ROWS = f"""
+INSERT INTO account (id, name) VALUES ('acc_1', 'one'), ('acc_2', 'two');
+INSERT INTO realm (id, account_id, mode) OVERRIDING SYSTEM VALUE
+  VALUES (1001, 'acc_1', 'test'), (1002, 'acc_2', 'test');
+INSERT INTO agent (id, realm_id, name, policy_id, created_at, updated_at)
+  VALUES ('{AGENT}', 1001, 'a', 'pol_1', moment(), moment()),
+         ('{OTHER}', 1002, 'b', 'pol_2', moment(), moment());
+INSERT INTO policy (agent_id, version, cap_micros_daily, allowlist, blocklist, frozen, changed_by,
+                    changed_at)
+  VALUES ('{AGENT}', 1, 10000, '{{}}', '{{}}', false, 'key_1', moment()),
+         ('{OTHER}', 1, 10000, '{{}}', '{{}}', false, 'key_1', moment());
+INSERT INTO wallet (agent_id, realm_id, address, mint, is_low, status, last_funded_at,
+                    credits_posted, debits_posted, debits_pending, transfers)
+  VALUES ('{AGENT}', 1001, 'address-1', 'mint', false, 'funded', moment(), 100, 20, 30, 7);
+INSERT INTO api_key (id, realm_id, scope, name, hash)
+  VALUES ('key_1', 1001, 'admin', 'k', sha256('1'::bytea));
+INSERT INTO api_key (id, realm_id, scope, name, hash, revoked_at)
+  VALUES ('key_2', 1001, 'admin', 'k', sha256('2'::bytea), moment());
+INSERT INTO spend (id, realm_id, agent_id, amount_micros, recipient, pay_to, status, reject_code,
+                   policy_version, decision, network, created_by, created_at, expires_at,
+                   signature, settled_at, updated_at, decision_number)
+  SELECT 'txn_' || s.status, 1001, '{AGENT}', 10, 'api.example.com', 'payee', s.status,
+         s.reject_code, 1, '{{}}', 'localnet', 'key_1', moment(), moment(), s.signature,
+         CASE WHEN s.status = 'settled' THEN moment() END, moment(), s.number
+    FROM (VALUES ('pending', NULL, NULL, 1), ('approved', NULL, NULL, 2),
+                 ('settled', NULL, 'sig-1', 3), ('rejected', 'policy_frozen', NULL, 4))
+      AS s (status, reject_code, signature, number);
+INSERT INTO transfer (agent_id, number, kind, payment_id, amount_micros, credits_posted_after,
+                      debits_posted_after, debits_pending_after, created_at)
+  VALUES ('{AGENT}', 1, 'deposit', 'dep_1', 100, 100, 0, 0, moment()),
+         ('{AGENT}', 2, 'reserve', 'txn_1', 20, 100, 0, 20, moment()),
+         ('{AGENT}', 3, 'post', 'txn_1', 20, 100, 20, 0, moment());
+INSERT INTO usage VALUES ('{AGENT}', 'day', '2026-11-15', 10, 100);
+INSERT INTO seal (number, xact_below, transfer_count, hash) VALUES (1, '1', 1, sha256('x'::bytea));
+INSERT INTO audit_log (realm_id, actor, request_id, action, subject)
+  VALUES (1001, 'key_1', 'req_1', 'agent.created', '{AGENT}');
+"""
+
+
+@pytest.fixture(scope="module")
+async def rows(new_database: NewDatabase) -> AsyncGenerator[asyncpg.Connection]:
+    """A connection inside a transaction that holds one good row of everything."""
+    dsn = await new_database()
+    await migrate(dsn)
+    connection = await asyncpg.connect(dsn)
+    transaction = connection.transaction()
+    await transaction.start()
+    try:
+        await connection.execute(ROWS)
+        # Deferred constraints speak at once from here on.
+        await connection.execute("SET CONSTRAINTS ALL IMMEDIATE")
+        yield connection
+    finally:
+        await transaction.rollback()
+        await connection.close()
+
+
+def _transfer(**changes: object) -> str:
+    values = {
+        "agent_id": f"'{AGENT}'",
+        "number": 4,
+        "kind": "'deposit'",
+        "payment_id": "'dep_2'",
+        "amount_micros": 5,
+        "credits_posted_after": 105,
+        "debits_posted_after": 20,
+        "debits_pending_after": 0,
+        "created_at": "moment()",
+    } | changes
+    return _insert("transfer", values)
+
+
+def _policy(**changes: object) -> str:
+    values = {
+        "agent_id": f"'{AGENT}'",
+        "version": 2,
+        "cap_micros_daily": 10000,
+        "allowlist": "'{}'",
+        "blocklist": "'{}'",
+        "frozen": "false",
+        "changed_by": "'key_1'",
+        "changed_at": "moment()",
+    } | changes
+    return _insert("policy", values)
+
+
+def _insert(table: str, values: dict[str, object]) -> str:
+    names, items = ", ".join(values), ", ".join(str(value) for value in values.values())
+    return f"INSERT INTO {table} ({names}) VALUES ({items})"
+
+
+def _set(table: str, changes: str, where: str = "true") -> str:
+    return f"UPDATE {table} SET {changes} WHERE {where}"
+
+
+def _spend(changes: str, status: str = "approved") -> str:
+    return _set("spend", changes, f"id = 'txn_{status}'")
+
+
+APPEND_ONLY = ("audit_log", "policy", "transfer", "seal")
+A_COLUMN = {"audit_log": "actor", "policy": "version", "transfer": "number", "seal": "number"}
+
+# A statement, and the constraint or trigger that refuses it.
+REFUSED: list[tuple[str, str]] = [
+    # Wallets
+    (_set("wallet", "debits_pending = 81"), "no_overdraft"),
+    (_set("wallet", "debits_posted = 71"), "no_overdraft"),
+    (_set("wallet", "debits_pending = -1"), "micros_check"),
+    (_set("wallet", "debits_posted = -1"), "micros_check"),
+    (_set("wallet", "credits_posted = credits_posted - 1"), "wallet_totals_only_rise"),
+    (_set("wallet", "debits_posted = debits_posted - 1"), "wallet_totals_only_rise"),
+    (_set("wallet", "transfers = 6"), "wallet_totals_only_rise"),
+    (_set("wallet", "debits_posted = 100, debits_pending = 0"), "status_follows_balance"),
+    (_set("wallet", "status = 'depleted'"), "status_follows_balance"),
+    (_set("wallet", "status = 'provisioned', last_funded_at = NULL"), "status_follows_balance"),
+    (_set("wallet", "last_funded_at = NULL"), "funded_has_a_date"),
+    (
+        _set("wallet", "status = 'rich', debits_posted = 100, debits_pending = 0"),
+        "wallet_status_check",
+    ),
+    (_set("wallet", "realm_id = 1002"), "wallet_agent_id_realm_id_fkey"),
+    ("DELETE FROM wallet", "append-only"),
+    ("TRUNCATE wallet", "append-only"),
+    # Spends: every state with what it needs, and no other move
+    (_spend("status = 'rejected'"), "rejected_has_a_code"),
+    (_spend("reject_code = 'policy_frozen'"), "rejected_has_a_code"),
+    (_spend("reject_code = NULL", "rejected"), "rejected_has_a_code"),
+    (_spend("status = 'settled'"), "settled_is_on_chain"),
+    (_spend("status = 'settled', signature = 'sig-2'"), "settled_is_on_chain"),
+    (_spend("status = 'settled', settled_at = moment()"), "settled_is_on_chain"),
+    (_spend("signature = 'sig-2'"), "settled_is_on_chain"),
+    (_spend("settled_at = moment()"), "settled_is_on_chain"),
+    (_spend("block_time = 1"), "settled_is_on_chain"),
+    (_spend("signature = NULL", "settled"), "settled_is_on_chain"),
+    (_spend("settled_at = NULL", "settled"), "settled_is_on_chain"),
+    (
+        _spend("status = 'settled', signature = 'sig-1', settled_at = moment()"),
+        "spend_signature_key",
+    ),
+    (_spend("expires_at = NULL", "pending"), "pending_expires"),
+    (_spend("decided_by = 'key_1'"), "decided_by_someone"),
+    (_spend("decided_at = moment()"), "decided_by_someone"),
+    (_spend("decision_reason = 'because'"), "decided_by_someone"),
+    (_spend("status = 'paid'"), "spend_moves"),
+    (_spend("status = 'pending'"), "spend_moves"),
+    (
+        _spend("status = 'settled', signature = 's', settled_at = moment()", "pending"),
+        "spend_moves",
+    ),
+    (_spend("status = 'approved', signature = NULL, settled_at = NULL", "settled"), "spend_moves"),
+    (
+        _spend(
+            "status = 'rejected', reject_code = 'x', signature = NULL, settled_at = NULL", "settled"
+        ),
+        "spend_moves",
+    ),
+    (_spend("status = 'approved', reject_code = NULL", "rejected"), "spend_moves"),
+    (_spend("status = 'pending', reject_code = NULL", "rejected"), "spend_moves"),
+    (_spend("amount_micros = 11"), "spend_terms_are_fixed"),
+    (_spend("recipient = 'other.example.com'"), "spend_terms_are_fixed"),
+    (_spend("pay_to = 'someone else'"), "spend_terms_are_fixed"),
+    (_spend("created_at = created_at - interval '1 day'"), "spend_terms_are_fixed"),
+    (_spend(f"agent_id = '{OTHER}', realm_id = 1002"), "spend_terms_are_fixed"),
+    (_spend("memo = repeat('x', 201)"), "spend_memo_check"),
+    (_spend("fee_lamports = -1"), "spend_fee_lamports_check"),
+    (_spend("decision_number = 0"), "spend_decision_number_check"),
+    ("DELETE FROM spend", "append-only"),
+    ("TRUNCATE spend", "append-only"),
+    # The ledger
+    (_transfer(amount_micros=0), "transfer_amount_micros_check"),
+    (_transfer(amount_micros=-1), "micros_check"),
+    (_transfer(credits_posted_after=19), "no_overdraft_after"),
+    (_transfer(debits_pending_after=86), "no_overdraft_after"),
+    (_transfer(debits_posted_after=-1), "micros_check"),
+    (_transfer(kind="'gift'"), "transfer_kind_check"),
+    (_transfer(number=0), "transfer_number_check"),
+    (_transfer(number=1), "transfer_pkey"),
+    (_transfer(payment_id="'dep_1'"), "transfer_once"),
+    (_transfer(kind="'reserve'", payment_id="'txn_1'"), "transfer_once"),
+    (_transfer(kind="'post'", payment_id="'txn_1'"), "transfer_once"),
+    (_transfer(kind="'void'", payment_id="'txn_1'"), "transfer_once"),
+    # What the day and the totals hold
+    (_set("usage", "spent_micros = -1"), "micros_check"),
+    (_set("usage", "spent_micros = 101"), "cap_not_passed"),
+    (_set("wallet", "decisions = -1"), "wallet_decisions_check"),
+    (_set("usage", "window_kind = 'year'"), "usage_window_kind_check"),
+    (
+        "INSERT INTO spend_total VALUES (1001, '', 0, '2026-11-15', 'a.example', 1, 1, -5)",
+        "micros_check",
+    ),
+    # Policies
+    (_policy(cap_micros_daily=-10000), "micros_check"),
+    (_policy(cap_micros_daily=10001), "policy_cap_micros_daily_check"),
+    (_policy(cap_micros_per_transaction=1), "policy_cap_micros_per_transaction_check"),
+    (_policy(approval_threshold_micros=1), "policy_approval_threshold_micros_check"),
+    (_policy(version=0), "policy_version_check"),
+    (_policy(version=1), "policy_pkey"),
+    (
+        _policy(allowlist="array_fill('a.example'::text, ARRAY[1001])"),
+        "policy_allowlist_check",
+    ),
+    # Agents
+    (_set("agent", "policy_version = 2"), "agent_id_policy_version_fkey"),
+    (_set("agent", "status = 'terminated'"), "terminated_has_a_date"),
+    (_set("agent", "terminated_at = moment()"), "terminated_has_a_date"),
+    (_set("agent", "status = 'asleep'"), "agent_status_check"),
+    (_set("agent", "name = ''"), "agent_name_check"),
+    (_set("agent", "metadata = '[]'"), "agent_metadata_check"),
+    (f"DELETE FROM agent WHERE id = '{OTHER}'", "policy_agent_id_fkey"),
+    ("TRUNCATE agent CASCADE", "append-only"),
+    (
+        f"INSERT INTO agent_label VALUES ('{AGENT}', 1002, 'team', sha256('x'::bytea), moment())",
+        "agent_label_agent_id_realm_id_fkey",
+    ),
+    # Keys
+    (_set("api_key", "scope = 'agent'"), "agent_scope_has_an_agent"),
+    (_set("api_key", f"agent_id = '{AGENT}'"), "agent_scope_has_an_agent"),
+    (
+        _set("api_key", f"scope = 'agent', agent_id = '{OTHER}'", "id = 'key_1'"),
+        "api_key_agent_id_realm_id_fkey",
+    ),
+    (_set("api_key", "revoked_at = NULL", "id = 'key_2'"), "api_key_is_revoked_for_good"),
+    (_set("api_key", "hash = 'short'"), "sha256_check"),
+    (_set("api_key", "scope = 'owner'"), "api_key_scope_check"),
+    (
+        "INSERT INTO api_key SELECT 'key_3', 1001, 'admin', NULL, 'k', sha256('1'::bytea)",
+        "api_key_hash_key",
+    ),
+    # Accounts and networks
+    ("INSERT INTO realm (account_id, mode) VALUES ('acc_1', 'prod')", "mode_check"),
+    ("INSERT INTO realm (account_id, mode) VALUES ('acc_1', 'test')", "realm_account_id_mode_key"),
+    ("INSERT INTO account (id, name) VALUES ('acc_3', 'one')", "account_name_key"),
+    (
+        "INSERT INTO network VALUES ('test', 'g', 'm', 6), ('live', 'g', 'm', 6)",
+        "network_genesis_hash_key",
+    ),
+    (
+        "INSERT INTO network VALUES ('test', 'g', 'm', 9)",
+        "network_decimals_check",
+    ),
+    # Nothing is ever written over
+    *(
+        (statement, "append-only")
+        for table in APPEND_ONLY
+        for statement in (
+            _set(table, f"{A_COLUMN[table]} = {A_COLUMN[table]}"),
+            _set(table, f"{A_COLUMN[table]} = {A_COLUMN[table]}", "false"),
+            f"DELETE FROM {table}",
+            # CASCADE: without it a foreign key refuses some of them first.
+            f"TRUNCATE {table} CASCADE",
+        )
+    ),
+]
+
+# The moves that exist, so that the table above is not refused for some other reason.
+ACCEPTED: list[str] = [
+    _set("wallet", "debits_pending = 80"),
+    _set("wallet", "debits_posted = 100, debits_pending = 0, status = 'depleted'"),
+    _set("wallet", "credits_posted = 200, transfers = 8, last_funded_at = moment()"),
+    _spend("status = 'approved', decided_by = 'key_1', decided_at = moment()", "pending"),
+    _spend("status = 'rejected', reject_code = 'approval_expired'", "pending"),
+    _spend("status = 'settled', signature = 's', settled_at = moment(), block_time = 1"),
+    _spend("status = 'rejected', reject_code = 'settlement_failed'"),
+    _spend("fee_lamports = 5000", "settled"),
+    _transfer(),
+    _transfer(kind="'reserve'", payment_id="'txn_2'", debits_pending_after=5),
+    _policy(),
+    _policy(cap_micros_per_transaction=0, approval_threshold_micros=20000),
+    _set("agent", "status = 'terminated', terminated_at = moment()"),
+    _set("agent", "status = 'paused'"),
+    _set("api_key", "revoked_at = moment()", "id = 'key_1'"),
+    _set("api_key", "last_used_at = moment()"),
+    _set("usage", "spent_micros = 0"),
+]
+
+
+@pytest.mark.parametrize(("statement", "by"), REFUSED, ids=[s[:90] for s, _ in REFUSED])
+async def test_the_schema_refuses(rows: asyncpg.Connection, statement: str, by: str):
+    """Goal: what must never be cannot be written, whatever the code above does."""
+    savepoint = rows.transaction()
+    await savepoint.start()
+    try:
+        with pytest.raises(asyncpg.IntegrityConstraintViolationError) as refused:
+            await rows.execute(statement)
+    finally:
+        await savepoint.rollback()
+    said = f"{refused.value.constraint_name or ''} {refused.value}"
+    assert re.search(rf"\b{re.escape(by)}\b", said), said
+
+
+@pytest.mark.parametrize("statement", ACCEPTED, ids=[s[:90] for s in ACCEPTED])
+async def test_the_schema_accepts(rows: asyncpg.Connection, statement: str):
+    """Goal: the moves that exist pass the same constraints."""
+    savepoint = rows.transaction()
+    await savepoint.start()
+    try:
+        status = await rows.execute(statement)
+        assert status.split()[-1] != "0", "the statement met no row"
+    finally:
+        await savepoint.rollback()
+
+
+async def test_a_terminated_agent_stays_so(rows: asyncpg.Connection):
+    """Goal: termination is permanent in the database too."""
+    savepoint = rows.transaction()
+    await savepoint.start()
+    try:
+        where = f"id = '{AGENT}'"
+        await rows.execute(_set("agent", "status = 'terminated', terminated_at = moment()", where))
+        with pytest.raises(asyncpg.RestrictViolationError, match="agent_ends_for_good"):
+            await rows.execute(_set("agent", "status = 'active', terminated_at = NULL", where))
+    finally:
+        await savepoint.rollback()

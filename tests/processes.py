@@ -1,0 +1,84 @@
+"""Bursar's commands as processes of their own, for tests that need a second one."""
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+
+import httpx
+
+from bursar.config import PREFIX, Config
+from bursar.service.ports import free_port
+
+_COMMAND = (sys.executable, "-m", "bursar.cli.main")
+
+
+@dataclass(frozen=True)
+class Finished:
+    code: int
+    out: str
+    err: str
+
+
+async def bursar(*arguments: str, **variables: str) -> Finished:
+    """Runs a command to its end. `variables` are settings by name: `data_dir` and so on."""
+    settings = {f"{PREFIX}{name.upper()}": value for name, value in variables.items()}
+    process = await asyncio.create_subprocess_exec(
+        *_COMMAND,
+        *arguments,
+        env=clean_environment() | settings,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    out, err = await asyncio.wait_for(process.communicate(), 60)
+    assert process.returncode is not None
+    return Finished(process.returncode, out.decode(), err.decode())
+
+
+@asynccontextmanager
+async def running_api(config: Config) -> AsyncGenerator[str]:
+    """`bursar api` on the database and the data folder of `config`; gives its address."""
+    port = free_port("127.0.0.1", 0)
+    config = replace(config, host="127.0.0.1", port=port)
+    process = await asyncio.create_subprocess_exec(
+        *_COMMAND, "api", env=clean_environment() | config.child_environment()
+    )
+    url = f"http://127.0.0.1:{port}"
+    try:
+
+        async def answers() -> bool:
+            assert process.returncode is None, "bursar api ended early"
+            try:
+                async with httpx.AsyncClient() as client:
+                    return (await client.get(f"{url}/readyz")).status_code == 200
+            except httpx.TransportError:
+                return False
+
+        await until(answers, seconds=30)
+        yield url
+    finally:
+        if process.returncode is None:
+            process.send_signal(signal.SIGTERM)
+        code = await asyncio.wait_for(process.wait(), 30)
+    assert code == 0, "bursar api did not stop in order"
+
+
+def clean_environment() -> dict[str, str]:
+    """Ours without any setting of Bursar, so that a developer's own do not change a test."""
+    return {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}
+
+
+async def until(
+    condition: Callable[[], Awaitable[bool]], *, seconds: float, every: float = 0.02
+) -> float:
+    """Waits for a condition; returns how long that took, or fails."""
+    loop = asyncio.get_running_loop()
+    started = loop.time()
+    while not await condition():
+        assert loop.time() - started < seconds, f"still not so after {seconds} s"
+        await asyncio.sleep(every)
+    return loop.time() - started
