@@ -8,7 +8,14 @@ from hypothesis import strategies as st
 
 from bursar.clock import SystemClock, iso, iso_or_none, truncate
 
-MOMENTS = st.datetimes(datetime(1970, 1, 1), datetime(9998, 12, 31), timezones=st.just(UTC))  # noqa: DTZ001
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+MILLIS = st.integers(0, 253_370_764_800_000)  # 1970 to the end of 9998
+MOMENTS = st.builds(
+    lambda millis, micros: EPOCH + timedelta(milliseconds=millis, microseconds=micros),
+    MILLIS,
+    st.integers(0, 999),
+)
 
 
 @pytest.mark.parametrize(

@@ -30,8 +30,8 @@ AsgiScope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
-# What a caller may choose as its request id: it lands in logs and headers.
-_REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,100}", re.ASCII)
+# What a caller may choose as its request id: it lands in logs and headers, so not a key by mistake.
+_REQUEST_ID = re.compile(r"(?!bur_)[A-Za-z0-9._:-]{1,100}", re.ASCII)
 _JSON_TYPE = re.compile(r"application/(?:[a-z0-9.+-]+\+)?json\s*(?:;.*)?", re.ASCII | re.IGNORECASE)
 _BODY_SECONDS: Final = 30
 # How much of a refused body is read on, and for how long, so that the answer is not lost.
