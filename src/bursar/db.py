@@ -34,6 +34,12 @@ OUT_OF_REACH: Final = (
 )
 
 
+async def _keep_session(connection: "asyncpg.Connection[Row]") -> None:
+    """Nothing to undo when a connection goes back to the pool, so no round trip for it: settings
+    are only changed with SET LOCAL, and all locks end with their transaction."""
+    del connection
+
+
 class Database:
     def __init__(self, pool: "Pool[Row]", timeout_seconds: float) -> None:
         self._pool = pool
@@ -48,6 +54,7 @@ class Database:
             timeout=timeout_seconds,
             command_timeout=timeout_seconds,
             max_inactive_connection_lifetime=300,
+            reset=_keep_session,
             server_settings={
                 "application_name": "bursar",
                 "timezone": "UTC",

@@ -295,7 +295,7 @@ REFUSED: list[tuple[str, str]] = [
     (_spend("settled_at = NULL", "settled"), "settled_is_on_chain"),
     (
         _spend("status = 'settled', signature = 'sig-1', settled_at = moment()"),
-        "spend_signature_key",
+        "spend_signature",
     ),
     (_spend("expires_at = NULL", "pending"), "pending_expires"),
     (_spend("decided_by = 'key_1'"), "decided_by_someone"),

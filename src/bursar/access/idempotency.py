@@ -95,10 +95,19 @@ async def find(
     return {place: StoredAnswer(*row) for place, row in rows.items()}
 
 
-async def record(tx: Tx, answers: Sequence[tuple[IdempotencyKey, int, bytes]]) -> None:
-    """Stores (key, status, body) in the transaction of the effects they stand for."""
+async def record(tx: Tx, key: IdempotencyKey, status: int, body: bytes) -> None:
+    """Stores an answer in the transaction of the effect it stands for."""
+    await store.insert_answers(tx, [(*key.place, key.fingerprint, status, body, None)])
+
+
+async def record_events(tx: Tx, answers: Sequence[tuple[IdempotencyKey, int, str]]) -> None:
+    """The same for answers that an event tells word for word: (key, status, event)."""
     await store.insert_answers(
-        tx, [(*key.place, key.fingerprint, status, body) for key, status, body in answers]
+        tx,
+        [
+            (*key.place, key.fingerprint, status, None, event_id)
+            for key, status, event_id in answers
+        ],
     )
 
 

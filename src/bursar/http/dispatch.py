@@ -261,7 +261,7 @@ async def _write(route: Route, call: Call, tx: Tx) -> Answer:
     assert isinstance(answer, Answer)
     if key is not None:
         kept = answer.body if answer.replay_body is None else answer.replay_body
-        await idempotency.record(tx, [(key, answer.status, _encode(kept))])
+        await idempotency.record(tx, key, answer.status, _encode(kept))
     return answer
 
 

@@ -200,9 +200,12 @@ CREATE TABLE idempotency (
   key         text COLLATE "C" NOT NULL CHECK (length(key) BETWEEN 1 AND 255),
   fingerprint sha256 NOT NULL,
   status      smallint NOT NULL CHECK (status BETWEEN 200 AND 299),
-  body        bytea NOT NULL,
+  -- The answer itself, or the event whose data it is.
+  body        bytea,
+  event_id    id,
   created_at  timestamptz(3) NOT NULL DEFAULT moment(),
-  PRIMARY KEY (realm_id, route, agent_id, key)
+  PRIMARY KEY (realm_id, route, agent_id, key),
+  CONSTRAINT answer_is_somewhere CHECK ((body IS NULL) <> (event_id IS NULL))
 );
 CREATE INDEX idempotency_to_forget ON idempotency USING brin (created_at);
 
