@@ -129,6 +129,8 @@ class Route:
     unit: Unit
     # Whether it is answered only when no spend decided before it can be answered any more.
     supersedes: bool = False
+    # Parameters of the path that have a form of their own; ids have none, they are just not found.
+    path_fields: tuple[Field, ...] = ()
     query: tuple[Field, ...] = ()
     body: Record | None = None
     # A finer look at the body than the scopes give; raises 403 before anything is validated.
