@@ -49,7 +49,7 @@ class ApiProcess:
 @asynccontextmanager
 async def running_api(config: Config, log: IO[bytes] | None = None) -> AsyncGenerator[str]:
     """`bursar api` on the database and the data folder of `config`; gives its address."""
-    api = await spawn_api(config)
+    api = await spawn_api(config, log)
     try:
         yield api.url
     finally:
@@ -59,7 +59,7 @@ async def running_api(config: Config, log: IO[bytes] | None = None) -> AsyncGene
     assert code == 0, "bursar api did not stop in order"
 
 
-async def spawn_api(config: Config) -> ApiProcess:
+async def spawn_api(config: Config, log: IO[bytes] | None = None) -> ApiProcess:
     """The same, for whoever ends it by other means."""
     port = free_port("127.0.0.1", 0)
     config = replace(config, host="127.0.0.1", port=port)
