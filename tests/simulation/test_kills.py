@@ -107,6 +107,10 @@ class Serve:
         assert self._process is not None
         return self._process
 
+    def last_words(self) -> str:
+        logs = [self.log, *(self.data_dir / "postgres/log").glob("*.log")]
+        return "\n".join(f"{log.name}:\n{log.read_text()[-3_000:]}" for log in logs)
+
     def end(self) -> None:
         """Whatever became of the test."""
         if self._process is not None and self._process.poll() is None:
@@ -130,7 +134,21 @@ class Load:
     tries: int = 0
     going: asyncio.Event = field(default_factory=asyncio.Event)
     busy: int = 0
-    idle: asyncio.Event = field(default_factory=asyncio.Event)
+    clients: list["asyncio.Task[None]"] = field(default_factory=list)
+
+    def start(self) -> None:
+        self.clients = [asyncio.create_task(self.client(number)) for number in range(CLIENTS)]
+
+    async def stop(self) -> None:
+        for client in self.clients:
+            client.cancel()
+        await asyncio.gather(*self.clients, return_exceptions=True)
+
+    def _check(self) -> None:
+        """Fails with what a client failed with."""
+        for client in self.clients:
+            if client.done():
+                client.result()
 
     async def client(self, number: int) -> None:
         chance = Random(f"{self.seed}/{number}")
@@ -140,7 +158,6 @@ class Load:
             while True:
                 await self.going.wait()
                 self.busy += 1
-                self.idle.clear()
                 asked += 1
                 name = f"{number}-{asked}"
                 body = {
@@ -150,8 +167,6 @@ class Load:
                 }
                 self.acknowledged[name] = await self._ask(connection, name, body)
                 self.busy -= 1
-                if self.busy == 0:
-                    self.idle.set()
         finally:
             connection.close()
 
@@ -175,13 +190,18 @@ class Load:
     async def pause(self) -> None:
         """Returns when every request was answered: the service is back for everyone."""
         self.going.clear()
-        async with asyncio.timeout(90):
-            await self.idle.wait()
+
+        async def answered() -> bool:
+            self._check()
+            return self.busy == 0
+
+        await until(answered, seconds=90, every=0.005)
 
     async def more(self, count: int) -> None:
         wanted = len(self.acknowledged) + count
 
         async def enough() -> bool:
+            self._check()
             return len(self.acknowledged) >= wanted
 
         await until(enough, seconds=60, every=0.005)
@@ -197,7 +217,7 @@ async def test_kills_under_load(tmp_path: Path):
     try:
         await serve.ready()
         load, db = await prepare(serve, seed)
-        clients = [asyncio.create_task(load.client(number)) for number in range(CLIENTS)]
+        load.start()
         order = list(VICTIMS)
         chance.shuffle(order)
         try:
@@ -213,14 +233,11 @@ async def test_kills_under_load(tmp_path: Path):
                 assert code == 0, (seed, victim, out)
                 print(f"{kill + 1}: {victim}, {len(load.acknowledged)} spends, {load.tries} tries")
         finally:
-            for client in clients:
-                client.cancel()
-            outcomes = await asyncio.gather(*clients, return_exceptions=True)
+            await load.stop()
             await db.close()
-        assert all(isinstance(o, asyncio.CancelledError) for o in outcomes), outcomes
         await serve.stop()
     except BaseException:
-        print(serve.log.read_text()[-5_000:])
+        print(serve.last_words())
         raise
     finally:
         serve.end()

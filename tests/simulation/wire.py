@@ -103,7 +103,8 @@ class Connection(asyncio.Protocol):
                 await loop.create_connection(lambda: self, self._host, self._port)
             except OSError as problem:
                 raise Cut(str(problem)) from None
-        assert self._transport is not None
+        if self._transport is None:
+            raise Cut("closed as soon as it was open")
         content = b"" if body is None else json.dumps(body).encode()
         head = (
             f"{method} {path} HTTP/1.1\r\nHost: bursar\r\nAuthorization: Bearer {self._key}\r\n"

@@ -288,10 +288,13 @@ class EmbeddedPostgres:
         and until then no new server may start on the folder.
         """
         await kill_all(self.processes)
-        # PostgreSQL believes this file if *any* process has the id in it, and after a reboot or
-        # in a container some process soon has. We hold the folder's lock and just saw that no
-        # server runs on it, so it proves nothing any more.
+        # PostgreSQL believes these files if *any* process has the id in them, and after a reboot or
+        # in a container some process soon has; even a killed server that its parent has not
+        # noticed yet counts. We hold the folder's lock and just saw that no server runs on it, so
+        # they prove nothing any more.
         (self.cluster_dir / "postmaster.pid").unlink(missing_ok=True)
+        with suppress(CommandFailed):  # there is no folder for the socket yet
+            (self.socket_dir / f"{_SOCKET_NAME}.lock").unlink(missing_ok=True)
 
     def processes(self) -> Iterator[psutil.Process]:
         """Every process of this server: it works inside the cluster's folder. (Its environment
