@@ -1,0 +1,65 @@
+"""A payment on its way to the chain, and the attempts that were signed for it.
+
+waiting  nothing signed is alive: an attempt may be signed
+live     one attempt is signed, and may land at any time
+settled  one attempt is final on the chain
+failed   every attempt is dead, and there will be no other
+"""
+
+from datetime import datetime
+from typing import Final
+
+import msgspec
+
+from bursar.config import Mode
+
+# More than this many that never land is not bad luck.
+MOST_ATTEMPTS: Final = 10
+# A blockhash is valid for so many blocks; what was signed before can land no longer than that.
+BLOCKHASH_BLOCKS: Final = 150
+# Blocks beyond the last valid one before an attempt that nobody saw counts as dead.
+SAFETY_BLOCKS: Final = 32
+
+
+class PaymentRow(msgspec.Struct, frozen=True, kw_only=True):
+    id: str
+    mode: Mode
+    realm_id: int
+    agent_id: str
+    amount_micros: int
+    destination: str
+    source: str
+    mint: str
+    attempts: int
+    created_at: datetime
+
+    @property
+    def is_withdrawal(self) -> bool:
+        return self.id.startswith("wdr_")
+
+
+class SubmissionRow(msgspec.Struct, frozen=True, kw_only=True):
+    payment: PaymentRow
+    attempt: int
+    raw: bytes
+    signature: str
+    last_valid_height: int
+    signed_slot: int
+    checks: int
+    refusal: str | None
+    in_doubt: bool
+
+
+class NewSubmission(msgspec.Struct, frozen=True, kw_only=True):
+    payment: PaymentRow
+    attempt: int
+    raw: bytes
+    signature: str
+    blockhash: str
+    last_valid_height: int
+    signed_slot: int
+
+
+class Watch(msgspec.Struct, frozen=True, kw_only=True):
+    quiet_until_height: int
+    careful_before: datetime | None

@@ -1,0 +1,282 @@
+"""Queries on payments, their attempts, and what the settlement watches."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Final
+
+from bursar.config import Mode
+from bursar.db import Row, Tx
+from bursar.settlement.model import NewSubmission, PaymentRow, SubmissionRow, Watch
+
+# Longer than any round of the worker takes. A worker that died gives its payments back then.
+_LEASE: Final = "30 seconds"
+_PAYMENT = (
+    "p.id, p.mode, p.realm_id, p.agent_id, p.amount_micros, p.destination, p.attempts,"
+    " p.created_at, w.address AS source, w.mint"
+)
+
+
+# Payments ----------------------------------------------------------------------------------------
+
+
+async def claim_payments(tx: Tx, mode: Mode, limit: int) -> list[PaymentRow]:
+    """Takes payments for which nothing signed is alive, oldest first, so that nobody else does.
+
+    A spend or withdrawal becomes a payment the first time it is claimed.
+    """
+    await tx.execute(
+        "INSERT INTO payment (id, mode, realm_id, agent_id, amount_micros, destination,"
+        " leased_until, created_at)"
+        " (SELECT o.id, r.mode, o.realm_id, o.agent_id, o.amount_micros, o.pay_to,"
+        " clock_timestamp(), o.created_at FROM spend o JOIN realm r ON r.id = o.realm_id"
+        " WHERE o.status = 'approved' AND r.mode = $1"
+        " AND NOT EXISTS (SELECT FROM payment p WHERE p.id = o.id)"
+        " ORDER BY o.created_at LIMIT $2)"
+        " UNION ALL"
+        " (SELECT o.id, r.mode, o.realm_id, o.agent_id, o.amount_micros, o.destination,"
+        " clock_timestamp(), o.created_at FROM withdrawal o JOIN realm r ON r.id = o.realm_id"
+        " WHERE o.status = 'pending' AND r.mode = $1"
+        " AND NOT EXISTS (SELECT FROM payment p WHERE p.id = o.id)"
+        " ORDER BY o.created_at LIMIT $2)"
+        " ON CONFLICT (id) DO NOTHING",
+        mode,
+        limit,
+    )
+    rows = await tx.fetch(
+        "WITH due AS (SELECT p.id FROM payment p JOIN wallet w ON w.agent_id = p.agent_id"
+        " WHERE p.mode = $1 AND p.state = 'waiting' AND p.leased_until <= clock_timestamp()"
+        " AND NOT w.held ORDER BY p.created_at LIMIT $2 FOR UPDATE OF p SKIP LOCKED)"
+        f" UPDATE payment p SET leased_until = clock_timestamp() + interval '{_LEASE}'"
+        f" FROM due, wallet w WHERE p.id = due.id AND w.agent_id = p.agent_id RETURNING {_PAYMENT}",
+        mode,
+        limit,
+    )
+    return [_payment(row) for row in rows]
+
+
+async def release_payments(
+    tx: Tx, payment_ids: Sequence[str], after_seconds: int, problem: str | None
+) -> None:
+    """Gives claimed payments back, to be tried again after a while."""
+    await tx.execute(
+        "UPDATE payment SET leased_until = clock_timestamp() + make_interval(secs => $2),"
+        " problem = $3 WHERE id = ANY($1) AND state = 'waiting'",
+        payment_ids,
+        float(after_seconds),
+        problem,
+    )
+
+
+async def insert_submissions(tx: Tx, submissions: Sequence[NewSubmission]) -> set[str]:
+    """Stores what was signed, if nothing else of the payment is alive; returns the payments.
+
+    The payment's row is locked first, so that of two workers one signs in vain and sends nothing.
+    """
+    ids = [s.payment.id for s in submissions]
+    rows = await tx.fetch(
+        "SELECT id, attempts FROM payment WHERE id = ANY($1) AND state = 'waiting'"
+        " ORDER BY id FOR UPDATE",
+        ids,
+    )
+    free = {row["id"]: row["attempts"] for row in rows}
+    kept = [s for s in submissions if free.get(s.payment.id) == s.attempt - 1]
+    if kept:
+        await tx.execute(
+            "INSERT INTO submission (payment_id, attempt, mode, state, raw, signature, blockhash,"
+            " last_valid_height, signed_slot, next_check_at)"
+            " SELECT s.*, clock_timestamp() FROM unnest($1::text[], $2::int[], $3::text[],"
+            " $4::text[], $5::bytea[], $6::text[], $7::text[], $8::bigint[], $9::bigint[]) AS s",
+            [s.payment.id for s in kept],
+            [s.attempt for s in kept],
+            [s.payment.mode for s in kept],
+            ["live"] * len(kept),
+            [s.raw for s in kept],
+            [s.signature for s in kept],
+            [s.blockhash for s in kept],
+            [s.last_valid_height for s in kept],
+            [s.signed_slot for s in kept],
+        )
+        await tx.execute(
+            "UPDATE payment SET state = 'live', attempts = attempts + 1, problem = NULL"
+            " WHERE id = ANY($1)",
+            [s.payment.id for s in kept],
+        )
+    return {s.payment.id for s in kept}
+
+
+async def close_payment(tx: Tx, payment_id: str, state: str, problem: str | None) -> bool:
+    """settled or failed; False when somebody else closed it."""
+    status = await tx.execute(
+        "UPDATE payment SET state = $2, problem = $3 WHERE id = $1 AND state IN ('waiting', 'live')",
+        payment_id,
+        state,
+        problem,
+    )
+    return status == "UPDATE 1"
+
+
+# Attempts ----------------------------------------------------------------------------------------
+
+
+async def claim_submissions(tx: Tx, mode: Mode, limit: int) -> list[SubmissionRow]:
+    """Takes live attempts that are due for a look."""
+    rows = await tx.fetch(
+        "WITH due AS (SELECT payment_id, attempt FROM submission WHERE mode = $1 AND state = 'live'"
+        " AND next_check_at <= clock_timestamp() ORDER BY next_check_at LIMIT $2"
+        " FOR UPDATE SKIP LOCKED)"
+        f" UPDATE submission s SET next_check_at = clock_timestamp() + interval '{_LEASE}',"
+        " checks = s.checks + 1 FROM due, payment p, wallet w"
+        " WHERE s.payment_id = due.payment_id AND s.attempt = due.attempt"
+        " AND p.id = s.payment_id AND w.agent_id = p.agent_id"
+        " RETURNING s.attempt, s.raw, s.signature, s.last_valid_height, s.signed_slot, s.checks,"
+        f" s.refusal, s.in_doubt, {_PAYMENT}",
+        mode,
+        limit,
+    )
+    return [_submission(row) for row in rows]
+
+
+async def look_again(
+    tx: Tx, submissions: Sequence[tuple[str, int, float, str | None, bool]]
+) -> None:
+    """Rows of (payment, attempt, seconds from now, refusal if one is known, in doubt)."""
+    payments, attempts, seconds, refusals, doubts = zip(*submissions, strict=True)
+    await tx.execute(
+        "UPDATE submission s SET refusal = coalesce(s.refusal, n.refusal), in_doubt = n.in_doubt,"
+        " next_check_at = clock_timestamp() + make_interval(secs => n.seconds)"
+        " FROM unnest($1::text[], $2::int[], $3::float8[], $4::text[], $5::boolean[])"
+        " AS n (payment_id, attempt, seconds, refusal, in_doubt)"
+        " WHERE s.payment_id = n.payment_id AND s.attempt = n.attempt AND s.state = 'live'",
+        payments,
+        attempts,
+        seconds,
+        refusals,
+        doubts,
+    )
+
+
+async def bury_submission(
+    tx: Tx, payment_id: str, attempt: int, outcome: str, fee_lamports: int | None
+) -> bool:
+    """live -> dead; False when somebody else ended it."""
+    status = await tx.execute(
+        "UPDATE submission SET state = 'dead', outcome = $3, fee_lamports = $4, in_doubt = false"
+        " WHERE payment_id = $1 AND attempt = $2 AND state = 'live'",
+        payment_id,
+        attempt,
+        outcome,
+        fee_lamports,
+    )
+    return status == "UPDATE 1"
+
+
+async def settle_payments(tx: Tx, landed: Sequence[tuple[str, str, int]]) -> set[str]:
+    """Rows of (payment, signature, fee): the payments that this call settled.
+
+    A payment found on the chain without its attempt here (after a restore) has no live one.
+    """
+    payments, signatures, fees = zip(*landed, strict=True)
+    rows = await tx.fetch(
+        "UPDATE payment SET state = 'settled', problem = NULL WHERE id = ANY($1)"
+        " AND state IN ('waiting', 'live') RETURNING id",
+        payments,
+    )
+    await tx.execute(
+        "UPDATE submission s SET state = 'settled', outcome = 'finalized', in_doubt = false,"
+        " fee_lamports = l.fee FROM unnest($1::text[], $2::bigint[]) AS l (signature, fee)"
+        " WHERE s.signature = l.signature AND s.state = 'live'",
+        signatures,
+        fees,
+    )
+    return {row["id"] for row in rows}
+
+
+async def let_payment_wait(tx: Tx, payment_id: str, problem: str) -> None:
+    """Its attempt is dead: another may be signed."""
+    await tx.execute(
+        "UPDATE payment SET state = 'waiting', leased_until = clock_timestamp(), problem = $2"
+        " WHERE id = $1 AND state = 'live'",
+        payment_id,
+        problem,
+    )
+
+
+async def backlog(tx: Tx, mode: Mode) -> Row:
+    """waiting, live, in_doubt, failed attempts, and the age of the oldest open payment."""
+    row = await tx.fetchrow(
+        "SELECT count(*) FILTER (WHERE p.state = 'waiting') AS waiting,"
+        " count(*) FILTER (WHERE p.state = 'live') AS live,"
+        " count(*) FILTER (WHERE s.in_doubt) AS in_doubt,"
+        " coalesce(extract(epoch FROM clock_timestamp() - min(p.created_at)), 0)::float8 AS oldest"
+        " FROM payment p LEFT JOIN submission s ON s.payment_id = p.id AND s.state = 'live'"
+        " WHERE p.mode = $1 AND p.state IN ('waiting', 'live')",
+        mode,
+    )
+    assert row is not None
+    return row
+
+
+# The watch ---------------------------------------------------------------------------------------
+
+
+async def timeline(tx: Tx) -> str:
+    """Which history this database is: another one after a promotion or a restore."""
+    return await tx.fetchval("SELECT substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8)")
+
+
+async def get_watch(tx: Tx, mode: Mode) -> tuple[str, Watch] | None:
+    row = await tx.fetchrow(
+        "SELECT timeline, quiet_until_height, careful_before FROM settlement_watch WHERE mode = $1"
+        " FOR UPDATE",
+        mode,
+    )
+    if row is None:
+        return None
+    return row["timeline"], Watch(
+        quiet_until_height=row["quiet_until_height"], careful_before=row["careful_before"]
+    )
+
+
+async def put_watch(
+    tx: Tx, mode: Mode, timeline: str, quiet_until_height: int, careful: bool
+) -> datetime | None:
+    return await tx.fetchval(
+        "INSERT INTO settlement_watch AS w (mode, timeline, quiet_until_height, careful_before)"
+        " VALUES ($1, $2, $3, CASE WHEN $4 THEN clock_timestamp() END)"
+        " ON CONFLICT (mode) DO UPDATE SET timeline = excluded.timeline,"
+        " quiet_until_height = excluded.quiet_until_height,"
+        " careful_before = excluded.careful_before RETURNING careful_before",
+        mode,
+        timeline,
+        quiet_until_height,
+        careful,
+    )
+
+
+def _payment(row: Row) -> PaymentRow:
+    return PaymentRow(
+        id=row["id"],
+        mode=row["mode"],
+        realm_id=row["realm_id"],
+        agent_id=row["agent_id"],
+        amount_micros=row["amount_micros"],
+        destination=row["destination"],
+        source=row["source"],
+        mint=row["mint"],
+        attempts=row["attempts"],
+        created_at=row["created_at"],
+    )
+
+
+def _submission(row: Row) -> SubmissionRow:
+    return SubmissionRow(
+        payment=_payment(row),
+        attempt=row["attempt"],
+        raw=row["raw"],
+        signature=row["signature"],
+        last_valid_height=row["last_valid_height"],
+        signed_slot=row["signed_slot"],
+        checks=row["checks"],
+        refusal=row["refusal"],
+        in_doubt=row["in_doubt"],
+    )
