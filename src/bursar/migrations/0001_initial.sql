@@ -65,7 +65,8 @@ CREATE TABLE agent (
   realm_id       integer NOT NULL REFERENCES realm,
   name           text NOT NULL CHECK (length(name) BETWEEN 1 AND 100),
   -- active <-> paused; both -> terminated, which is for ever
-  status         text NOT NULL DEFAULT 'active' CHECK (status IN ('active', 'paused', 'terminated')),
+  status         text NOT NULL DEFAULT 'active'
+                 CHECK (status IN ('active', 'paused', 'terminated')),
   metadata       jsonb NOT NULL DEFAULT '{}' CHECK (jsonb_typeof(metadata) = 'object'),
   policy_id      id NOT NULL UNIQUE,
   policy_version integer NOT NULL DEFAULT 1 CHECK (policy_version >= 1),
