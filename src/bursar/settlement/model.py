@@ -63,3 +63,13 @@ class NewSubmission(msgspec.Struct, frozen=True, kw_only=True):
 class Watch(msgspec.Struct, frozen=True, kw_only=True):
     quiet_until_height: int
     careful_before: datetime | None
+
+
+class WatchedWallet(msgspec.Struct, frozen=True, kw_only=True):
+    """A wallet as the ledger has it, to be compared with the chain."""
+
+    agent_id: str
+    realm_id: int
+    address: str
+    balance_micros: int
+    held: bool

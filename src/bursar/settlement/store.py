@@ -6,7 +6,13 @@ from typing import Final
 
 from bursar.config import Mode
 from bursar.db import Row, Tx
-from bursar.settlement.model import NewSubmission, PaymentRow, SubmissionRow, Watch
+from bursar.settlement.model import (
+    NewSubmission,
+    PaymentRow,
+    SubmissionRow,
+    Watch,
+    WatchedWallet,
+)
 
 # Longer than any round of the worker takes. A worker that died gives its payments back then.
 _LEASE: Final = "30 seconds"
@@ -104,12 +110,13 @@ async def insert_submissions(tx: Tx, submissions: Sequence[NewSubmission]) -> se
     return {s.payment.id for s in kept}
 
 
-async def close_payment(tx: Tx, payment_id: str, state: str, problem: str | None) -> bool:
-    """settled or failed; False when somebody else closed it."""
+async def fail_payment(tx: Tx, payment_id: str, problem: str) -> bool:
+    """False when it is closed already, or an attempt of it is alive."""
     status = await tx.execute(
-        "UPDATE payment SET state = $2, problem = $3 WHERE id = $1 AND state IN ('waiting', 'live')",
+        "UPDATE payment SET state = 'failed', problem = $2"
+        " WHERE id = $1 AND state IN ('waiting', 'live')"
+        " AND NOT EXISTS (SELECT FROM submission WHERE payment_id = $1 AND state = 'live')",
         payment_id,
-        state,
         problem,
     )
     return status == "UPDATE 1"
@@ -250,6 +257,61 @@ async def put_watch(
         timeline,
         quiet_until_height,
         careful,
+    )
+
+
+# Wallets against the chain -------------------------------------------------------------------------
+
+
+async def wallets_after(tx: Tx, mode: Mode, after: str, limit: int) -> list[WatchedWallet]:
+    """Wallets of a mode in id order."""
+    rows = await tx.fetch(
+        "SELECT w.agent_id, w.realm_id, w.address, w.held,"
+        " (w.credits_posted - w.debits_posted)::bigint AS balance_micros"
+        " FROM wallet w JOIN realm r ON r.id = w.realm_id"
+        " WHERE r.mode = $1 AND w.agent_id > $2 ORDER BY w.agent_id LIMIT $3",
+        mode,
+        after,
+        limit,
+    )
+    return [WatchedWallet(**dict(row.items())) for row in rows]
+
+
+async def balance_and_alive(tx: Tx, agent_id: str) -> tuple[int, int]:
+    """(balance, micros of payments with a live attempt), in one snapshot."""
+    row = await tx.fetchrow(
+        "SELECT (credits_posted - debits_posted)::bigint AS balance,"
+        " (SELECT coalesce(sum(amount_micros), 0)::bigint FROM payment"
+        " WHERE agent_id = $1 AND state = 'live') AS alive FROM wallet WHERE agent_id = $1",
+        agent_id,
+    )
+    assert row is not None
+    return row["balance"], row["alive"]
+
+
+async def hold_wallet(tx: Tx, agent_id: str, held: bool) -> None:
+    await tx.execute("UPDATE wallet SET held = $2 WHERE agent_id = $1", agent_id, held)
+
+
+async def held_wallets(tx: Tx, mode: Mode) -> list[str]:
+    rows = await tx.fetch(
+        "SELECT w.agent_id FROM wallet w JOIN realm r ON r.id = w.realm_id"
+        " WHERE r.mode = $1 AND w.held",
+        mode,
+    )
+    return [row["agent_id"] for row in rows]
+
+
+async def deposit_cursor(tx: Tx, agent_id: str) -> str | None:
+    return await tx.fetchval("SELECT signature FROM deposit_cursor WHERE agent_id = $1", agent_id)
+
+
+async def put_deposit_cursor(tx: Tx, agent_id: str, signature: str) -> None:
+    await tx.execute(
+        "INSERT INTO deposit_cursor (agent_id, signature) VALUES ($1, $2)"
+        " ON CONFLICT (agent_id) DO UPDATE SET signature = excluded.signature",
+        agent_id,
+        signature,
     )
 
 
