@@ -1,6 +1,6 @@
 """What a route is, what a handler is given, and what it gives back."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, TypeVar
@@ -18,11 +18,13 @@ from bursar.db import Database, Tx
 from bursar.errors import ErrorCode, Fault, check
 from bursar.http.codec import Field, Record, Text
 from bursar.http.cursor import Place, decode_cursor, encode_cursor
+from bursar.http.once import Once
 from bursar.http.query import PageSize
 from bursar.policy.cache import PolicyCache
 from bursar.recipient.resolve import Directory
 from bursar.spend.authorise import Authoriser
 from bursar.spend.wait import Waiter
+from bursar.wallet.fund import Faucet, Watcher
 
 T = TypeVar("T")
 
@@ -41,6 +43,10 @@ class Services:
     directory: Directory
     authoriser: Authoriser
     waiter: Waiter
+    # What credits deposits, by mode; the faucet is there when the test network is the localnet.
+    watchers: Mapping[str, Watcher]
+    faucet: Faucet | None
+    once: Once
 
 
 @dataclass(slots=True, kw_only=True)

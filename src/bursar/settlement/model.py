@@ -61,6 +61,9 @@ class NewSubmission(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Watch(msgspec.Struct, frozen=True, kw_only=True):
+    """Which history of the database the settlement knows, and how careful it has to be."""
+
+    timeline: str
     quiet_until_height: int
     careful_before: datetime | None
 

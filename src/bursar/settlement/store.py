@@ -1,7 +1,6 @@
 """Queries on payments, their attempts, and what the settlement watches."""
 
 from collections.abc import Sequence
-from datetime import datetime
 from typing import Final
 
 from bursar.config import Mode
@@ -20,6 +19,9 @@ _PAYMENT = (
     "p.id, p.mode, p.realm_id, p.agent_id, p.amount_micros, p.destination, p.attempts,"
     " p.created_at, w.address AS source, w.mint"
 )
+
+
+_WATCH = "timeline, quiet_until_height, careful_before"
 
 
 # Payments ----------------------------------------------------------------------------------------
@@ -231,36 +233,34 @@ async def timeline(tx: Tx) -> str:
     return await tx.fetchval("SELECT substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8)")
 
 
-async def get_watch(tx: Tx, mode: Mode) -> tuple[str, Watch] | None:
-    row = await tx.fetchrow(
-        "SELECT timeline, quiet_until_height, careful_before FROM settlement_watch WHERE mode = $1"
-        " FOR UPDATE",
-        mode,
-    )
-    if row is None:
-        return None
-    return row["timeline"], Watch(
-        quiet_until_height=row["quiet_until_height"], careful_before=row["careful_before"]
-    )
+async def get_watch(tx: Tx, mode: Mode) -> Watch | None:
+    row = await tx.fetchrow(f"SELECT {_WATCH} FROM settlement_watch WHERE mode = $1", mode)
+    return None if row is None else Watch(**dict(row.items()))
 
 
 async def put_watch(
     tx: Tx, mode: Mode, timeline: str, quiet_until_height: int, careful: bool
-) -> datetime | None:
-    return await tx.fetchval(
+) -> Watch:
+    """A new timeline is written once: whoever comes later gets what the first one wrote."""
+    row = await tx.fetchrow(
         "INSERT INTO settlement_watch AS w (mode, timeline, quiet_until_height, careful_before)"
         " VALUES ($1, $2, $3, CASE WHEN $4 THEN clock_timestamp() END)"
         " ON CONFLICT (mode) DO UPDATE SET timeline = excluded.timeline,"
-        " quiet_until_height = excluded.quiet_until_height,"
-        " careful_before = excluded.careful_before RETURNING careful_before",
+        " quiet_until_height = CASE WHEN w.timeline = excluded.timeline"
+        " THEN w.quiet_until_height ELSE excluded.quiet_until_height END,"
+        " careful_before = CASE WHEN w.timeline = excluded.timeline"
+        " THEN w.careful_before ELSE excluded.careful_before END"
+        f" RETURNING {_WATCH}",
         mode,
         timeline,
         quiet_until_height,
         careful,
     )
+    assert row is not None
+    return Watch(**dict(row.items()))
 
 
-# Wallets against the chain -------------------------------------------------------------------------
+# Wallets against the chain -----------------------------------------------------------------------
 
 
 async def wallets_after(tx: Tx, mode: Mode, after: str, limit: int) -> list[WatchedWallet]:

@@ -91,12 +91,11 @@ class Settler:
     async def sign(self) -> int:
         """Rules 1, 5 and 6: sign for payments of which nothing is alive, store, then send."""
         async with self.db.transaction() as tx:
-            watch = await self._watch(tx)
             claimed = await store.claim_payments(tx, self.mode, SIGN_AT_ONCE)
         if not claimed:
             return 0
         try:
-            await self._sign(claimed, watch)
+            await self._sign(claimed, await self._watch())
         except ChainOutOfReach as problem:
             # Nothing was stored, so nothing was sent: they are free again after a while.
             await self._give_back(claimed, str(problem))
@@ -165,7 +164,7 @@ class Settler:
         )
 
     async def _refuse_bad_destinations(self, claimed: Sequence[PaymentRow]) -> list[PaymentRow]:
-        """A destination is absent, or owned by the System program; anything else never gets paid."""
+        """A destination is absent or owned by the System program; nothing else is ever paid."""
         accounts = await self.chain.accounts(sorted({p.destination for p in claimed}))
         payable: list[PaymentRow] = []
         for payment in claimed:
@@ -195,21 +194,21 @@ class Settler:
                 await self._settle([(payment, landed)])
         return unpaid
 
-    async def _watch(self, tx: Tx) -> Watch:
+    async def _watch(self) -> Watch:
         """Notices a failover or restore by the database's timeline (rule 6)."""
-        timeline = await store.timeline(tx)
-        known = await store.get_watch(tx, self.mode)
-        if known is not None and known[0] == timeline:
-            return known[1]
+        async with self.db.read() as tx:
+            timeline = await store.timeline(tx)
+            known = await store.get_watch(tx, self.mode)
+        if known is not None and known.timeline == timeline:
+            return known
         quiet_until = 0
         if known is not None:
-            # Asked inside the transaction on purpose: nobody may sign before this is written.
             quiet_until = (await self.chain.finalized()).height + BLOCKHASH_BLOCKS + SAFETY_BLOCKS
             _log.warning("database_history_changed", mode=self.mode, quiet_until=quiet_until)
-        careful = await store.put_watch(
-            tx, self.mode, timeline, quiet_until, careful=known is not None
-        )
-        return Watch(quiet_until_height=quiet_until, careful_before=careful)
+        async with self.db.read() as tx:
+            return await store.put_watch(
+                tx, self.mode, timeline, quiet_until, careful=known is not None
+            )
 
     # Following -----------------------------------------------------------------------------------
 
