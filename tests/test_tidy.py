@@ -31,8 +31,13 @@ FLOORS: Final[dict[str, dict[str, int]]] = {
         "model": 2, "store": 2, "stats": 2, "close": 4, "authorise": 4, "approve": 4, "settle": 4,
         "wait": 4, "expire": 4, "api": 6,
     },
-    "chain": {"networks": 0, "port": 1, "message": 1, "solana": 4},
-    "custody": {"model": 1, "store": 2, "vault": 3},
+    "chain": {
+        "networks": 0, "port": 1, "message": 1, "refusal": 1, "answers": 1, "store": 2, "node": 3,
+        "solana": 4, "pin": 4,
+    },
+    "custody": {
+        "model": 1, "provider": 1, "store": 2, "master": 3, "vault": 3, "setup": 4, "rotate": 4,
+    },
     "settlement": {
         "model": 1, "store": 2, "worker": 5, "deposits": 5, "reconcile": 5, "api": 6,
     },

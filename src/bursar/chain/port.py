@@ -79,7 +79,7 @@ class Status:
 
 @dataclass(frozen=True, slots=True)
 class Statuses:
-    """Every signature asked for is a key. `context_slot` is the oldest state an answer came from."""
+    """Every signature asked for is a key; `context_slot` is the oldest state an answer is from."""
 
     context_slot: int
     found: Mapping[str, Status | None]

@@ -1,8 +1,9 @@
 """A key at rest, and what a signature is made of."""
 
 from dataclasses import dataclass
+from typing import Final
 
-EMBEDDED = "embedded"
+EMBEDDED: Final = "embedded"
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,16 +2,16 @@
 
 import os
 from collections.abc import Mapping
-from typing import Final, Protocol
+from typing import Final
 
 from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from solders.message import MessageV0, to_bytes_versioned
 from solders.pubkey import Pubkey
 from solders.signature import Signature
 from solders.transaction import VersionedTransaction
 
 from bursar.chain.message import Payment, build
+from bursar.custody.master import MasterKeys
 from bursar.custody.model import EMBEDDED, SealedKey, SignedPayment
 from bursar.custody.provider import EMBEDDED_PROVIDERS, KeyProvider
 from bursar.errors import BursarError, check
@@ -24,16 +24,6 @@ _SIGNATURE_BYTES: Final = 64
 class KeyUnusable(BursarError):
     """A key cannot be unsealed or its provider did not sign. Nothing was signed; names the owner
     and never the key."""
-
-
-class MasterKeys(Protocol):
-    """The master keys at hand; `custody/master.py` finds them."""
-
-    def newest(self) -> tuple[int, AESGCM]:
-        """Version and cipher of the key to seal with."""
-        ...
-
-    def of(self, version: int) -> AESGCM | None: ...
 
 
 class Vault:

@@ -208,6 +208,12 @@ CREATE VIEW ledger_entry AS
                     ELSE ('held:'::text || (transfer.agent_id)::text)
                 END,(0)::bigint,transfer.amount_micros)) side(account, debit_micros, credit_micros));
 
+CREATE TABLE master_key (
+    version integer NOT NULL,
+    added_at timestamp(3) with time zone DEFAULT moment() NOT NULL,
+    CONSTRAINT master_key_version_check CHECK ((version >= 1))
+);
+
 CREATE TABLE migration (
     number integer NOT NULL,
     applied_at timestamp with time zone DEFAULT now() NOT NULL
@@ -330,6 +336,17 @@ CREATE TABLE spend_total (
 )
 WITH (fillfactor='70');
 
+CREATE TABLE system_key (
+    owner text NOT NULL COLLATE pg_catalog."C",
+    address text NOT NULL,
+    key_version integer NOT NULL,
+    master_version integer NOT NULL,
+    sealed bytea NOT NULL,
+    provider text NOT NULL,
+    created_at timestamp(3) with time zone DEFAULT moment() NOT NULL,
+    CONSTRAINT system_key_key_version_check CHECK ((key_version >= 1))
+);
+
 CREATE TABLE usage (
     agent_id id NOT NULL,
     window_kind text NOT NULL,
@@ -370,6 +387,7 @@ CREATE TABLE wallet_key (
     master_version integer NOT NULL,
     sealed bytea NOT NULL,
     created_at timestamp(3) with time zone DEFAULT moment() NOT NULL,
+    provider text DEFAULT 'embedded'::text NOT NULL,
     CONSTRAINT wallet_key_key_version_check CHECK ((key_version >= 1)),
     CONSTRAINT wallet_key_master_version_check CHECK ((master_version >= 1))
 );
@@ -428,6 +446,9 @@ ALTER TABLE ONLY event
 ALTER TABLE ONLY idempotency
     ADD CONSTRAINT idempotency_pkey PRIMARY KEY (realm_id, route, agent_id, key);
 
+ALTER TABLE ONLY master_key
+    ADD CONSTRAINT master_key_pkey PRIMARY KEY (version);
+
 ALTER TABLE ONLY migration
     ADD CONSTRAINT migration_pkey PRIMARY KEY (number);
 
@@ -457,6 +478,12 @@ ALTER TABLE ONLY spend
 
 ALTER TABLE ONLY spend_total
     ADD CONSTRAINT spend_total_pkey PRIMARY KEY (realm_id, agent_id, day, recipient, shard);
+
+ALTER TABLE ONLY system_key
+    ADD CONSTRAINT system_key_address_key UNIQUE (address);
+
+ALTER TABLE ONLY system_key
+    ADD CONSTRAINT system_key_pkey PRIMARY KEY (owner);
 
 ALTER TABLE ONLY transfer
     ADD CONSTRAINT transfer_pkey PRIMARY KEY (agent_id, number);
@@ -522,6 +549,8 @@ CREATE INDEX transfer_by_xact ON transfer USING btree (xact);
 
 CREATE UNIQUE INDEX transfer_once ON transfer USING btree (payment_id, ((kind = ANY (ARRAY['post'::text, 'void'::text]))));
 
+CREATE INDEX wallet_key_by_master ON wallet_key USING btree (master_version);
+
 CREATE INDEX webhook_by_age ON webhook USING btree (realm_id, created_at DESC, id DESC);
 
 CREATE TRIGGER agent_ends_for_good BEFORE UPDATE ON agent FOR EACH ROW WHEN (((old.status = 'terminated'::text) AND (new.status <> 'terminated'::text))) EXECUTE FUNCTION refuse_move();
@@ -579,11 +608,17 @@ ALTER TABLE ONLY realm
 ALTER TABLE ONLY recipient
     ADD CONSTRAINT recipient_realm_id_fkey FOREIGN KEY (realm_id) REFERENCES realm(id);
 
+ALTER TABLE ONLY system_key
+    ADD CONSTRAINT system_key_master_version_fkey FOREIGN KEY (master_version) REFERENCES master_key(version);
+
 ALTER TABLE ONLY wallet
     ADD CONSTRAINT wallet_agent_id_realm_id_fkey FOREIGN KEY (agent_id, realm_id) REFERENCES agent(id, realm_id);
 
 ALTER TABLE ONLY wallet_key
     ADD CONSTRAINT wallet_key_agent_id_fkey FOREIGN KEY (agent_id) REFERENCES agent(id);
+
+ALTER TABLE ONLY wallet_key
+    ADD CONSTRAINT wallet_key_master_version_fkey FOREIGN KEY (master_version) REFERENCES master_key(version);
 
 ALTER TABLE ONLY webhook
     ADD CONSTRAINT webhook_realm_id_fkey FOREIGN KEY (realm_id) REFERENCES realm(id);

@@ -14,7 +14,7 @@ from bursar.access.guard import Guard
 from bursar.access.limits import Limiter, ProcessLimiter, Unlimited
 from bursar.clock import Clock
 from bursar.config import Config
-from bursar.custody.vault import Vault, load_master_key
+from bursar.custody.setup import open_vault
 from bursar.db import Database
 from bursar.errors import check
 from bursar.http.app import App
@@ -83,7 +83,7 @@ class Api:
             db=db,
             guard=guard,
             limiter=_limiter(config, clock),
-            vault=Vault(load_master_key(config.master_key, config.data_dir)),
+            vault=await open_vault(db, config),
             policies=policies,
             directory=directory,
             authoriser=Authoriser(

@@ -19,20 +19,21 @@ async def insert_wallet(tx: Tx, realm_id: int, key: SealedKey, mint: str, is_low
     await tx.execute(
         "INSERT INTO wallet (agent_id, realm_id, address, mint, is_low)"
         " VALUES ($1, $2, $3, $4, $5)",
-        key.agent_id,
+        key.owner,
         realm_id,
         key.address,
         mint,
         is_low,
     )
     await tx.execute(
-        "INSERT INTO wallet_key (agent_id, address, key_version, master_version, sealed)"
-        " VALUES ($1, $2, $3, $4, $5)",
-        key.agent_id,
+        "INSERT INTO wallet_key (agent_id, address, key_version, master_version, sealed, provider)"
+        " VALUES ($1, $2, $3, $4, $5, $6)",
+        key.owner,
         key.address,
         key.key_version,
         key.master_version,
         key.sealed,
+        key.provider,
     )
 
 
