@@ -40,6 +40,7 @@ class Config:
     live_localnet_port: int
     chain_timeout_seconds: int
     priority_fee_max_lamports: int
+    sweep_seconds: int
     fee_payer_low_lamports: int
     rate_limits: bool
     approval_seconds: int
@@ -114,6 +115,7 @@ def load_config(environment: Mapping[str, str], **flags: object) -> Config:
         priority_fee_max_lamports=_integer(
             "priority_fee_max_lamports", raw["priority_fee_max_lamports"], 0, 1_000_000_000
         ),
+        sweep_seconds=_integer("sweep_seconds", raw["sweep_seconds"], 1, 3_600),
         fee_payer_low_lamports=_integer(
             "fee_payer_low_lamports", raw["fee_payer_low_lamports"], 0, 10**15
         ),

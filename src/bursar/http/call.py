@@ -1,6 +1,6 @@
 """What a route is, what a handler is given, and what it gives back."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, TypeVar
@@ -24,7 +24,7 @@ from bursar.policy.cache import PolicyCache
 from bursar.recipient.resolve import Directory
 from bursar.spend.authorise import Authoriser
 from bursar.spend.wait import Waiter
-from bursar.wallet.fund import Faucet, Watcher
+from bursar.wallet.fund import TestFunds
 
 T = TypeVar("T")
 
@@ -43,9 +43,8 @@ class Services:
     directory: Directory
     authoriser: Authoriser
     waiter: Waiter
-    # What credits deposits, by mode; the faucet is there when the test network is the localnet.
-    watchers: Mapping[str, Watcher]
-    faucet: Faucet | None
+    # Only where the test network is the localnet.
+    test_funds: TestFunds | None
     once: Once
 
 

@@ -15,6 +15,7 @@ import structlog
 from bursar.access import idempotency
 from bursar.access.limits import Verdict
 from bursar.access.model import Caller
+from bursar.chain.port import ChainOutOfReach
 from bursar.clock import Clock
 from bursar.db import OUT_OF_REACH, Tx
 from bursar.errors import ApiError, ErrorCode, unavailable
@@ -104,6 +105,12 @@ class Dispatcher:
             answer = await self._answer(request)
         except ApiError as problem:
             answer = _error(problem, request)
+        except ChainOutOfReach as problem:
+            _log.warning("chain_out_of_reach", request_id=request.id, problem=str(problem))
+            answer = _error(
+                unavailable("The chain is out of reach. Try again with the same Idempotency-Key."),
+                request,
+            )
         except OUT_OF_REACH as problem:
             _log.warning(
                 "database_out_of_reach",

@@ -19,10 +19,12 @@ from bursar.db import Database
 from bursar.errors import check
 from bursar.http.app import App
 from bursar.http.call import Services
+from bursar.http.once import Once
 from bursar.logs import AccessLog
 from bursar.metrics import UP
 from bursar.policy.cache import PolicyCache
 from bursar.recipient.resolve import Directory
+from bursar.service.chains import TestFunds
 from bursar.service.ports import free_port
 from bursar.spend.authorise import Authoriser
 from bursar.spend.wait import Waiter
@@ -57,7 +59,14 @@ class Api:
     """A running HTTP service: its server, its database pool and its background tasks."""
 
     def __init__(
-        self, port: int, config: Config, db: Database, app: App, server: Server, log: AccessLog
+        self,
+        port: int,
+        config: Config,
+        db: Database,
+        app: App,
+        server: Server,
+        log: AccessLog,
+        funds: TestFunds | None,
     ) -> None:
         self.port = port
         self.tasks: list[asyncio.Task[None]] = []
@@ -66,6 +75,7 @@ class Api:
         self._app = app
         self._server = server
         self._log = log
+        self._funds = funds
 
     @classmethod
     async def start(cls, config: Config, clock: Clock) -> Self:
@@ -77,6 +87,9 @@ class Api:
         guard = Guard(db, clock)
         log = AccessLog(clock, enabled=config.log_level in ("debug", "info"))
         policies, directory = PolicyCache(), Directory()
+        funds = None
+        if config.network("test") == "localnet":
+            funds = TestFunds(config, db, policies)
         services = Services(
             config=config,
             clock=clock,
@@ -94,6 +107,8 @@ class Api:
                 shard=os.getpid(),
             ),
             waiter=Waiter(db),
+            test_funds=funds,
+            once=Once(db),
         )
         app = App(services, log)
         port = free_port(config.host, config.port)
@@ -107,7 +122,7 @@ class Api:
             websockets=False,
             log_enabled=False,
         )
-        api = cls(port, config, db, app, server, log)
+        api = cls(port, config, db, app, server, log, funds)
         api.tasks = [
             asyncio.create_task(server.serve()),
             asyncio.create_task(guard.recheck_forever()),
@@ -128,6 +143,8 @@ class Api:
             await asyncio.wait_for(asyncio.gather(serving, return_exceptions=True), _CLOSE_SECONDS)
         await asyncio.gather(*others, return_exceptions=True)
         self._log.flush()
+        if self._funds is not None:
+            await self._funds.close()
         await self._db.close()
         _log.info("api_stopped")
 

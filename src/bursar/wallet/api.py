@@ -104,24 +104,19 @@ async def fund(call: Call) -> Answer:
     if call.caller.mode != "test":
         raise ApiError(ErrorCode.NOT_FOUND, "Only test wallets can be funded here.")
     services = call.services
-    if services.faucet is None:
+    if services.test_funds is None:
         raise ApiError(
             ErrorCode.NOT_FOUND,
             "The test network is not the localnet, so there is no faucet: send USDC to the wallet.",
         )
-    test_faucet, watcher = services.faucet, services.watchers["test"]
+    funds = services.test_funds
     async with services.db.read() as tx:
         call.use(tx)
         wallet, _ = await _visible_wallet(call)
 
     async def work() -> tuple[int, Any]:
         deposit = await faucet.fund(
-            services.db,
-            test_faucet,
-            watcher,
-            call.caller.realm_id,
-            wallet,
-            call.body["amount"],
+            services.db, funds, call.caller.realm_id, wallet, call.body["amount"]
         )
         return 201, {"data": show_deposit(deposit)}
 

@@ -14,23 +14,21 @@ WAIT_SECONDS: Final = 10
 _LOOK_SECONDS: Final = 0.1
 
 
-class Faucet(Protocol):
+class TestFunds(Protocol):
     async def mint(self, owner: str, amount_micros: int) -> str:
         """Mints test USDC to an owner's token account; returns the signature."""
         ...
 
-
-class Watcher(Protocol):
     async def look_at(self, realm_id: int, agent_id: str, address: str) -> None:
         """Credits what came into the wallet."""
         ...
 
 
 async def fund(
-    db: Database, faucet: Faucet, watcher: Watcher, realm_id: int, wallet: WalletRow, micros: int
+    db: Database, funds: TestFunds, realm_id: int, wallet: WalletRow, micros: int
 ) -> DepositRow:
     """The deposit, credited; or as it stands after ten seconds."""
-    signature = await faucet.mint(wallet.address, micros)
+    signature = await funds.mint(wallet.address, micros)
     async with db.read() as tx:
         row = await store.insert_deposit(
             tx,
@@ -43,7 +41,7 @@ async def fund(
         )
     ends = asyncio.get_running_loop().time() + WAIT_SECONDS
     while row.status == "pending" and asyncio.get_running_loop().time() < ends:
-        await watcher.look_at(realm_id, wallet.agent_id, wallet.address)
+        await funds.look_at(realm_id, wallet.agent_id, wallet.address)
         async with db.read() as tx:
             row = await store.get_deposit(tx, realm_id, row.id) or row
         if row.status == "pending":
