@@ -1,7 +1,6 @@
 """Settings: the defaults file, overridden by `BURSAR_*`, overridden by flags. Frozen after that."""
 
 import base64
-import binascii
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -103,7 +102,7 @@ def load_config(environment: Mapping[str, str], **flags: object) -> Config:
             "database_timeout_seconds", raw["database_timeout_seconds"], 1, 600
         ),
         master_key=_master_key("master_key", raw["master_key"]),
-        master_key_previous=_previous_key(raw),
+        master_key_previous=_master_key("master_key_previous", raw["master_key_previous"]),
         key_provider=_not_empty("key_provider", raw["key_provider"]),
         test_network=test_network,
         live_network=_network("live_network", raw["live_network"]),
@@ -127,7 +126,9 @@ def load_config(environment: Mapping[str, str], **flags: object) -> Config:
 
 
 def _integer(name: str, text: str, least: int, most: int) -> int:
-    if not (text.isascii() and text.isdigit() and least <= int(text) <= most):
+    # Nine digits are beyond every limit here, and far below what `int` refuses to read.
+    plain = text.isascii() and text.isdigit() and len(text) <= 9
+    if not (plain and least <= int(text) <= most):
         raise ConfigError(
             variable(name), f"must be a whole number from {least} to {most}, not {text!r}"
         )
@@ -147,14 +148,17 @@ def _not_empty(name: str, text: str) -> str:
 
 
 def _folder(text: str) -> Path:
-    return Path(_not_empty("data_dir", text)).expanduser().absolute()
+    try:
+        return Path(_not_empty("data_dir", text)).expanduser().absolute()
+    except RuntimeError:
+        raise ConfigError(variable("data_dir"), f"names an unknown home: {text!r}") from None
 
 
 def _database_url(text: str) -> str | None:
     # The value is not quoted back: it may hold a password.
     if not text:
         return None
-    if urlsplit(text).scheme not in ("postgres", "postgresql"):
+    if not _is_url(text, ("postgres", "postgresql")):
         raise ConfigError(
             variable("database_url"), "must look like postgresql://user:password@host:5432/bursar"
         )
@@ -179,19 +183,20 @@ def _network(name: str, text: str) -> str | None:
 
 def _is_address(text: str) -> bool:
     try:
-        parts = urlsplit(text)
-        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:
+        return (
+            _is_url(text, ("http", "https"))
+            and bool(urlsplit(text).hostname)
+            and urlsplit(text).port != 0
+        )
+    except ValueError:  # of a port that is none
         return False
 
 
-def _previous_key(raw: Mapping[str, str]) -> bytes | None:
-    previous = _master_key("master_key_previous", raw["master_key_previous"])
-    if previous is not None and not raw["master_key"]:
-        raise ConfigError(
-            variable("master_key_previous"), "is only for a BURSAR_MASTER_KEY that replaces it"
-        )
-    return previous
+def _is_url(text: str, schemes: tuple[str, ...]) -> bool:
+    try:
+        return urlsplit(text).scheme in schemes
+    except ValueError:
+        return False
 
 
 def _master_key(name: str, text: str) -> bytes | None:
@@ -199,7 +204,7 @@ def _master_key(name: str, text: str) -> bytes | None:
         return None
     try:
         key = base64.b64decode(text, validate=True)
-    except binascii.Error:
+    except ValueError:
         key = b""
     if len(key) != 32:
         raise ConfigError(

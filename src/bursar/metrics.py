@@ -23,6 +23,13 @@ UP: Final = Gauge(
     "bursar_process_up", "Processes running, by kind.", ["process"], multiprocess_mode="livesum"
 )
 
+FEE_PAYER_LAMPORTS: Final = Gauge(
+    "bursar_fee_payer_lamports",
+    "What the fee payer of a mode holds: an alert when it is below BURSAR_FEE_PAYER_LOW_LAMPORTS.",
+    ["mode"],
+    multiprocess_mode="mostrecent",
+)
+
 
 _PAYMENTS: Final = Gauge(
     "bursar_payments",

@@ -272,6 +272,27 @@ class Solana:
             return Unknown(f"{node.name}: answered with another signature")
         return Sent()
 
+    # Gifts of test networks --------------------------------------------------------------------
+
+    async def airdrop(self, address: str, lamports: int) -> str:
+        """SOL out of nowhere, as test networks and the localnet give it; its signature."""
+        return await self._once("requestAirdrop", address, lamports)
+
+    async def mint_test_money(self, owner: str, micros: int) -> str:
+        """Test USDC out of nowhere, into the owner's token account: on the localnet only."""
+        return await self._once("bursar_faucet", owner, micros)
+
+    async def _once(self, method: str, *params: Any) -> str:
+        """Not repeated when the answer is lost: it would be given twice."""
+        node = self._nodes[self._first]
+        await self._check_genesis(node)
+        try:
+            return answers.read_text(await node.call(method, *params))
+        except Unreadable as unreadable:
+            raise ChainOutOfReach(f"{node.name}: {method} answered {unreadable}") from None
+
+    # Which node ---------------------------------------------------------------------------------
+
     def _order(self) -> list[int]:
         count = len(self._nodes)
         return [(self._first + offset) % count for offset in range(count)]

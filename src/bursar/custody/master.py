@@ -17,7 +17,7 @@ from typing import Final
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from bursar.config import Config
-from bursar.errors import CommandFailed, check
+from bursar.errors import CommandFailed, ConfigError, check
 
 MASTER_KEY_BYTES: Final = 32
 FILE_NAME: Final = "master.key"
@@ -88,6 +88,10 @@ class MasterKeyFile(MasterKeys):
 
 def load_master_keys(config: Config) -> MasterKeys:
     if config.master_key is None:
+        if config.master_key_previous is not None:
+            raise ConfigError(
+                "BURSAR_MASTER_KEY_PREVIOUS", "is only for a BURSAR_MASTER_KEY that replaces it"
+            )
         return MasterKeyFile(config.data_dir / FILE_NAME)
     previous = config.master_key_previous
     return MasterKeys([config.master_key, *([] if previous is None else [previous])])

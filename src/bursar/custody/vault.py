@@ -93,7 +93,7 @@ class Vault:
     ) -> SealedKey:
         master_version, cipher = self._masters.newest()
         nonce = os.urandom(_NONCE_BYTES)
-        bound = _associated(owner, address, key_version, provider)
+        bound = _associated(owner, address, key_version, master_version, provider)
         return SealedKey(
             owner=owner,
             address=address,
@@ -111,13 +111,17 @@ class Vault:
                 f" (version {key.master_version})"
             )
         nonce, ciphertext = key.sealed[:_NONCE_BYTES], key.sealed[_NONCE_BYTES:]
-        bound = _associated(key.owner, key.address, key.key_version, key.provider)
+        bound = _associated(
+            key.owner, key.address, key.key_version, key.master_version, key.provider
+        )
         try:
             return cipher.decrypt(nonce, ciphertext, bound)
-        except InvalidTag:
+        except (InvalidTag, ValueError):  # ValueError: cut too short to be a sealed key at all
             raise KeyUnusable(f"the sealed key of {key.owner} was changed") from None
 
 
-def _associated(owner: str, address: str, key_version: int, provider: str) -> bytes:
-    """A sealed key moved to another owner's row, or given another address, does not open."""
-    return f"{provider}|{owner}|{address}|{key_version}".encode()
+def _associated(
+    owner: str, address: str, key_version: int, master_version: int, provider: str
+) -> bytes:
+    """A sealed key moved to another row, or given another address or version, does not open."""
+    return f"{provider}|{owner}|{address}|{key_version}|{master_version}".encode()

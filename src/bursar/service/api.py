@@ -24,7 +24,7 @@ from bursar.logs import AccessLog
 from bursar.metrics import UP
 from bursar.policy.cache import PolicyCache
 from bursar.recipient.resolve import Directory
-from bursar.service.chains import TestFunds
+from bursar.service.funds import TestFunds
 from bursar.service.ports import free_port
 from bursar.spend.authorise import Authoriser
 from bursar.spend.wait import Waiter
@@ -81,7 +81,7 @@ class Api:
     async def start(cls, config: Config, clock: Clock) -> Self:
         check(config.database_url is not None, "the api process is told its database")
         assert config.database_url is not None
-        db = await Database.open(
+        db = await Database.open_or_fail(
             config.database_url, config.database_connections, config.database_timeout_seconds
         )
         guard = Guard(db, clock)

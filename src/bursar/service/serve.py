@@ -13,6 +13,7 @@ from typing import Final
 from bursar.config import Config
 from bursar.migrations.migrate import migrate
 from bursar.service.datadir import locked_data_dir
+from bursar.service.networks import choose_ports, localnet_children
 from bursar.service.ports import free_port
 from bursar.service.postgres import EmbeddedPostgres
 from bursar.service.supervisor import Child, Supervisor
@@ -60,7 +61,7 @@ async def _start(
 ) -> None:
     # After the leftovers are gone, because one of them may hold the port; before the database
     # starts, because nothing else should have to wait for the bad news.
-    config = replace(config, port=free_port(config.host, config.port))
+    config = choose_ports(replace(config, port=free_port(config.host, config.port)))
     _clear_metrics(config)
     url = config.database_url
     if url is None:
@@ -69,6 +70,8 @@ async def _start(
     await migrate(url)
     key = None if first_key is None else await first_key(config)
     # One line for each part of the service, in the order they start.
+    for localnet in localnet_children(config, _environment(config)):
+        await supervisor.start(localnet)
     await supervisor.start(_api(config))
     await supervisor.start(Child(name="worker", argv=_command("worker"), env=_environment(config)))
     echo(banner(config, key))

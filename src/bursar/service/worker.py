@@ -18,7 +18,7 @@ from bursar.errors import check
 from bursar.ledger.seal import seal_journal
 from bursar.metrics import UP
 from bursar.policy.cache import PolicyCache
-from bursar.service.chains import open_chain, wait_for_network
+from bursar.service.networks import ensure_fee_payer_funded, open_chain, wait_for_network
 from bursar.service.retention import forget_old
 from bursar.settlement.deposits import DepositWatcher
 from bursar.settlement.reconcile import Reconciler
@@ -32,6 +32,7 @@ _SEAL_SECONDS: Final = 5.0
 _FORGET_SECONDS: Final = 600.0
 _SETTLE_SECONDS: Final = 0.1
 _REPORT_SECONDS: Final = 5.0
+_FEE_PAYER_SECONDS: Final = 60.0
 
 _log = structlog.get_logger()
 
@@ -46,7 +47,9 @@ async def run_worker(config: Config) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    db = await Database.open(config.database_url, _CONNECTIONS, config.database_timeout_seconds)
+    db = await Database.open_or_fail(
+        config.database_url, _CONNECTIONS, config.database_timeout_seconds
+    )
     vault = await open_vault(db, config)
     duties = [
         asyncio.create_task(repeat(lambda: expire_spends(db), _EXPIRE_SECONDS)),
@@ -80,15 +83,21 @@ async def _settle(config: Config, db: Database, vault: Vault, mode: Mode) -> Non
     chain = open_chain(config, mode)
     try:
         decimals = await wait_for_network(config, db, chain, mode)
-        await ensure_fee_payer(db, vault, mode)
+        fee_payer = await ensure_fee_payer(db, vault, mode)
         policies = PolicyCache()
         settler = Settler(db, chain, vault, policies, mode, decimals)
         mint = usdc_mint(config, mode)
+
+        async def watch_fee_payer() -> int:
+            await ensure_fee_payer_funded(config, chain, mode, fee_payer.address)
+            return 0
+
         reconciler = Reconciler(db, DepositWatcher(db, chain, policies, mode, mint))
         await asyncio.gather(
             repeat(settler.sign, _SETTLE_SECONDS),
             repeat(settler.follow, _SETTLE_SECONDS),
             repeat(settler.report, _REPORT_SECONDS),
+            repeat(watch_fee_payer, _FEE_PAYER_SECONDS),
             repeat(reconciler.sweep, config.sweep_seconds),
         )
     finally:

@@ -1,43 +1,16 @@
-"""Chains of a process: opened once, and not used before they have shown that they are the right
-ones."""
-
-import asyncio
-from typing import Final
+"""Test money for the HTTP process: the localnet's faucet, and a look at what it gave."""
 
 import aiohttp
-import structlog
 
 from bursar.chain.faucet import LocalnetFaucet
 from bursar.chain.networks import usdc_mint
 from bursar.chain.node import Node
 from bursar.chain.pin import check_network
-from bursar.chain.port import ChainOutOfReach
-from bursar.chain.solana import Solana
-from bursar.config import Config, Mode
+from bursar.config import Config
 from bursar.db import Database
 from bursar.policy.cache import PolicyCache
+from bursar.service.networks import open_chain
 from bursar.settlement.deposits import DepositWatcher
-
-_RETRY_SECONDS: Final = 1.0
-
-_log = structlog.get_logger()
-
-
-def open_chain(config: Config, mode: Mode) -> Solana:
-    return Solana.open(
-        config.rpc_addresses(mode), config.chain_timeout_seconds, config.priority_fee_max_lamports
-    )
-
-
-async def wait_for_network(config: Config, db: Database, chain: Solana, mode: Mode) -> int:
-    """Asks until a node answers; returns the token's decimals. Raises CommandFailed on the wrong
-    network."""
-    while True:
-        try:
-            return (await check_network(db, chain, mode, usdc_mint(config, mode))).decimals
-        except ChainOutOfReach as problem:
-            _log.warning("network_out_of_reach", mode=mode, problem=str(problem))
-            await asyncio.sleep(_RETRY_SECONDS)
 
 
 class TestFunds:
