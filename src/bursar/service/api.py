@@ -15,7 +15,7 @@ from bursar.access.guard import Guard
 from bursar.access.limits import Limiter, ProcessLimiter, Unlimited
 from bursar.chain.solana import Solana
 from bursar.clock import Clock
-from bursar.config import MODES, Config
+from bursar.config import MODES, Config, Mode
 from bursar.custody.setup import open_vault
 from bursar.db import Database
 from bursar.errors import check
@@ -90,7 +90,9 @@ class Api:
         guard = Guard(db, clock)
         log = AccessLog(clock, enabled=config.log_level in ("debug", "info"))
         policies, directory = PolicyCache(), Directory()
-        chains = {m: open_chain(config, m) for m in MODES if config.network(m) is not None}
+        chains: dict[Mode, Solana] = {
+            mode: open_chain(config, mode) for mode in MODES if config.network(mode) is not None
+        }
         funds = None
         if config.network("test") == "localnet":
             funds = TestFunds(config, db, policies, chains["test"])
@@ -127,9 +129,8 @@ class Api:
             websockets=False,
             log_enabled=False,
         )
-        api = cls(
-            port, config, db, app, server, log, [*chains.values(), *([funds] if funds else [])]
-        )
+        connections = [*chains.values(), *([] if funds is None else [funds])]
+        api = cls(port, config, db, app, server, log, connections)
         api.tasks = [
             asyncio.create_task(server.serve()),
             asyncio.create_task(guard.recheck_forever()),
