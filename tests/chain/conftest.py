@@ -1,22 +1,19 @@
 """One localnet process with fault switches for the tests here; proxies that twist its answers."""
 
-import itertools
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AsyncExitStack
 
 import aiohttp
-import asyncpg
 import pytest
 
 from bursar.chain.solana import Solana
 from bursar.db import Database
-from bursar.migrations.migrate import migrate
-from bursar.service.postgres import ROLE, EmbeddedPostgres
+from bursar.service.postgres import EmbeddedPostgres
 from tests.chain.proxy import Proxy, running_proxy
+from tests.databases import own_database
 from tests.localnet.support import NodeProcess, Rpc, start_node
 
 FEE_MAX_LAMPORTS = 100_000
-_numbers = itertools.count(1)
 OpenChain = Callable[..., Solana]
 OpenProxy = Callable[[], Awaitable[Proxy]]
 NewDatabase = Callable[[], Awaitable[Database]]
@@ -67,13 +64,7 @@ async def new_database(postgres: EmbeddedPostgres) -> AsyncGenerator[NewDatabase
     async with AsyncExitStack() as stack:
 
         async def create() -> Database:
-            name = f"chain_{next(_numbers)}"
-            admin = await asyncpg.connect(postgres.admin_dsn)
-            await admin.execute(f"CREATE DATABASE {name} OWNER {ROLE}")
-            await admin.close()
-            await migrate(postgres.dsn_for(name))
-            database = await Database.open(postgres.dsn_for(name), 4, 10)
-            stack.push_async_callback(database.close)
+            _, database = await stack.enter_async_context(own_database(postgres))
             return database
 
         yield create
