@@ -84,7 +84,7 @@ async def expired(tx: Tx, limit: int) -> list[tuple[str, int, str]]:
     """(agent, realm, spend) of pending spends whose time is over, oldest first."""
     rows = await tx.fetch(
         "SELECT agent_id, realm_id, id FROM spend WHERE status = 'pending'"
-        " AND expires_at <= clock_timestamp() ORDER BY expires_at LIMIT $1",
+        " AND expires_at <= moment() ORDER BY expires_at LIMIT $1",
         limit,
     )
     return [(row["agent_id"], row["realm_id"], row["id"]) for row in rows]
