@@ -23,23 +23,8 @@ USDC: Final = 1_000_000
 
 @dataclass(frozen=True)
 class Case:
-    policy: Policy = Policy(
-        version=1,
-        cap_micros_daily=100 * USDC,
-        cap_micros_per_transaction=20 * USDC,
-        approval_threshold_micros=15 * USDC,
-        allowlist=(HOST,),
-        blocklist=("bad.example.com",),
-        frozen=False,
-    )
-    facts: Facts = Facts(
-        agent_status="active",
-        wallet_address=OWN,
-        pay_to=PAY_TO,
-        spent_today_micros=40 * USDC,
-        available_micros=50 * USDC,
-        resets_at=MIDNIGHT,
-    )
+    policy: Policy
+    facts: Facts
     amount_micros: int = 10 * USDC
     recipient: str = HOST
 
@@ -53,7 +38,25 @@ class Case:
         return replace(self, facts=replace(self.facts, **changes))  # pyright: ignore[reportArgumentType]
 
 
-PASSES: Final = Case()
+PASSES: Final = Case(
+    Policy(
+        version=1,
+        cap_micros_daily=100 * USDC,
+        cap_micros_per_transaction=20 * USDC,
+        approval_threshold_micros=15 * USDC,
+        allowlist=(HOST,),
+        blocklist=("bad.example.com",),
+        frozen=False,
+    ),
+    Facts(
+        agent_status="active",
+        wallet_address=OWN,
+        pay_to=PAY_TO,
+        spent_today_micros=40 * USDC,
+        available_micros=50 * USDC,
+        resets_at=MIDNIGHT,
+    ),
+)
 
 # One row per reject code, in the contract's order: the change that brings it about, and the rule
 # that shows it. Changes can be laid over one another.
