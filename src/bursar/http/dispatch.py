@@ -6,7 +6,8 @@ the checks is the contract's: what a caller may not know is decided before what 
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 import msgspec
@@ -166,7 +167,8 @@ class Dispatcher:
             prefer=request.header(b"prefer"),
         )
         if route.unit is Unit.OWN:
-            return await route.handler(call)
+            answer = await route.handler(call)
+            return await _begun(answer) if isinstance(answer, Stream) else answer
         if route.unit is Unit.READ:
             async with services.db.read() as tx:
                 call.use(tx)
@@ -263,6 +265,18 @@ async def _write(route: Route, call: Call, tx: Tx) -> Answer:
         kept = answer.body if answer.replay_body is None else answer.replay_body
         await idempotency.record(tx, [(key, answer.status, _encode(kept))])
     return answer
+
+
+async def _begun(stream: Stream) -> Stream:
+    """The stream with its first piece made: what fails at once is still answered as an error."""
+    first = await anext(stream.pieces, b"")
+
+    async def pieces() -> AsyncIterator[bytes]:
+        yield first
+        async for piece in stream.pieces:
+            yield piece
+
+    return replace(stream, pieces=pieces())
 
 
 def replay(stored: idempotency.StoredAnswer) -> Answer:
