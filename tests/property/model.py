@@ -190,7 +190,7 @@ class World:
     def decide(self, agent: Agent, amount: int, recipient: str) -> Decision:
         spent, available = agent.spent_on(self.now.date()), agent.available
         failures = self.failures(agent, amount, recipient, spent, available)
-        outcomes = dict.fromkeys(
+        outcomes: dict[str, str] = dict.fromkeys(
             ("agent_status", "policy_frozen", "blocklist", "allowlist", "recipient_resolved",
              "per_transaction_cap", "daily_cap", "funds", "approval_threshold"),
             "pass",
