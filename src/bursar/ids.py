@@ -1,7 +1,7 @@
 """Ids: a prefix that says what it is, then 26 time-ordered lower-case letters and digits."""
 
+import os
 import re
-import secrets
 from typing import Final
 
 from bursar.clock import unix_milliseconds
@@ -19,7 +19,7 @@ PREFIXES: Final = frozenset(
 
 def new_id(prefix: str) -> str:
     """48 bits of Unix milliseconds, then 80 random bits: ordered by time, impossible to guess."""
-    value = unix_milliseconds() << 80 | secrets.randbits(80)
+    value = unix_milliseconds() << 80 | int.from_bytes(os.urandom(10))
     return f"{prefix}_{''.join([_PAIRS[(value >> shift) & 1023] for shift in _SHIFTS])}"
 
 

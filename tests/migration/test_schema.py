@@ -190,7 +190,7 @@ INSERT INTO transfer (agent_id, number, kind, payment_id, amount_micros, credits
   VALUES ('{AGENT}', 1, 'deposit', 'dep_1', 100, 100, 0, 0, moment()),
          ('{AGENT}', 2, 'reserve', 'txn_1', 20, 100, 0, 20, moment()),
          ('{AGENT}', 3, 'post', 'txn_1', 20, 100, 20, 0, moment());
-INSERT INTO usage VALUES ('{AGENT}', 'day', '2026-11-15', 10);
+INSERT INTO usage VALUES ('{AGENT}', 'day', '2026-11-15', 10, 100);
 INSERT INTO seal (number, xact_below, transfer_count, hash) VALUES (1, '1', 1, sha256('x'::bytea));
 INSERT INTO audit_log (realm_id, actor, request_id, action, subject)
   VALUES (1001, 'key_1', 'req_1', 'agent.created', '{AGENT}');
@@ -295,7 +295,7 @@ REFUSED: list[tuple[str, str]] = [
     (_spend("settled_at = NULL", "settled"), "settled_is_on_chain"),
     (
         _spend("status = 'settled', signature = 'sig-1', settled_at = moment()"),
-        "spend_signature_key",
+        "spend_signature",
     ),
     (_spend("expires_at = NULL", "pending"), "pending_expires"),
     (_spend("decided_by = 'key_1'"), "decided_by_someone"),
@@ -339,14 +339,11 @@ REFUSED: list[tuple[str, str]] = [
     (_transfer(kind="'reserve'", payment_id="'txn_1'"), "transfer_once"),
     (_transfer(kind="'post'", payment_id="'txn_1'"), "transfer_once"),
     (_transfer(kind="'void'", payment_id="'txn_1'"), "transfer_once"),
-    (_transfer(agent_id="'ag_nobody'"), "transfer_agent_id_fkey"),
     # What the day and the totals hold
     (_set("usage", "spent_micros = -1"), "micros_check"),
+    (_set("usage", "spent_micros = 101"), "cap_not_passed"),
+    (_set("wallet", "decisions = -1"), "wallet_decisions_check"),
     (_set("usage", "window_kind = 'year'"), "usage_window_kind_check"),
-    (
-        "INSERT INTO spend_total VALUES (1001, '', 0, '2026-11-15', 'a.example', 1, 2, 0)",
-        "spend_total_check",
-    ),
     (
         "INSERT INTO spend_total VALUES (1001, '', 0, '2026-11-15', 'a.example', 1, 1, -5)",
         "micros_check",

@@ -288,8 +288,11 @@ class Lives(RuleBasedStateMachine):
             self.decide_on(spend, verb, reason)
 
     def decide_in_a_squeeze(self, data: st.DataObject) -> None:
-        """With the cap at what the spend's own day holds, or up to a cent below."""
+        """With the cap at what the spend's own day holds, or up to a cent below; perhaps on the
+        next day."""
         if (spend := self.pick_spend(data, "pending")) is not None:
+            if data.draw(st.booleans()):
+                self.midnight(data)
             cap = spend.agent.spent_on(spend.day) // 10_000 - data.draw(st.integers(0, 1))
             self.patch_with(spend.agent, {**OPEN, "dailyCap": max(cap, 0) * 10_000}, "active")
             self.decide_on(spend, "approve", None)
@@ -347,7 +350,7 @@ class Lives(RuleBasedStateMachine):
 
     def wait(self, work: Coroutine[Any, Any, T]) -> T:
         """The service lives in the loop of another thread."""
-        return asyncio.run_coroutine_threadsafe(work, self.loop).result(30)
+        return asyncio.run_coroutine_threadsafe(work, self.loop).result(300)
 
     def call(self, method: str, path: str, status: int, body: Any = None) -> Any:
         answer = self.client.request(method, path, json=body)

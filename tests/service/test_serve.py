@@ -17,9 +17,12 @@ import pytest
 from bursar.config import load_config
 from bursar.errors import CommandFailed
 from bursar.migrations.migrate import latest
+from bursar.service.ports import free_port
 from bursar.service.postgres import EmbeddedPostgres, running_postgres
-from bursar.service.serve import banner, base_url, free_port
+from bursar.service.serve import banner, base_url
 from tests.service.waiting import LONG_SECONDS, eventually, runs
+
+FIRST_KEY = "A test key to begin with"
 
 
 class Serve:
@@ -47,17 +50,19 @@ class Serve:
     def family(self) -> list[psutil.Process]:
         return psutil.Process(self.process.pid).children(recursive=True)
 
-    def api_pids(self) -> list[int]:
-        try:
-            return [int(pid) for pid in (self.data_dir / "api.pids").read_text().split()]
-        except FileNotFoundError:
-            return []
+    def child(self, name: str) -> psutil.Process | None:
+        """The API by the command it was started with, PostgreSQL by the name of its program."""
+        for process in psutil.Process(self.process.pid).children():
+            with suppress(psutil.Error):
+                if process.name() == name or process.cmdline()[-1:] == [name]:
+                    return process
+        return None
 
 
 @asynccontextmanager
 async def serving(data_dir: Path, port: int, **settings: str) -> AsyncGenerator[Serve]:
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "tests.service.serve_process"),
+        *(sys.executable, "-m", "bursar.cli.main", "serve"),
         env={
             **os.environ,
             "BURSAR_DATA_DIR": str(data_dir),
@@ -65,6 +70,7 @@ async def serving(data_dir: Path, port: int, **settings: str) -> AsyncGenerator[
             **{f"BURSAR_{name}": value for name, value in settings.items()},
         },
         stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
     )
     serve = Serve(process, data_dir)
     try:
@@ -79,7 +85,7 @@ async def serving(data_dir: Path, port: int, **settings: str) -> AsyncGenerator[
             await process.communicate()
 
 
-def status_of(port: int) -> bool:
+def listens(port: int) -> bool:
     with socket.socket() as client:
         return client.connect_ex(("127.0.0.1", port)) == 0
 
@@ -90,7 +96,7 @@ async def test_a_day_in_the_life(tmp_path: Path) -> None:
     database = EmbeddedPostgres(data_dir)
     port = free_port("127.0.0.1", 0)
     async with serving(data_dir, port) as serve:
-        await serve.says("first-test-key")
+        await serve.says(FIRST_KEY)
         assert f"http://127.0.0.1:{port}/docs" in serve.output
         connection = await asyncpg.connect(database.dsn)
         assert await connection.fetchval("SELECT max(number) FROM migration") == latest()
@@ -100,18 +106,17 @@ async def test_a_day_in_the_life(tmp_path: Path) -> None:
             assert await second.ends() == 1
             assert f"(process {serve.process.pid})" in second.output
 
-        api, worker = serve.api_pids()
-        os.kill(api, signal.SIGKILL)
-        await eventually(lambda: serve.api_pids()[0] != api and status_of(port))
-        assert not runs(worker)
-
-        server = next(p for p in serve.family() if p.name() == "postgres")
-        server.kill()
-        await eventually(lambda: not runs(server.pid))
+        for name in ("api", "postgres"):
+            child = serve.child(name)
+            assert child is not None
+            child.kill()
+            await serve.says(f'"child":"{name}"')
+            await serve.says("child_restarted")
+            serve.output = ""
+            assert listens(port)
         await asyncio.wait_for(database.wait_ready(), LONG_SECONDS)
 
         left = serve.family()
-        assert {"postgres", "sleep"} <= {process.name() for process in left}
         serve.process.kill()
         await eventually(lambda: not runs(serve.process.pid))
 
@@ -121,10 +126,10 @@ async def test_a_day_in_the_life(tmp_path: Path) -> None:
         family = serve.family()
         serve.process.terminate()
         assert await serve.ends() == 0
-        assert "first-test-key" not in serve.output
+        assert FIRST_KEY not in serve.output
         assert not any(runs(process.pid) for process in family)
         assert list(database.processes()) == []
-        assert not status_of(port)
+        assert not listens(port)
 
 
 async def test_with_a_database_of_ones_own_none_is_started(tmp_path: Path) -> None:
@@ -132,7 +137,7 @@ async def test_with_a_database_of_ones_own_none_is_started(tmp_path: Path) -> No
         running_postgres(tmp_path / "own", durable=False) as own,
         serving(tmp_path / "data", free_port("127.0.0.1", 0), DATABASE_URL=own.dsn) as serve,
     ):
-        await serve.says("first-test-key")
+        await serve.says(FIRST_KEY)
         assert not (tmp_path / "data" / "postgres").exists()
 
 

@@ -11,7 +11,7 @@ import msgspec
 
 from bursar.access import store
 from bursar.db import Tx
-from bursar.errors import ApiError, ErrorCode, Fault, ValidationFailed
+from bursar.errors import ApiError, ErrorCode, Fault
 
 KEY_PATTERN: Final = r"[\x20-\x7e]{1,255}"
 _KEY = re.compile(KEY_PATTERN, re.ASCII)
@@ -41,18 +41,11 @@ class StoredAnswer:
     body: bytes
 
 
-def read_key(header: str | None) -> str | None:
-    """The header's value; raises ValidationFailed when it is not 1 to 255 printable characters."""
-    if header is None:
-        return None
-    if _KEY.fullmatch(header) is None:
-        raise ValidationFailed(
-            [
-                Fault(
-                    "Idempotency-Key",
-                    "Idempotency-Key must be 1 to 255 printable ASCII characters.",
-                )
-            ]
+def read_key(header: str | None, faults: list[Fault]) -> str | None:
+    """The header's value; a fault when it is not 1 to 255 printable characters."""
+    if header is not None and _KEY.fullmatch(header) is None:
+        faults.append(
+            Fault("Idempotency-Key", "Idempotency-Key must be 1 to 255 printable ASCII characters.")
         )
     return header
 
@@ -95,10 +88,19 @@ async def find(
     return {place: StoredAnswer(*row) for place, row in rows.items()}
 
 
-async def record(tx: Tx, answers: Sequence[tuple[IdempotencyKey, int, bytes]]) -> None:
-    """Stores (key, status, body) in the transaction of the effects they stand for."""
+async def record(tx: Tx, key: IdempotencyKey, status: int, body: bytes) -> None:
+    """Stores an answer in the transaction of the effect it stands for."""
+    await store.insert_answers(tx, [(*key.place, key.fingerprint, status, body, None)])
+
+
+async def record_events(tx: Tx, answers: Sequence[tuple[IdempotencyKey, int, str]]) -> None:
+    """The same for answers that an event tells word for word: (key, status, event)."""
     await store.insert_answers(
-        tx, [(*key.place, key.fingerprint, status, body) for key, status, body in answers]
+        tx,
+        [
+            (*key.place, key.fingerprint, status, None, event_id)
+            for key, status, event_id in answers
+        ],
     )
 
 

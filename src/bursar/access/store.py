@@ -194,34 +194,38 @@ async def lock_idempotency_key(
 async def get_answers(
     tx: Tx, keys: Sequence[tuple[int, str, str, str]]
 ) -> dict[tuple[int, str, str, str], tuple[bytes, int, bytes]]:
-    """The stored answers to any of these (realm, route, agent, key)."""
+    """(fingerprint, status, body) stored for any of these (realm, route, agent, key)."""
     columns = list(zip(*keys, strict=True))
     rows = await tx.fetch(
-        "SELECT i.* FROM unnest($1::int[], $2::text[], $3::text[], $4::text[])"
+        "SELECT i.realm_id, i.route, i.agent_id, i.key, i.fingerprint, i.status, i.body, e.data"
+        " FROM unnest($1::int[], $2::text[], $3::text[], $4::text[])"
         " AS k (realm_id, route, agent_id, key)"
-        " JOIN idempotency i USING (realm_id, route, agent_id, key)",
+        " JOIN idempotency i USING (realm_id, route, agent_id, key)"
+        " LEFT JOIN event e ON e.id = i.event_id",
         *columns,
     )
     return {
         (row["realm_id"], row["route"], row["agent_id"], row["key"]): (
             row["fingerprint"],
             row["status"],
-            row["body"],
+            row["body"] or b'{"data":%s}' % row["data"].encode(),
         )
         for row in rows
     }
 
 
 async def insert_answers(
-    tx: Tx, answers: Sequence[tuple[int, str, str, str, bytes, int, bytes]]
+    tx: Tx,
+    answers: Sequence[tuple[int, str, str, str, bytes, int, bytes | None, str | None]],
 ) -> None:
-    """Rows of (realm, route, agent, key, fingerprint, status, body)."""
-    await tx.execute(
-        "INSERT INTO idempotency (realm_id, route, agent_id, key, fingerprint, status, body)"
-        " SELECT * FROM unnest($1::int[], $2::text[], $3::text[], $4::text[], $5::bytea[],"
-        " $6::smallint[], $7::bytea[])",
-        *zip(*answers, strict=True),
-    )
+    """Rows of (realm, route, agent, key, fingerprint, status, body or None, event or None)."""
+    await tx.copy_records_to_table(
+        "idempotency",
+        columns=(
+            "realm_id", "route", "agent_id", "key", "fingerprint", "status", "body", "event_id",
+        ),
+        records=answers,
+    )  # fmt: skip
 
 
 async def insert_trail(

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from bursar import __version__
-from bursar.cli import audit, keys
+from bursar.cli import audit, keys, localnet
 from bursar.clock import SystemClock
 from bursar.config import Config, load_config
 from bursar.errors import BursarError, ConfigError
@@ -20,6 +20,7 @@ app = typer.Typer(
     help="Wallets that autonomous agents cannot overspend.",
 )
 app.add_typer(keys.app, name="keys")
+app.add_typer(localnet.app, name="localnet")
 app.command()(audit.audit)
 
 

@@ -2,7 +2,6 @@
 early."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -16,27 +15,23 @@ from bursar.ids import new_id
 _encode = msgspec.json.Encoder().encode
 
 
-@dataclass(frozen=True, slots=True)
-class NewEvent:
+class NewEvent(msgspec.Struct, frozen=True):
     realm_id: int
     type: EventType
     agent_id: str
     # What the API shows of the subject; bytes are JSON already.
     data: Any
     created_at: datetime
+    id: str = msgspec.field(default_factory=lambda: new_id("evt"))
 
 
 async def emit(tx: Tx, events: Sequence[NewEvent], has_webhooks: bool = True) -> None:
     """`has_webhooks=False` saves a look-up where the caller knows, under lock, that none is."""
     if not events:
         return
-    ids = [new_id("evt") for _ in events]
     await store.insert_events(
         tx,
-        [
-            (id_, e.realm_id, e.type.value, e.agent_id, _json(e.data), e.created_at)
-            for id_, e in zip(ids, events, strict=True)
-        ],
+        [(e.id, e.realm_id, e.type.value, e.agent_id, _json(e.data), e.created_at) for e in events],
     )
     if not has_webhooks:
         return
@@ -44,9 +39,9 @@ async def emit(tx: Tx, events: Sequence[NewEvent], has_webhooks: bool = True) ->
         tx, list({e.realm_id for e in events}), list({e.type.value for e in events})
     )
     deliveries = [
-        (new_id("dlv"), webhook_id, id_, e.created_at)
+        (new_id("dlv"), webhook_id, e.id, e.created_at)
         for webhook_id, realm_id, types in webhooks
-        for id_, e in zip(ids, events, strict=True)
+        for e in events
         if e.realm_id == realm_id and (e.type.value in types or "*" in types)
     ]
     if deliveries:

@@ -10,17 +10,10 @@ async def insert_events(
     tx: Tx, rows: Sequence[tuple[str, int, str, str | None, str, datetime]]
 ) -> None:
     """Rows of (id, realm, type, agent, data as JSON text, created at)."""
-    ids, realms, types, agents, datas, moments = zip(*rows, strict=True)
-    await tx.execute(
-        "INSERT INTO event (id, realm_id, type, agent_id, data, created_at)"
-        " SELECT * FROM unnest($1::text[], $2::int[], $3::text[], $4::text[], $5::json[],"
-        " $6::timestamptz[])",
-        ids,
-        realms,
-        types,
-        agents,
-        datas,
-        moments,
+    await tx.copy_records_to_table(
+        "event",
+        columns=("id", "realm_id", "type", "agent_id", "data", "created_at"),
+        records=rows,
     )
 
 

@@ -185,7 +185,7 @@ async def audit(db: Database, progress: Callable[[str], None]) -> list[Finding]:
 async def _ask(tx: Tx, question: _Question) -> Finding:
     finding = Finding(question.text, await tx.fetchval(question.count, timeout=None))
     rows: list[Any] = await tx.fetch(
-        f"SELECT line, count(*) OVER () AS total FROM ({question.differs}) AS d (line)"  # noqa: S608
+        f"SELECT line, count(*) OVER () AS total FROM ({question.differs}) AS d (line)"
         f" LIMIT {MAX_NAMED}",
         timeout=None,
     )

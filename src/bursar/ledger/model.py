@@ -9,14 +9,15 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal
 
+import msgspec
+
 from bursar.errors import check
 from bursar.wallet.model import WalletRow, WalletStatus
 
 TransferKind = Literal["deposit", "reserve", "post", "void"]
 
 
-@dataclass(frozen=True, slots=True)
-class Transfer:
+class Transfer(msgspec.Struct, frozen=True):
     """One line of the journal, with the counters after it."""
 
     agent_id: str

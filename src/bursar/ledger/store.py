@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+import msgspec
+
 from bursar.agent.model import AgentStatus
 from bursar.db import Row, Tx
 from bursar.ledger.model import Account, Transfer
@@ -40,20 +42,10 @@ async def read_agent(tx: Tx, agent_id: str, realm_id: int) -> LockedAgent | None
 
 
 async def insert_transfers(tx: Tx, transfers: Sequence[Transfer]) -> None:
-    await tx.execute(
-        "INSERT INTO transfer (agent_id, number, kind, payment_id, amount_micros,"
-        " credits_posted_after, debits_posted_after, debits_pending_after, created_at)"
-        " SELECT * FROM unnest($1::text[], $2::bigint[], $3::text[], $4::text[], $5::bigint[],"
-        " $6::bigint[], $7::bigint[], $8::bigint[], $9::timestamptz[])",
-        [t.agent_id for t in transfers],
-        [t.number for t in transfers],
-        [t.kind for t in transfers],
-        [t.payment_id for t in transfers],
-        [t.amount_micros for t in transfers],
-        [t.credits_posted_after for t in transfers],
-        [t.debits_posted_after for t in transfers],
-        [t.debits_pending_after for t in transfers],
-        [t.created_at for t in transfers],
+    await tx.copy_records_to_table(
+        "transfer",
+        columns=Transfer.__struct_fields__,
+        records=[msgspec.structs.astuple(transfer) for transfer in transfers],
     )
 
 

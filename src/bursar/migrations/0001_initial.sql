@@ -65,7 +65,8 @@ CREATE TABLE agent (
   realm_id       integer NOT NULL REFERENCES realm,
   name           text NOT NULL CHECK (length(name) BETWEEN 1 AND 100),
   -- active <-> paused; both -> terminated, which is for ever
-  status         text NOT NULL DEFAULT 'active' CHECK (status IN ('active', 'paused', 'terminated')),
+  status         text NOT NULL DEFAULT 'active'
+                 CHECK (status IN ('active', 'paused', 'terminated')),
   metadata       jsonb NOT NULL DEFAULT '{}' CHECK (jsonb_typeof(metadata) = 'object'),
   policy_id      id NOT NULL UNIQUE,
   policy_version integer NOT NULL DEFAULT 1 CHECK (policy_version >= 1),
@@ -199,9 +200,12 @@ CREATE TABLE idempotency (
   key         text COLLATE "C" NOT NULL CHECK (length(key) BETWEEN 1 AND 255),
   fingerprint sha256 NOT NULL,
   status      smallint NOT NULL CHECK (status BETWEEN 200 AND 299),
-  body        bytea NOT NULL,
+  -- The answer itself, or the event whose data it is.
+  body        bytea,
+  event_id    id,
   created_at  timestamptz(3) NOT NULL DEFAULT moment(),
-  PRIMARY KEY (realm_id, route, agent_id, key)
+  PRIMARY KEY (realm_id, route, agent_id, key),
+  CONSTRAINT answer_is_somewhere CHECK ((body IS NULL) <> (event_id IS NULL))
 );
 CREATE INDEX idempotency_to_forget ON idempotency USING brin (created_at);
 

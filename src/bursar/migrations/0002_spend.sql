@@ -28,7 +28,7 @@ CREATE TABLE spend (
   decided_by      text,
   decided_at      timestamptz(3),
   decision_reason text,
-  signature       text UNIQUE,
+  signature       text,
   block_time      bigint,
   fee_lamports    bigint CHECK (fee_lamports >= 0),
   settled_at      timestamptz(3),
@@ -58,6 +58,7 @@ CREATE TRIGGER spend_terms_are_fixed BEFORE UPDATE ON spend FOR EACH ROW
   EXECUTE FUNCTION refuse_move();
 CREATE TRIGGER spend_stays BEFORE DELETE OR TRUNCATE ON spend
   FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();
+CREATE UNIQUE INDEX spend_signature ON spend (signature) WHERE signature IS NOT NULL;
 CREATE INDEX spend_by_age ON spend (realm_id, created_at DESC, id DESC);
 CREATE INDEX spend_by_agent ON spend (agent_id, created_at DESC, id DESC);
 CREATE INDEX spend_by_recipient ON spend (realm_id, recipient, created_at DESC, id DESC);

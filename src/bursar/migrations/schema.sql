@@ -159,8 +159,10 @@ CREATE TABLE idempotency (
     key text NOT NULL COLLATE pg_catalog."C",
     fingerprint sha256 NOT NULL,
     status smallint NOT NULL,
-    body bytea NOT NULL,
+    body bytea,
+    event_id id,
     created_at timestamp(3) with time zone DEFAULT moment() NOT NULL,
+    CONSTRAINT answer_is_somewhere CHECK (((body IS NULL) <> (event_id IS NULL))),
     CONSTRAINT idempotency_key_check CHECK (((length(key) >= 1) AND (length(key) <= 255))),
     CONSTRAINT idempotency_status_check CHECK (((status >= 200) AND (status <= 299)))
 );
@@ -453,9 +455,6 @@ ALTER TABLE ONLY seal
 ALTER TABLE ONLY spend
     ADD CONSTRAINT spend_pkey PRIMARY KEY (id);
 
-ALTER TABLE ONLY spend
-    ADD CONSTRAINT spend_signature_key UNIQUE (signature);
-
 ALTER TABLE ONLY spend_total
     ADD CONSTRAINT spend_total_pkey PRIMARY KEY (realm_id, agent_id, day, recipient, shard);
 
@@ -512,6 +511,8 @@ CREATE INDEX spend_by_recipient ON spend USING btree (realm_id, recipient, creat
 CREATE INDEX spend_by_settlement ON spend USING btree (realm_id, settled_at DESC, id DESC) WHERE (settled_at IS NOT NULL);
 
 CREATE INDEX spend_by_status ON spend USING btree (realm_id, status, created_at DESC, id DESC);
+
+CREATE UNIQUE INDEX spend_signature ON spend USING btree (signature) WHERE (signature IS NOT NULL);
 
 CREATE INDEX spend_to_expire ON spend USING btree (expires_at) WHERE (status = 'pending'::text);
 

@@ -4,10 +4,11 @@ Every rule is looked at, so that a refusal tells all that stands in the way; the
 in the order of `Rule`, gives the reject code.
 """
 
-from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import Literal
+from typing import Final, Literal
+
+import msgspec
 
 from bursar.money import format_cents, format_micros
 from bursar.policy.model import Policy
@@ -47,8 +48,7 @@ class RejectCode(StrEnum):
 Outcome = Literal["pass", "fail", "not_evaluated"]
 
 
-@dataclass(frozen=True, slots=True)
-class Facts:
+class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """What is true at the moment of the decision, read under the wallet's lock."""
 
     agent_status: str
@@ -61,108 +61,125 @@ class Facts:
     resets_at: datetime
 
 
-@dataclass(frozen=True, slots=True)
-class Check:
+class Check(msgspec.Struct, frozen=True):
+    """One rule of the policy: what it allows, and what it saw."""
+
     rule: Rule
     outcome: Outcome
     limit: str | None
     observed: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
+    """What was decided, with all that is needed to explain it. Stored as it is: a short array."""
+
     status: Literal["approved", "pending", "rejected"]
     reject_code: RejectCode | None
-    checks: tuple[Check, ...]
+    # One letter a rule, in order: p(ass), f(ail), n(ot evaluated).
+    outcomes: str
+    amount_micros: int
+    recipient: str
+    pay_to: str | None
+    agent_status: str
+    frozen: bool
+    cap_micros_per_transaction: int | None
+    cap_micros_daily: int
+    spent_after_micros: int
+    available_micros: int
+    approval_threshold_micros: int | None
     # As they are once this decision is in force.
     remaining_today_micros: int
     max_amount_now_micros: int
     # When waiting alone lets this amount pass; None when it would not.
     retry_at: datetime | None
 
+    @property
+    def checks(self) -> list[Check]:
+        """Every rule with its outcome, its limit and what was observed."""
+        amount = format_micros(self.amount_micros)
+        seen: tuple[tuple[str | None, str | None], ...] = (
+            ("active", self.agent_status),
+            ("false", "true" if self.frozen else "false"),
+            (None, self.recipient),
+            (None, self.recipient),
+            (None, self.pay_to),
+            (_cents(self.cap_micros_per_transaction), amount),
+            (format_cents(self.cap_micros_daily), format_micros(self.spent_after_micros)),
+            (format_micros(self.available_micros), amount),
+            (_cents(self.approval_threshold_micros), amount),
+        )
+        return [
+            Check(rule, _OUTCOMES[letter], limit, observed)
+            for rule, letter, (limit, observed) in zip(RULES, self.outcomes, seen, strict=True)
+        ]
+
+
+RULES: Final = tuple(Rule)
+_OUTCOMES: Final[dict[str, Outcome]] = {"p": "pass", "f": "fail", "n": "not_evaluated"}
+
 
 def decide(policy: Policy, facts: Facts, amount_micros: int, recipient: str) -> Decision:
     """No clock, no database, no surprise: the same input gives the same decision for ever."""
-    amount = format_micros(amount_micros)
-    spent_after = facts.spent_today_micros + amount_micros
     code: RejectCode | None = None
     amount_alone = True  # whether nothing but the amount stands in the way
 
-    def fail(reason: RejectCode, about_amount: bool = False) -> Outcome:
+    def fail(reason: RejectCode, about_amount: bool = False) -> str:
         nonlocal code, amount_alone
         code = code or reason
         amount_alone = amount_alone and about_amount
-        return "fail"
+        return "f"
 
-    status: Outcome = "pass"
+    status = "p"
     if facts.agent_status == "terminated":
         status = fail(RejectCode.AGENT_TERMINATED)
     elif facts.agent_status == "paused":
         status = fail(RejectCode.AGENT_PAUSED)
-    frozen = fail(RejectCode.POLICY_FROZEN) if policy.frozen else "pass"
-    blocked = fail(RejectCode.RECIPIENT_BLOCKED) if policy.blocks.matches(recipient) else "pass"
+    frozen = fail(RejectCode.POLICY_FROZEN) if policy.frozen else "p"
+    blocked = fail(RejectCode.RECIPIENT_BLOCKED) if policy.blocks.matches(recipient) else "p"
     # Paying oneself would only burn fees, so no list can allow it.
     own = facts.wallet_address in (recipient, facts.pay_to)
-    allowed = (
-        "pass"
-        if policy.allows.matches(recipient) and not own
-        else fail(RejectCode.RECIPIENT_NOT_ALLOWED)
-    )
-    resolved = "pass" if facts.pay_to else fail(RejectCode.RECIPIENT_UNRESOLVED)
+    allowed = "p"
+    if own or not policy.allows.matches(recipient):
+        allowed = fail(RejectCode.RECIPIENT_NOT_ALLOWED)
+    resolved = "p" if facts.pay_to else fail(RejectCode.RECIPIENT_UNRESOLVED)
     single_cap = policy.cap_micros_per_transaction
-    single: Outcome = "not_evaluated"
-    if single_cap is not None:
-        single = (
-            fail(RejectCode.PER_TRANSACTION_CAP_EXCEEDED, about_amount=True)
-            if amount_micros > single_cap
-            else "pass"
-        )
-    code_before_day = code
-    day = (
-        fail(RejectCode.DAILY_CAP_EXCEEDED, about_amount=True)
-        if spent_after > policy.cap_micros_daily
-        else "pass"
-    )
-    funds = (
-        fail(RejectCode.INSUFFICIENT_FUNDS, about_amount=True)
-        if amount_micros > facts.available_micros
-        else "pass"
-    )
+    single = "n" if single_cap is None else "p"
+    if single_cap is not None and amount_micros > single_cap:
+        single = fail(RejectCode.PER_TRANSACTION_CAP_EXCEEDED, about_amount=True)
+    fits_but_for_the_day = code is None and amount_micros <= facts.available_micros
+    spent_after = facts.spent_today_micros + amount_micros
+    day = "p"
+    if spent_after > policy.cap_micros_daily:
+        day = fail(RejectCode.DAILY_CAP_EXCEEDED, about_amount=True)
+    funds = "p"
+    if amount_micros > facts.available_micros:
+        funds = fail(RejectCode.INSUFFICIENT_FUNDS, about_amount=True)
     threshold = policy.approval_threshold_micros
-    approval: Outcome = "not_evaluated"
-    if threshold is not None:
-        approval = "fail" if amount_micros > threshold else "pass"
+    approval = "n" if threshold is None else "f" if amount_micros > threshold else "p"
 
-    only_day_fails = day == "fail" and code_before_day is None and funds == "pass"
     taken = 0 if code else amount_micros
     remaining = max(policy.cap_micros_daily - facts.spent_today_micros - taken, 0)
     most = min(remaining, facts.available_micros - taken)
     if single_cap is not None:
         most = min(most, single_cap)
+    tomorrow = day == "f" and fits_but_for_the_day and amount_micros <= policy.cap_micros_daily
     return Decision(
-        status="rejected" if code else "pending" if approval == "fail" else "approved",
+        status="rejected" if code else "pending" if approval == "f" else "approved",
         reject_code=code,
-        checks=(
-            Check(Rule.AGENT_STATUS, status, "active", facts.agent_status),
-            Check(Rule.POLICY_FROZEN, frozen, "false", "true" if policy.frozen else "false"),
-            Check(Rule.BLOCKLIST, blocked, None, recipient),
-            Check(Rule.ALLOWLIST, allowed, None, recipient),
-            Check(Rule.RECIPIENT_RESOLVED, resolved, None, facts.pay_to),
-            Check(Rule.PER_TRANSACTION_CAP, single, _cents(single_cap), amount),
-            Check(
-                Rule.DAILY_CAP,
-                day,
-                format_cents(policy.cap_micros_daily),
-                format_micros(spent_after),
-            ),
-            Check(Rule.FUNDS, funds, format_micros(facts.available_micros), amount),
-            Check(Rule.APPROVAL_THRESHOLD, approval, _cents(threshold), amount),
-        ),
+        outcomes=status + frozen + blocked + allowed + resolved + single + day + funds + approval,
+        amount_micros=amount_micros,
+        recipient=recipient,
+        pay_to=facts.pay_to,
+        agent_status=facts.agent_status,
+        frozen=policy.frozen,
+        cap_micros_per_transaction=single_cap,
+        cap_micros_daily=policy.cap_micros_daily,
+        spent_after_micros=spent_after,
+        available_micros=facts.available_micros,
+        approval_threshold_micros=threshold,
         remaining_today_micros=remaining,
         max_amount_now_micros=most if amount_alone else 0,
-        retry_at=facts.resets_at
-        if only_day_fails and amount_micros <= policy.cap_micros_daily
-        else None,
+        retry_at=facts.resets_at if tomorrow else None,
     )
 
 

@@ -168,7 +168,8 @@ async def _health_status(host: str, port: int) -> int | None:
 
 def _reachable(host: str) -> str:
     """An address to connect to, for one to listen on: `0.0.0.0` means every address."""
-    return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - not listened on here
+    everywhere = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - not listened on here
+    return everywhere.get(host, host)
 
 
 async def _finished(task: asyncio.Task[None], *, unless: asyncio.Event) -> bool:

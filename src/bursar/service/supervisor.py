@@ -226,7 +226,11 @@ class _Kept:
         if count:
             _log.warning("orphans_ended", child=self.child.name, count=count)
         if self.child.clear is not None:
-            await self.child.clear()
+            try:
+                await self.child.clear()
+            except OSError as error:
+                # It runs again before the next start; the other children must be stopped anyway.
+                _log.error("clear_failed", child=self.child.name, problem=str(error))
         self._roster.remove(self.child.name)
 
     def _last_words(self) -> str:

@@ -34,7 +34,7 @@ from bursar.policy.engine import Decision, Facts, decide
 from bursar.policy.model import Policy
 from bursar.recipient.resolve import Directory
 from bursar.spend import store
-from bursar.spend.model import SpendRow, midnight_after, show_decision, show_spend
+from bursar.spend.model import SpendRow, midnight_after, show_spend
 from bursar.spend.stats import Totals
 
 LANES: Final = 2
@@ -177,10 +177,10 @@ class Authoriser:
         spend = self._spend(request, state, state.decide(request))
         shown = _encode(show_spend(spend))
         body = b'{"data":' + shown + b"}"
-        made.add(spend, shown)
+        event_id = made.add(spend, shown)
         if request.key is not None:
             answered[request.key.place] = StoredAnswer(request.key.fingerprint, 201, body)
-            made.answers.append((request.key, 201, body))
+            made.answers.append((request.key, 201, event_id))
         return Authorised(body, replayed=False)
 
     def _spend(self, request: SpendRequest, state: "_State", decision: Decision) -> SpendRow:
@@ -203,7 +203,7 @@ class Authoriser:
             memo=request.memo,
             metadata=request.metadata,
             policy_version=state.policy.version,
-            decision=show_decision(decision),
+            decision=decision,
             network=request.network,
             created_by=request.created_by,
             created_at=account.now,
@@ -247,17 +247,21 @@ class _Made:
     """What a batch decided, on its way to the database."""
 
     def __init__(self, totals: Totals) -> None:
-        self.answers: list[tuple[IdempotencyKey, int, bytes]] = []
+        # The event tells the answer word for word, so it is not stored a second time.
+        self.answers: list[tuple[IdempotencyKey, int, str]] = []
         self._totals = totals
         self._spends: list[SpendRow] = []
         self._events: list[NewEvent] = []
 
-    def add(self, spend: SpendRow, shown: bytes) -> None:
+    def add(self, spend: SpendRow, shown: bytes) -> str:
+        """Returns the id of the spend's event."""
         self._spends.append(spend)
         self._totals.count(spend)
-        self._events.append(
-            NewEvent(spend.realm_id, _EVENTS[spend.status], spend.agent_id, shown, spend.created_at)
+        event = NewEvent(
+            spend.realm_id, _EVENTS[spend.status], spend.agent_id, shown, spend.created_at
         )
+        self._events.append(event)
+        return event.id
 
     async def write(self, tx: Tx, states: dict[str, _State]) -> None:
         if not self._spends:
@@ -276,7 +280,7 @@ class _Made:
         has_webhooks = any(state.locked.has_webhooks for state in states.values())
         await emit(tx, self._events, has_webhooks)
         if self.answers:
-            await idempotency.record(tx, self.answers)
+            await idempotency.record_events(tx, self.answers)
 
 
 class _Lane:

@@ -6,7 +6,6 @@ settled   paid, final on the chain
 rejected  refused, or ended refused; nothing is reserved
 """
 
-from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from typing import Final, Literal
 
@@ -15,7 +14,7 @@ import msgspec
 from bursar.chain.networks import CURRENCY
 from bursar.clock import iso, iso_or_none
 from bursar.money import format_cents, format_micros
-from bursar.policy.engine import Decision, RejectCode
+from bursar.policy.engine import Check, Decision, RejectCode
 
 SpendStatus = Literal["pending", "approved", "settled", "rejected"]
 
@@ -28,26 +27,16 @@ MOVES: Final[dict[SpendStatus, frozenset[SpendStatus]]] = {
 }
 
 
-class CheckView(msgspec.Struct, rename="camel", kw_only=True):
-    """One rule of the policy: what it allows, and what it saw."""
-
-    rule: str
-    outcome: Literal["pass", "fail", "not_evaluated"]
-    limit: str | None
-    observed: str | None
-
-
 class DecisionView(msgspec.Struct, rename="camel", kw_only=True):
     """Why the spend was decided so. A refused agent reads here what would pass, and when."""
 
-    checks: list[CheckView]
+    checks: list[Check]
     remaining_today: str
     max_amount_now: str
     retry_at: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SpendRow:
+class SpendRow(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     realm_id: int
     agent_id: str
@@ -59,7 +48,7 @@ class SpendRow:
     memo: str | None
     metadata: dict[str, str]
     policy_version: int
-    decision: DecisionView
+    decision: Decision
     network: str
     created_by: str
     created_at: datetime
@@ -150,15 +139,7 @@ class Statistics(msgspec.Struct, rename="camel", kw_only=True):
 
 def show_decision(decision: Decision) -> DecisionView:
     return DecisionView(
-        checks=[
-            CheckView(
-                rule=check.rule.value,
-                outcome=check.outcome,
-                limit=check.limit,
-                observed=check.observed,
-            )
-            for check in decision.checks
-        ],
+        checks=decision.checks,
         remaining_today=format_micros(decision.remaining_today_micros),
         max_amount_now=format_micros(decision.max_amount_now_micros),
         retry_at=iso_or_none(decision.retry_at),
@@ -190,7 +171,7 @@ def show_spend(row: SpendRow) -> Transaction:
         network=row.network,
         fee_lamports=row.fee_lamports,
         updated_at=iso(row.updated_at),
-        decision=row.decision,
+        decision=show_decision(row.decision),
     )
 
 

@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 
 from bursar.db import Row, Tx
-from bursar.policy.engine import RejectCode
-from bursar.spend.model import DecisionView, SpendRow, SpendStatus
+from bursar.policy.engine import Decision, RejectCode
+from bursar.spend.model import SpendRow, SpendStatus
 
 _COLUMNS = (
     "id, realm_id, agent_id, amount_micros, recipient, pay_to, status, reject_code, memo,"
@@ -16,39 +16,45 @@ _COLUMNS = (
     " decided_at, decision_reason, signature, block_time, fee_lamports, settled_at, updated_at,"
     " decision_number"
 )
-_decode_decision = msgspec.json.Decoder(DecisionView).decode
+# What a new spend has; the rest comes in later life.
+_NEW_COLUMNS = (
+    "id", "realm_id", "agent_id", "amount_micros", "recipient", "pay_to", "status", "reject_code",
+    "memo", "metadata", "policy_version", "decision", "network", "created_by", "created_at",
+    "expires_at", "updated_at", "decision_number",
+)  # fmt: skip
+_decode_decision = msgspec.json.Decoder(Decision).decode
 _decode_metadata = msgspec.json.Decoder(dict[str, str]).decode
 _encode = msgspec.json.Encoder().encode
 
 
 async def insert_spends(tx: Tx, spends: Sequence[SpendRow]) -> None:
     """New spends: what only later life brings (a signature, a decider) is not there yet."""
-    await tx.execute(
-        "INSERT INTO spend (id, realm_id, agent_id, amount_micros, recipient, pay_to, status,"
-        " reject_code, memo, metadata, policy_version, decision, network, created_by, created_at,"
-        " expires_at, updated_at, decision_number)"
-        " SELECT * FROM unnest($1::text[], $2::int[], $3::text[], $4::bigint[], $5::text[],"
-        " $6::text[], $7::text[], $8::text[], $9::text[], $10::json[], $11::int[], $12::json[],"
-        " $13::text[], $14::text[], $15::timestamptz[], $16::timestamptz[], $17::timestamptz[],"
-        " $18::bigint[])",
-        [s.id for s in spends],
-        [s.realm_id for s in spends],
-        [s.agent_id for s in spends],
-        [s.amount_micros for s in spends],
-        [s.recipient for s in spends],
-        [s.pay_to for s in spends],
-        [s.status for s in spends],
-        [s.reject_code for s in spends],
-        [s.memo for s in spends],
-        [_encode(s.metadata).decode() for s in spends],
-        [s.policy_version for s in spends],
-        [_encode(s.decision).decode() for s in spends],
-        [s.network for s in spends],
-        [s.created_by for s in spends],
-        [s.created_at for s in spends],
-        [s.expires_at for s in spends],
-        [s.updated_at for s in spends],
-        [s.decision_number for s in spends],
+    await tx.copy_records_to_table(
+        "spend",
+        columns=_NEW_COLUMNS,
+        records=[
+            (
+                s.id,
+                s.realm_id,
+                s.agent_id,
+                s.amount_micros,
+                s.recipient,
+                s.pay_to,
+                s.status,
+                s.reject_code,
+                s.memo,
+                _encode(s.metadata).decode() if s.metadata else "{}",
+                s.policy_version,
+                _encode(s.decision).decode(),
+                s.network,
+                s.created_by,
+                s.created_at,
+                s.expires_at,
+                s.updated_at,
+                s.decision_number,
+            )
+            for s in spends
+        ],
     )
 
 

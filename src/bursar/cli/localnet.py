@@ -1,0 +1,94 @@
+"""`bursar localnet`: a Solana node on this machine, and test money from it."""
+
+import asyncio
+import os
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import httpx
+import typer
+
+from bursar.config import load_config
+from bursar.errors import CommandFailed, ConfigError
+from bursar.money import format_micros, parse_micros
+
+app = typer.Typer(help="Run a Solana node in a box until Ctrl-C: real programs, offline, durable.")
+
+
+class Genesis(StrEnum):
+    TEST = "test"
+    LIVE = "live"
+
+
+@app.callback(invoke_without_command=True)
+def localnet(
+    context: typer.Context,
+    port: Annotated[int, typer.Option(help="JSON-RPC over HTTP; 0 takes a free one.")] = 8899,
+    ws_port: Annotated[
+        int | None,
+        typer.Option(help="Websockets beside --port, which has them too; 0: none. (port + 1)"),
+    ] = None,
+    host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
+    data_dir: Annotated[
+        Path | None, typer.Option(help="The chain's folder. (.bursar/localnet-GENESIS)")
+    ] = None,
+    genesis: Annotated[Genesis, typer.Option(help="Which network to be.")] = Genesis.TEST,
+    slot_ms: Annotated[int, typer.Option(min=1, help="Milliseconds per slot.")] = 400,
+    confirmed_lag: Annotated[
+        int, typer.Option(min=0, help="Slots until a transaction is confirmed; mainnet: 2.")
+    ] = 0,
+    finalized_lag: Annotated[
+        int, typer.Option(min=0, help="Slots until it is finalized; mainnet: 32.")
+    ] = 0,
+    faults: Annotated[
+        bool, typer.Option("--faults", help="Allow tests on this machine to inject faults.")
+    ] = False,
+) -> None:
+    """Starts the node, unless a command such as `faucet` was given."""
+    if context.invoked_subcommand is not None:
+        return
+    # Not part of the plain install, and `faucet` needs none of it.
+    import uvloop
+
+    from bursar.clock import SystemClock
+    from bursar.localnet.genesis import NETWORKS
+    from bursar.localnet.rpc import Settings, run
+    from bursar.localnet.slots import Lag
+    from bursar.logs import set_up_logs
+
+    set_up_logs(load_config(os.environ).log_level, "localnet")
+    settings = Settings(
+        data_dir=data_dir or Path(".bursar") / f"localnet-{genesis}",
+        network=NETWORKS[genesis],
+        host=host,
+        port=port,
+        ws_port=ws_port,
+        slot_ms=slot_ms,
+        lag=Lag(confirmed_lag, max(confirmed_lag, finalized_lag)),
+        faults=faults,
+    )
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(run(settings, SystemClock(), echo=typer.echo))
+
+
+@app.command()
+def faucet(
+    address: Annotated[str, typer.Argument(help="The wallet to fund (not its token account).")],
+    amount: Annotated[str, typer.Argument(help="USDC, e.g. 250 or 0.5.")],
+    rpc: Annotated[str, typer.Option(help="The running node.")] = "http://127.0.0.1:8899",
+) -> None:
+    """Mint test USDC into a wallet on the running node."""
+    micros = parse_micros(amount)
+    if not micros:
+        raise ConfigError("AMOUNT", f"must be USDC above zero, such as 250 or 0.5, not {amount!r}")
+    call = {"jsonrpc": "2.0", "id": 1, "method": "bursar_faucet", "params": [address, micros]}
+    try:
+        answer = httpx.post(rpc, json=call, timeout=10).json()
+    except (httpx.HTTPError, ValueError):
+        raise CommandFailed(
+            f"No localnet answers at {rpc}. Start one with: bursar localnet"
+        ) from None
+    if "error" in answer:
+        raise CommandFailed(f"The localnet refused: {answer['error']['message']}")
+    typer.echo(f"{format_micros(micros)} USDC to {address}\nsignature {answer['result']}")

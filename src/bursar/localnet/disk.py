@@ -1,0 +1,244 @@
+"""The data folder: one sqlite file, one owner, nothing acknowledged that is not in it.
+
+Write-ahead log with `synchronous = FULL`: a commit that returned survives a power cut. The folder
+is locked while a node runs, because two machines over one file would each hold half the truth.
+"""
+
+import fcntl
+import os
+import sqlite3
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+from solders.account import Account
+from solders.pubkey import Pubkey
+
+from bursar.errors import CommandFailed
+from bursar.localnet.record import Entry, Landed, Record
+from bursar.localnet.slots import Era
+from bursar.localnet.tokens import read_token_account
+
+# Addresses, signatures and account bodies are bytes as they are. An account's body stays whole:
+# its unsigned 64-bit lamports would not fit sqlite's INTEGER.
+_SCHEMA: Final = """
+CREATE TABLE setting (name TEXT PRIMARY KEY, value BLOB NOT NULL) STRICT, WITHOUT ROWID;
+CREATE TABLE era (
+  first_slot INTEGER PRIMARY KEY,
+  unix_ms    INTEGER NOT NULL,
+  slot_ms    INTEGER NOT NULL
+) STRICT;
+CREATE TABLE account (
+  address BLOB PRIMARY KEY,
+  program BLOB NOT NULL,
+  holder  BLOB,
+  body    BLOB NOT NULL
+) STRICT;
+CREATE INDEX account_program ON account (program);
+CREATE INDEX account_holder ON account (holder) WHERE holder IS NOT NULL;
+CREATE TABLE landed (
+  sequence  INTEGER PRIMARY KEY,
+  signature BLOB NOT NULL UNIQUE,
+  slot      INTEGER NOT NULL,
+  failed    INTEGER NOT NULL,
+  memo      TEXT,
+  raw       BLOB NOT NULL,
+  record    BLOB NOT NULL
+) STRICT;
+CREATE INDEX landed_slot ON landed (slot);
+CREATE TABLE mention (
+  address  BLOB NOT NULL,
+  sequence INTEGER NOT NULL,
+  PRIMARY KEY (address, sequence)
+) STRICT, WITHOUT ROWID;
+PRAGMA user_version = 1;
+"""
+_SCHEMA_VERSION: Final = 1
+_LANDED_COLUMNS: Final = "sequence, signature, slot, failed, memo, raw, record"
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(Record).decode
+
+
+class Disk:
+    def __init__(self, folder: Path) -> None:
+        """Raises CommandFailed when another process has the folder."""
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._lock = _lock(folder)
+        path = folder / "chain.sqlite3"
+        # The file holds the faucet's key; sqlite gives its log the same mode.
+        os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+        self._db = sqlite3.connect(path, isolation_level=None)
+        self._db.execute("PRAGMA journal_mode = WAL")
+        self._db.execute("PRAGMA synchronous = FULL")
+        version = self._db.execute("PRAGMA user_version").fetchone()[0]
+        if version not in (0, _SCHEMA_VERSION):
+            raise CommandFailed(f"{path} was written by another version of the localnet.")
+        self.is_new = version == 0
+
+    def found(self, settings: Mapping[str, bytes], accounts: Mapping[Pubkey, Account]) -> None:
+        """The first start: all of it or nothing."""
+        with self._transaction():
+            for statement in _SCHEMA.split(";\n"):
+                self._db.execute(statement)
+            self._db.executemany("INSERT INTO setting VALUES (?, ?)", settings.items())
+            self._write_accounts({bytes(key): account for key, account in accounts.items()})
+
+    def append(self, entries: Sequence[Entry]) -> None:
+        """One commit for all of them: either every one is on disk when this returns, or none."""
+        with self._transaction():
+            self._insert(entries)
+
+    def rewrite(
+        self,
+        dropped: Sequence[bytes],
+        accounts: Mapping[bytes, Account | None],
+        entries: Sequence[Entry],
+    ) -> None:
+        """Another fork won: these signatures are gone, these accounts are back, these landed."""
+        with self._transaction():
+            for signature in dropped:
+                self._db.execute(
+                    "DELETE FROM mention WHERE sequence = "
+                    "(SELECT sequence FROM landed WHERE signature = ?)",
+                    (signature,),
+                )
+                self._db.execute("DELETE FROM landed WHERE signature = ?", (signature,))
+            self._write_accounts(accounts)
+            self._insert(entries)
+
+    def add_era(self, era: Era) -> None:
+        self._db.execute(
+            "INSERT OR REPLACE INTO era VALUES (?, ?, ?)",
+            (era.first_slot, era.unix_ms, era.slot_ms),
+        )
+
+    def eras(self) -> list[Era]:
+        return [Era(*row) for row in self._db.execute("SELECT * FROM era ORDER BY first_slot")]
+
+    def setting(self, name: str) -> bytes:
+        return self._db.execute("SELECT value FROM setting WHERE name = ?", (name,)).fetchone()[0]
+
+    def accounts(self) -> Iterator[tuple[Pubkey, Account]]:
+        for address, body in self._db.execute("SELECT address, body FROM account"):
+            yield Pubkey(address), Account.from_bytes(body)
+
+    def last_slot(self) -> int:
+        return self._db.execute("SELECT coalesce(max(slot), 0) FROM landed").fetchone()[0]
+
+    def count(self) -> int:
+        return self._db.execute("SELECT coalesce(max(sequence), 0) FROM landed").fetchone()[0]
+
+    def slot_of(self, signature: bytes) -> int | None:
+        row = self._db.execute(
+            "SELECT slot FROM landed WHERE signature = ?", (signature,)
+        ).fetchone()
+        return None if row is None else row[0]
+
+    def find(self, signature: bytes) -> Landed | None:
+        rows = self._landed("WHERE signature = ?", (signature,))
+        return next(rows, None)
+
+    def in_slot(self, slot: int) -> list[Landed]:
+        return list(self._landed("WHERE slot = ? ORDER BY sequence", (slot,)))
+
+    def mentioning(
+        self, address: bytes, *, below: int, above: int, max_slot: int, limit: int
+    ) -> list[Landed]:
+        """Newest first, of sequences strictly between `above` and `below`."""
+        return list(
+            self._landed(
+                "JOIN mention USING (sequence) WHERE address = ? AND sequence < ? "
+                "AND sequence > ? AND slot <= ? ORDER BY sequence DESC LIMIT ?",
+                (address, below, above, max_slot, limit),
+            )
+        )
+
+    def owned_by(self, program: bytes) -> list[Pubkey]:
+        return self._addresses("SELECT address FROM account WHERE program = ?", program)
+
+    def held_by(self, holder: bytes) -> list[Pubkey]:
+        """Token accounts of this wallet."""
+        return self._addresses("SELECT address FROM account WHERE holder = ?", holder)
+
+    def close(self) -> None:
+        self._db.close()
+        os.close(self._lock)
+
+    @contextmanager
+    def _transaction(self) -> Generator[None]:
+        self._db.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+            self._db.execute("COMMIT")
+        except BaseException:
+            if self._db.in_transaction:
+                self._db.execute("ROLLBACK")
+            raise
+
+    def _insert(self, entries: Iterable[Entry]) -> None:
+        changed: dict[bytes, Account | None] = {}
+        for entry in entries:
+            cursor = self._db.execute(
+                "INSERT INTO landed (signature, slot, failed, memo, raw, record) "
+                "VALUES (?, ?, ?, ?, ?, ?)",
+                (
+                    entry.signature,
+                    entry.slot,
+                    entry.record.err is not None,
+                    entry.memo,
+                    entry.raw,
+                    _encode(entry.record),
+                ),
+            )
+            self._db.executemany(
+                "INSERT OR IGNORE INTO mention VALUES (?, ?)",
+                [(address, cursor.lastrowid) for address in entry.mentions],
+            )
+            changed.update(entry.accounts)
+        self._write_accounts(changed)
+
+    def _write_accounts(self, accounts: Mapping[bytes, Account | None]) -> None:
+        gone = [(address,) for address, account in accounts.items() if account is None]
+        self._db.executemany("DELETE FROM account WHERE address = ?", gone)
+        self._db.executemany(
+            "INSERT INTO account VALUES (?, ?, ?, ?) ON CONFLICT (address) DO UPDATE "
+            "SET program = excluded.program, holder = excluded.holder, body = excluded.body",
+            [
+                (address, bytes(account.owner), _holder(account), bytes(account))
+                for address, account in accounts.items()
+                if account is not None
+            ],
+        )
+
+    def _landed(self, where: str, values: tuple[Any, ...]) -> Iterator[Landed]:
+        query = f"SELECT {_LANDED_COLUMNS} FROM landed {where}"  # noqa: S608  fixed texts only
+        for *row, record in self._db.execute(query, values):
+            sequence, signature, slot, failed, memo, raw = row
+            yield Landed(sequence, signature, slot, bool(failed), memo, raw, _decode(record))
+
+    def _addresses(self, query: str, value: bytes) -> list[Pubkey]:
+        return [Pubkey(row[0]) for row in self._db.execute(query, (value,))]
+
+
+def _holder(account: Account) -> bytes | None:
+    token = read_token_account(account)
+    return None if token is None else token.holder
+
+
+def _lock(folder: Path) -> int:
+    """Held by the open file, so the kernel lets go of it however the process ends."""
+    lock = os.open(folder / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        owner = os.read(lock, 32).decode()
+        os.close(lock)
+        raise CommandFailed(
+            f"Another localnet is running on {folder} (process {owner}). "
+            "Stop it, or choose another --data-dir."
+        ) from None
+    os.ftruncate(lock, 0)
+    os.write(lock, str(os.getpid()).encode())
+    return lock

@@ -1,0 +1,237 @@
+"""The node as a server: JSON-RPC over HTTP, subscriptions over a websocket, one process.
+
+`run` is what `bursar localnet` calls; `serve` is the same node inside a running event loop.
+"""
+
+import asyncio
+import ipaddress
+import signal
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, cast
+
+import msgspec
+import structlog
+from aiohttp import web
+
+from bursar.clock import Clock
+from bursar.errors import CommandFailed
+from bursar.localnet import base58
+from bursar.localnet.chain import Chain, open_chain
+from bursar.localnet.envelope import (
+    Body,
+    Call,
+    attempt,
+    decode,
+    no_such_method,
+    read_call,
+    unreadable,
+)
+from bursar.localnet.faults import Dropped, Faults, HttpFault
+from bursar.localnet.genesis import TEST, Network
+from bursar.localnet.methods import METHODS
+from bursar.localnet.params import INTERNAL_ERROR, INVALID_REQUEST, Params, RpcError, invalid
+from bursar.localnet.slots import Lag
+from bursar.localnet.sockets import Sockets
+from bursar.localnet.subscriptions import Subscriptions
+
+log = structlog.get_logger("bursar.localnet")
+
+# What nodes accept in one request by default.
+MAX_BODY_BYTES: Final = 50 * 1024
+_STOP_SECONDS: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Websockets answer on `port`, and on `ws_port` beside it: one above `port` where that is
+    free if None, as stock clients expect, and nowhere else if 0."""
+
+    data_dir: Path
+    network: Network = TEST
+    host: str = "127.0.0.1"
+    port: int = 8899
+    ws_port: int | None = None
+    slot_ms: int = 400
+    lag: Lag = field(default_factory=Lag)
+    faults: bool = False
+
+
+async def run(
+    settings: Settings, clock: Clock, echo: Callable[[str], None] = lambda _: None
+) -> None:
+    """Until SIGTERM or SIGINT; `echo` tells a person that it is ready.
+
+    Raises CommandFailed when the folder, the port or the disk fails.
+    """
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    async with serve(settings, clock) as node:
+        echo(_banner(settings, node))
+        waits = [asyncio.ensure_future(event.wait()) for event in (stop, node.chain.broken)]
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        for wait in waits:
+            wait.cancel()
+        if node.chain.broken.is_set():
+            raise CommandFailed(
+                "The localnet could not write a transaction it had run, so it stops here. "
+                "What it acknowledged is safe; start it again."
+            )
+        log.info("localnet stopping")
+
+
+def _banner(settings: Settings, node: "Node") -> str:
+    return "\n".join(
+        [
+            "The localnet is running. Press Ctrl-C to stop it.",
+            "",
+            f"  RPC        http://{settings.host}:{node.port}",
+            f"  Websocket  ws://{settings.host}:{node.ws_port}",
+            f"  USDC mint  {settings.network.mint} ({settings.network.name})",
+            f"  Data       {settings.data_dir}",
+        ]
+    )
+
+
+@asynccontextmanager
+async def serve(settings: Settings, clock: Clock) -> "AsyncGenerator[Node]":
+    chain = open_chain(settings.data_dir, settings.network, clock, settings.slot_ms, settings.lag)
+    node = Node(settings, chain)
+    runner = web.AppRunner(node.app, access_log=None, shutdown_timeout=_STOP_SECONDS)
+    try:
+        await runner.setup()
+        node.port, node.ws_port = await _listen(runner, settings)
+        ticker = asyncio.create_task(node.subscriptions.tick_while_wanted())
+        log.info(
+            "localnet ready",
+            url=f"http://{settings.host}:{node.port}",
+            network=settings.network.name,
+            mint=settings.network.mint,
+            slot=chain.slots.processed,
+        )
+        try:
+            yield node
+        finally:
+            ticker.cancel()
+    finally:
+        await runner.cleanup()
+        chain.close()
+
+
+async def _listen(runner: web.AppRunner, settings: Settings) -> tuple[int, int]:
+    """Returns the port, which the system chose where the settings say 0, and the websocket's."""
+    try:
+        await web.TCPSite(runner, settings.host, settings.port).start()
+    except OSError as problem:
+        raise CommandFailed(
+            f"Cannot listen on {settings.host}:{settings.port}: {problem.strerror}."
+        ) from None
+    port: int = runner.addresses[0][1]
+    ws_port = port + 1 if settings.ws_port is None else settings.ws_port
+    if ws_port == 0:
+        return port, port
+    try:
+        await web.TCPSite(runner, settings.host, ws_port).start()
+    except (OSError, OverflowError):
+        if settings.ws_port is not None:
+            raise CommandFailed(
+                f"Cannot listen on {settings.host}:{ws_port} for websockets."
+            ) from None
+        log.info("websockets only on the main port", taken=ws_port)
+        return port, port
+    return port, ws_port
+
+
+class Node:
+    def __init__(self, settings: Settings, chain: Chain) -> None:
+        self.chain = chain
+        self.port = self.ws_port = settings.port
+        self.faults = Faults(chain, settings.lag)
+        self.subscriptions = Subscriptions(chain, self.faults)
+        self._admin: dict[str, Callable[[Params], Any]] = {}
+        if settings.faults:
+            self._admin = {
+                "bursar_faults": self._set_faults,
+                "bursar_expireBlockhashes": lambda _: self.faults.expire_blockhashes(),
+                "bursar_fork": self._fork,
+            }
+        sockets = Sockets(chain, self.subscriptions, MAX_BODY_BYTES)
+        self.app = web.Application(client_max_size=MAX_BODY_BYTES)
+        self.app.router.add_post("/", self._post)
+        self.app.router.add_get("/", sockets.serve)
+        self.app.router.add_get("/health", self._health)
+        self.app.on_shutdown.append(sockets.close_all)
+
+    async def _post(self, request: web.Request) -> web.StreamResponse:
+        if request.content_type != "application/json":
+            raise web.HTTPUnsupportedMediaType(
+                text="Supplied content type is not allowed. "
+                "Content-Type: application/json is required\n"
+            )
+        raw = await request.read()
+        try:
+            answer = await self._answer(raw, request.remote)
+            # An answer leaves only after everything it may have seen is on disk.
+            await self.chain.durable()
+        except HttpFault as fault:
+            return web.Response(status=fault.status, text="injected fault")
+        except Dropped:
+            if request.transport is not None:
+                request.transport.close()
+            return web.Response(status=500)
+        body = b"" if answer is None else msgspec.json.encode(answer)
+        return web.Response(body=body, content_type="application/json", charset="utf-8")
+
+    async def _answer(self, raw: bytes, remote: str | None) -> Any:
+        try:
+            request = decode(raw)
+            if request == []:
+                raise RpcError(INVALID_REQUEST, "Invalid request")
+        except RpcError as error:
+            return unreadable(error)
+        if not isinstance(request, list):
+            return await self._one(request, remote)
+        answers = [await self._one(item, remote) for item in cast("list[Any]", request)]
+        return [answer for answer in answers if answer is not None] or None
+
+    async def _one(self, request: Any, remote: str | None) -> Body | None:
+        try:
+            call = read_call(request)
+        except RpcError as error:
+            return unreadable(error)
+        if call.method in self._admin and is_loopback(remote):
+            return call.reply(attempt(call, self._admin[call.method]))
+        if call.method not in METHODS:
+            return call.reply(no_such_method())
+        return call.reply(await self.faults.around(call.method, lambda: self._handle(call)))
+
+    def _handle(self, call: Call) -> Body:
+        try:
+            return attempt(call, lambda params: METHODS[call.method](self.chain, params))
+        except Exception:
+            if self.chain.broken.is_set():
+                raise Dropped from None
+            log.exception("localnet bug", method=call.method)
+            return {"error": RpcError(INTERNAL_ERROR, "Internal error").body()}
+
+    def _set_faults(self, params: Params) -> Any:
+        switches = params.optional(0)
+        return self.faults.describe() if switches is None else self.faults.set(switches)
+
+    def _fork(self, params: Params) -> Any:
+        try:
+            lost = self.chain.fork_away(params.signature(0))
+        except KeyError:
+            raise invalid("Invalid param: not an unfinalized transaction") from None
+        return [base58.encode(signature) for signature in lost]
+
+    async def _health(self, _request: web.Request) -> web.Response:
+        return web.Response(text="ok")
+
+
+def is_loopback(remote: str | None) -> bool:
+    return remote is not None and ipaddress.ip_address(remote).is_loopback

@@ -1,0 +1,130 @@
+"""The docs keep up with the code: a name that is not explained fails here."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from bursar.access.limits import Category
+from bursar.config import load_defaults, variable
+from bursar.errors import ErrorCode
+from bursar.event.catalog import EventType
+from bursar.policy.engine import RejectCode
+
+ROOT: Final = Path(__file__).parents[1]
+DOCS: Final = ROOT / "docs"
+PAGES: Final = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
+_LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)|!\[[^\]]*\]\(([^)\s]+)\)")
+_FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
+
+
+def _page(name: str) -> str:
+    return (DOCS / name).read_text("utf-8")
+
+
+def _row(page: str, first_cell: str) -> list[str]:
+    """The cells of the one table row that begins with `first_cell`."""
+    rows = [line for line in page.splitlines() if line.startswith(f"| {first_cell} |")]
+    assert len(rows) == 1, f"{first_cell}: {len(rows)} rows, not one"
+    return [cell.strip() for cell in rows[0].strip("|").split(" | ")]
+
+
+def _first_cells(page: str, pattern: str) -> set[str]:
+    return set(re.findall(rf"^\| `({pattern})` \|", page, re.MULTILINE))
+
+
+@pytest.mark.parametrize("name", load_defaults())
+def test_every_setting_has_a_row_with_its_default(name: str):
+    """Goal: docs/settings.md says what each variable does and what it is if nobody sets it."""
+    cells = _row(_page("settings.md"), f"`{variable(name)}`")
+    default = str(load_defaults()[name])
+    assert cells[1] == (f"`{default}`" if default else "empty")
+    assert len(cells[2]) > 10
+
+
+def test_no_setting_is_made_up():
+    """Goal: the page does not promise a variable that nobody reads."""
+    known = {variable(name) for name in load_defaults()}
+    assert _first_cells(_page("settings.md"), "BURSAR_[A-Z_]+") == known
+    mentioned = {name for page in PAGES for name in re.findall(r"BURSAR_[A-Z_]+", page.read_text())}
+    assert mentioned - known == set()
+
+
+@pytest.mark.parametrize("code", list(ErrorCode), ids=lambda code: code.value)
+def test_every_error_code_has_a_paragraph(code: ErrorCode):
+    """Goal: docs/errors.md says for each code its status, whether to retry, and what to do."""
+    page = _page("errors.md")
+    match = re.search(rf"^### `{code.value}`\n\n(.+?)(?=\n\n#|\Z)", page, re.MULTILINE | re.DOTALL)
+    assert match is not None, f"no heading ### `{code.value}`"
+    start = f"{code.status}, retryable." if code.retryable else f"{code.status}."
+    assert match[1].startswith(start)
+    assert len(match[1].split()) > 12
+
+
+def test_no_error_code_is_made_up():
+    """Goal: the headings are the codes, in the order of the code."""
+    headings = re.findall(r"^### `(\w+)`$", _page("errors.md"), re.MULTILINE)
+    assert headings == [code.value for code in ErrorCode]
+
+
+def test_the_reject_codes_are_the_engines_in_its_order():
+    """Goal: the order of the table is the order of evaluation."""
+    table = _page("errors.md").partition("## Reject codes")[2]
+    assert re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE) == [c.value for c in RejectCode]
+
+
+@pytest.mark.parametrize("event", list(EventType), ids=lambda event: event.value)
+def test_every_event_has_a_row(event: EventType):
+    """Goal: docs/events.md says when each fires and what it carries."""
+    assert all(_row(_page("events.md"), f"`{event.value}`"))
+
+
+def test_no_event_is_made_up():
+    """Goal: the page's rows are the catalog."""
+    assert _first_cells(_page("events.md"), r"[a-z_.]+") == {event.value for event in EventType}
+
+
+@pytest.mark.parametrize("category", list(Category), ids=lambda category: category.label)
+def test_every_rate_limit_has_a_row(category: Category):
+    """Goal: docs/limits.md shows the numbers that are enforced."""
+    cells = _row(_page("limits.md"), category.label)
+    assert cells[1:3] == [str(category.live), str(category.test)]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_links_lead_somewhere(page: Path):
+    """Goal: a relative link names a file that exists and a heading that it has."""
+    assert [target for target in _links(page) if not _leads_somewhere(page, target)] == []
+
+
+def _leads_somewhere(page: Path, target: str) -> bool:
+    path, _, anchor = target.partition("#")
+    file = (page.parent / path).resolve() if path else page
+    if not file.is_relative_to(ROOT) or not file.exists():
+        return False
+    return not anchor or file.suffix != ".md" or anchor in _anchors(file)
+
+
+def _links(page: Path) -> Iterator[str]:
+    text = _FENCE.sub("", page.read_text("utf-8"))
+    for match in _LINK.finditer(text):
+        target = match[1] or match[2]
+        if not re.match(r"[a-z][a-z0-9+.-]*:", target):
+            yield target
+
+
+def _anchors(file: Path) -> set[str]:
+    """The anchors of a page's headings, as GitHub makes them."""
+    text = _FENCE.sub("", file.read_text("utf-8"))
+    headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_every_folder_of_the_package_is_drawn():
+    """Goal: docs/architecture.md shows the tree as it is."""
+    page = _page("architecture.md")
+    folders = {path.parent.name for path in (ROOT / "src/bursar").glob("*/__init__.py")}
+    assert {folder for folder in folders if f"\n {folder}/ " not in page} == set()
+    assert page.count("\n") < 80, "one screen, or nearly"
