@@ -9,6 +9,7 @@ from typing import Final
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from bursar.policy.engine import Decision, Facts, RejectCode, Rule, budget, decide
 from bursar.policy.model import Policy
@@ -32,10 +33,11 @@ class Case:
         return decide(self.policy, self.facts, self.amount_micros, self.recipient)
 
     def with_policy(self, **changes: object) -> "Case":
-        return replace(self, policy=replace(self.policy, **changes))  # pyright: ignore[reportArgumentType]
+        changed = replace(self.policy, **changes)  # pyright: ignore[reportArgumentType]
+        return replace(self, policy=changed)
 
     def with_facts(self, **changes: object) -> "Case":
-        return replace(self, facts=replace(self.facts, **changes))  # pyright: ignore[reportArgumentType]
+        return replace(self, facts=structs.replace(self.facts, **changes))
 
 
 PASSES: Final = Case(
@@ -234,7 +236,7 @@ CASES: Final = st.builds(Case, POLICIES, FACTS, AMOUNTS, st.just(HOST))
 OPEN_POLICIES: Final = POLICIES.map(
     lambda p: replace(p, allowlist=("*",), blocklist=(), frozen=False)
 )
-OPEN_FACTS: Final = FACTS.map(lambda f: replace(f, agent_status="active", pay_to=PAY_TO))
+OPEN_FACTS: Final = FACTS.map(lambda f: structs.replace(f, agent_status="active", pay_to=PAY_TO))
 # Cases where only the amount can fail.
 OPEN_CASES: Final = st.builds(Case, OPEN_POLICIES, OPEN_FACTS, AMOUNTS, st.just(HOST))
 
