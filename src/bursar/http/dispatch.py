@@ -32,6 +32,7 @@ from bursar.http.call import Answer, Call, Route, Services, Stream, Unit
 from bursar.http.codec import MAX_BODY_BYTES, Record, decode_object
 from bursar.http.query import parse_query
 from bursar.ids import new_id
+from bursar.ledger.store import hold_decisions
 from bursar.logs import AccessLog
 from bursar.metrics import HttpMetrics
 
@@ -218,6 +219,9 @@ class Dispatcher:
         answer = await services.db.transact(lambda tx: _write(route, call, tx))
         for effect in call.after_commit:
             effect()
+        if route.supersedes:
+            async with services.db.read() as tx:
+                await hold_decisions(tx, caller.realm_id)
         return answer
 
 
