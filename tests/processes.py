@@ -59,7 +59,7 @@ async def running_api(config: Config, log: IO[bytes] | None = None) -> AsyncGene
             assert process.returncode is None, "bursar api ended early"
             try:
                 async with httpx.AsyncClient() as client:
-                    return (await client.get(f"{url}/readyz")).status_code == 200
+                    return (await client.get(f"{url}/healthz")).status_code == 200
             except httpx.TransportError:
                 return False
 

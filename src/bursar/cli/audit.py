@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bursar.cli.database import on_database
-from bursar.config import MODES, load_config
+from bursar.config import MODES, Mode, load_config
 
 if TYPE_CHECKING:
     from bursar.db import Database
@@ -36,7 +36,7 @@ def audit(
     from bursar.settlement.reconcile import audit_chain, chain_question
 
     config = load_config(os.environ, data_dir=data_dir)
-    modes = [mode for mode in MODES if with_chain and config.network(mode) is not None]
+    modes: list[Mode] = [mode for mode in MODES if with_chain and config.network(mode) is not None]
 
     bar = Progress(
         BarColumn(),

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import os
 import signal
+from collections.abc import Sequence
 from typing import Final, Self
 
 import structlog
@@ -12,8 +13,9 @@ from granian.server.embed import Server
 
 from bursar.access.guard import Guard
 from bursar.access.limits import Limiter, ProcessLimiter, Unlimited
+from bursar.chain.solana import Solana
 from bursar.clock import Clock
-from bursar.config import Config
+from bursar.config import MODES, Config, Mode
 from bursar.custody.setup import open_vault
 from bursar.db import Database
 from bursar.errors import check
@@ -25,6 +27,7 @@ from bursar.metrics import UP
 from bursar.policy.cache import PolicyCache
 from bursar.recipient.resolve import Directory
 from bursar.service.funds import TestFunds
+from bursar.service.networks import open_chain
 from bursar.service.ports import free_port
 from bursar.spend.authorise import Authoriser
 from bursar.spend.wait import Waiter
@@ -66,7 +69,7 @@ class Api:
         app: App,
         server: Server,
         log: AccessLog,
-        funds: TestFunds | None,
+        connections: Sequence[Solana | TestFunds],
     ) -> None:
         self.port = port
         self.tasks: list[asyncio.Task[None]] = []
@@ -75,7 +78,7 @@ class Api:
         self._app = app
         self._server = server
         self._log = log
-        self._funds = funds
+        self._connections = connections
 
     @classmethod
     async def start(cls, config: Config, clock: Clock) -> Self:
@@ -87,9 +90,12 @@ class Api:
         guard = Guard(db, clock)
         log = AccessLog(clock, enabled=config.log_level in ("debug", "info"))
         policies, directory = PolicyCache(), Directory()
+        chains: dict[Mode, Solana] = {
+            mode: open_chain(config, mode) for mode in MODES if config.network(mode) is not None
+        }
         funds = None
         if config.network("test") == "localnet":
-            funds = TestFunds(config, db, policies)
+            funds = TestFunds(config, db, policies, chains["test"])
         services = Services(
             config=config,
             clock=clock,
@@ -107,6 +113,7 @@ class Api:
                 shard=os.getpid(),
             ),
             waiter=Waiter(db),
+            chains=chains,
             test_funds=funds,
             once=Once(db),
         )
@@ -122,7 +129,8 @@ class Api:
             websockets=False,
             log_enabled=False,
         )
-        api = cls(port, config, db, app, server, log, funds)
+        connections = [*chains.values(), *([] if funds is None else [funds])]
+        api = cls(port, config, db, app, server, log, connections)
         api.tasks = [
             asyncio.create_task(server.serve()),
             asyncio.create_task(guard.recheck_forever()),
@@ -143,8 +151,8 @@ class Api:
             await asyncio.wait_for(asyncio.gather(serving, return_exceptions=True), _CLOSE_SECONDS)
         await asyncio.gather(*others, return_exceptions=True)
         self._log.flush()
-        if self._funds is not None:
-            await self._funds.close()
+        for connection in self._connections:
+            await connection.close()
         await self._db.close()
         _log.info("api_stopped")
 

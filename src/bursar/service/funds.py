@@ -7,29 +7,28 @@ from bursar.chain.networks import usdc_mint
 from bursar.chain.node import Node
 from bursar.chain.pin import check_network
 from bursar.chain.port import ChainOutOfReach
+from bursar.chain.solana import Solana
 from bursar.config import Config
 from bursar.db import Database
 from bursar.errors import CommandFailed
 from bursar.policy.cache import PolicyCache
-from bursar.service.networks import open_chain
 from bursar.settlement.deposits import DepositWatcher
 
 
 class TestFunds:
     """Faucet and watcher of the test wallets, for the HTTP process."""
 
-    def __init__(self, config: Config, db: Database, policies: PolicyCache) -> None:
+    def __init__(self, config: Config, db: Database, policies: PolicyCache, chain: Solana) -> None:
         self._config = config
         self._db = db
         self._session = aiohttp.ClientSession(trust_env=False)
         (address,) = config.rpc_addresses("test")
         self._faucet = LocalnetFaucet(Node(self._session, address, config.chain_timeout_seconds))
-        self._chain = open_chain(config, "test")
+        self._chain = chain
         self._watcher = DepositWatcher(db, self._chain, policies, "test", usdc_mint(config, "test"))
         self._checked = False
 
     async def close(self) -> None:
-        await self._chain.close()
         await self._session.close()
 
     async def mint(self, owner: str, amount_micros: int) -> str:

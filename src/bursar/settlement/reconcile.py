@@ -40,7 +40,7 @@ class Reconciler:
         differing = await self.watcher.sweep()
         differences = await unexplained(self.db, differing)
         short = {wallet.agent_id for wallet, gap in differences if gap < 0}
-        looks = {w.agent_id: self._looks.get(w.agent_id, 0) + 1 for w, gap in differences}
+        looks = {w.agent_id: self._looks.get(w.agent_id, 0) + 1 for w, _ in differences}
         for wallet, gap in differences:
             if looks[wallet.agent_id] < _LOOKS:
                 continue

@@ -14,14 +14,14 @@
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
 import structlog
 
 from bursar.chain.message import Payment, token_account
-from bursar.chain.port import Account, Chain, ChainOutOfReach, Landed, RefusalKind, Refused, View
+from bursar.chain.port import Chain, ChainOutOfReach, Landed, RefusalKind, Refused, View
 from bursar.config import Mode
 from bursar.custody import store as custody_store
 from bursar.custody.model import SealedKey
@@ -65,10 +65,6 @@ _LOOK_SECONDS: Final = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
 _DOUBT_SECONDS: Final = 10.0
 _RETRY_SECONDS: Final = 5
 
-# The rent of a new token account, two signatures, the largest priority fee that is usual, and what
-# the fee payer itself must keep.
-_LAMPORTS_PER_PAYMENT: Final = 3_000_000
-
 _SYSTEM_PROGRAM: Final = "11111111111111111111111111111111"
 
 _log = structlog.get_logger()
@@ -110,16 +106,8 @@ class Settler:
         if final.height < watch.quiet_until_height:
             await self._give_back(claimed, "quiet after a failover or restore")
             return
-        async with self.db.read() as tx:
-            fee_payer = await custody_store.fee_payer_key(tx, self.mode)
-        check(fee_payer is not None, "the fee payer is made when the service starts")
-        assert fee_payer is not None
-        accounts = await self.chain.accounts(
-            sorted({fee_payer.address, *(p.destination for p in claimed)})
-        )
-        payable = await self._refuse_bad_destinations(claimed, accounts)
+        payable = await self._refuse_bad_destinations(claimed)
         payable = await self._adopt_forgotten(payable, watch)
-        payable = await self._affordable(payable, accounts[fee_payer.address])
         if not payable:
             return
         blockhash = await self.chain.latest_blockhash()
@@ -128,6 +116,9 @@ class Settler:
         )
         async with self.db.read() as tx:
             wallet_keys = await custody_store.wallet_keys(tx, [p.agent_id for p in payable])
+            fee_payer = await custody_store.fee_payer_key(tx, self.mode)
+        check(fee_payer is not None, "the fee payer is made when the service starts")
+        assert fee_payer is not None
 
         async def submission(payment: PaymentRow) -> NewSubmission:
             attempt = payment.attempts + 1
@@ -172,22 +163,9 @@ class Settler:
             priority_fee=priority_fee,
         )
 
-    async def _affordable(
-        self, payable: Sequence[PaymentRow], fee_payer: Account | None
-    ) -> list[PaymentRow]:
-        """An attempt that nobody can pay the fee of would expire, and ten of them would fail the
-        payment. So nothing is signed until there is SOL."""
-        lamports = 0 if fee_payer is None else fee_payer.lamports
-        count = lamports // _LAMPORTS_PER_PAYMENT
-        if count < len(payable):
-            _log.warning("fee_payer_empty", mode=self.mode, lamports=lamports)
-            await self._give_back(payable[count:], "the fee payer has too little SOL", seconds=1)
-        return list(payable[:count])
-
-    async def _refuse_bad_destinations(
-        self, claimed: Sequence[PaymentRow], accounts: Mapping[str, Account | None]
-    ) -> list[PaymentRow]:
+    async def _refuse_bad_destinations(self, claimed: Sequence[PaymentRow]) -> list[PaymentRow]:
         """A destination is absent or owned by the System program; nothing else is ever paid."""
+        accounts = await self.chain.accounts(sorted({p.destination for p in claimed}))
         payable: list[PaymentRow] = []
         for payment in claimed:
             account = accounts[payment.destination]
@@ -462,11 +440,9 @@ class Settler:
         async with self.db.read() as tx:
             await store.look_again(tx, rows)
 
-    async def _give_back(
-        self, claimed: Sequence[PaymentRow], why: str, seconds: int = _RETRY_SECONDS
-    ) -> None:
+    async def _give_back(self, claimed: Sequence[PaymentRow], why: str) -> None:
         async with self.db.read() as tx:
-            await store.release_payments(tx, [p.id for p in claimed], seconds, why)
+            await store.release_payments(tx, [p.id for p in claimed], _RETRY_SECONDS, why)
 
     async def report(self) -> int:
         """Backlog, age of the oldest and doubts, as metrics."""

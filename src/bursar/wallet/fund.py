@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+from datetime import timedelta
 from typing import Final, Protocol
 
 from bursar.chain.message import token_account
@@ -13,7 +14,7 @@ from bursar.wallet.model import DepositRow, WalletRow
 
 MOST_MICROS: Final = 1_000_000 * 1_000_000
 WAIT_SECONDS: Final = 10
-_LOOK_SECONDS: Final = 0.1
+_PAUSE: Final = timedelta(milliseconds=100)
 
 
 class TestFunds(Protocol):
@@ -49,5 +50,5 @@ async def fund(
         async with db.read() as tx:
             row = await store.get_deposit(tx, realm_id, row.id) or row
         if row.status == "pending":
-            await asyncio.sleep(_LOOK_SECONDS)
+            await asyncio.sleep(_PAUSE.total_seconds())
     return row
