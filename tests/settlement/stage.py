@@ -31,7 +31,7 @@ from bursar.policy.cache import PolicyCache
 from bursar.service.api import Api
 from bursar.service.networks import ensure_fee_payer_funded, open_chain
 from bursar.service.ports import free_port
-from bursar.service.postgres import ROLE, EmbeddedPostgres
+from bursar.service.postgres import ADMIN_ROLE, ROLE, EmbeddedPostgres
 from bursar.settlement.deposits import DepositWatcher
 from bursar.settlement.reconcile import Reconciler
 from bursar.settlement.worker import Settler
@@ -55,6 +55,8 @@ class Stage:
     watcher: DepositWatcher
     reconciler: Reconciler
     fee_payer: str
+    # The superuser, for what nobody else may do to the books.
+    admin_dsn: str
 
     @property
     def config(self) -> Config:
@@ -143,13 +145,13 @@ class Stage:
         secret = self.vault._unseal(sealed)  # pyright: ignore[reportPrivateUsage]
         return Keypair.from_seed(secret)
 
-    async def steal(self, agent_id: str, micros: int) -> Keypair:
-        """Moves tokens out of a wallet behind Bursar's back; returns who has them."""
+    async def steal(self, agent_id: str, micros: int) -> str:
+        """Moves tokens out of a wallet behind Bursar's back; returns the signature."""
         owner, thief = await self.key_of(agent_id), Keypair()
         await self.rpc("requestAirdrop", str(owner.pubkey()), 10_000_000_000)
         blockhash = await self.rpc.blockhash()
-        await self.rpc.send(payment(owner, thief.pubkey(), micros, blockhash, "not by Bursar"))
-        return thief
+        stolen = payment(owner, thief.pubkey(), micros, blockhash, "not by Bursar")
+        return await self.rpc.send(stolen)
 
     async def audit(self, *options: str, **settings: str) -> Finished:
         """`bursar audit` as an operator runs it."""
@@ -175,6 +177,10 @@ def _decode(text: str) -> Any:
 
 def token_account_of(owner: str) -> str:
     return str(get_associated_token_address(Pubkey.from_string(owner), MINT))
+
+
+def name_of(dsn: str) -> str:
+    return dsn.partition("@/")[2].partition("?")[0]
 
 
 @asynccontextmanager
@@ -234,4 +240,5 @@ async def running_stage(
             watcher=watcher,
             reconciler=Reconciler(db, watcher),
             fee_payer=fee_payer.address,
+            admin_dsn=postgres.dsn_for(name_of(dsn), ADMIN_ROLE),
         )

@@ -7,11 +7,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bursar.cli.database import on_database
-from bursar.config import MODES, Mode, load_config
+from bursar.config import MODES, Mode, load_config, parse_mode
+from bursar.errors import ApiError, CommandFailed, ConfigError
+from bursar.money import format_micros
 
 if TYPE_CHECKING:
     from bursar.db import Database
     from bursar.ledger.audit import Finding
+    from bursar.wallet.model import WithdrawalRow
 
 
 def audit(
@@ -86,6 +89,53 @@ def audit(
         raise typer.Exit(1)
     if any(finding.problem is not None for finding in findings):
         raise typer.Exit(2)
+
+
+def adopt(
+    agent_id: Annotated[str, typer.Argument(help="The agent whose wallet it left.")],
+    signature: Annotated[str, typer.Argument(help="The transaction on the chain.")],
+    mode: Annotated[str, typer.Option(help="test or live.")] = "test",
+    data_dir: Annotated[
+        str | None, typer.Option(help="Folder of the data. [BURSAR_DATA_DIR]")
+    ] = None,
+) -> None:
+    """Enter money that left a wallet without Bursar into the books, so that they fit again."""
+    from bursar.chain import store as chain_store
+    from bursar.chain.networks import network_name
+    from bursar.chain.port import ChainOutOfReach
+    from bursar.service.networks import open_chain
+    from bursar.settlement.adopt import adopt as enter
+
+    config, of = load_config(os.environ, data_dir=data_dir), parse_mode(mode)
+    if config.network(of) is None:
+        raise ConfigError(f"BURSAR_{mode.upper()}_NETWORK", f"is not set, so {mode} has no chain")
+
+    async def work(db: "Database") -> "WithdrawalRow":
+        async with db.read() as tx:
+            pinned = await chain_store.pinned(tx, of)
+        if pinned is None:
+            raise CommandFailed(f"The worker has never reached the {mode} network.")
+        chain = open_chain(config, of)
+        chain.expect(pinned.genesis_hash)
+        try:
+            return await enter(
+                db,
+                chain,
+                mode=of,
+                mint=pinned.mint,
+                network=network_name(config, of),
+                agent_id=agent_id,
+                signature=signature,
+            )
+        except (ChainOutOfReach, ApiError) as problem:
+            raise CommandFailed(str(problem)) from None
+        finally:
+            await chain.close()
+
+    row = on_database(config, work)
+    typer.echo(
+        f"{row.id}: {format_micros(row.amount_micros)} USDC to {row.destination}, out of {agent_id}"
+    )
 
 
 def _line(finding: "Finding") -> str:

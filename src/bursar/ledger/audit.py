@@ -153,7 +153,8 @@ QUESTIONS: Final = (
           LEFT JOIN submission s ON s.payment_id = o.id AND s.state = 'settled'
          GROUP BY o.id, o.signature, p.problem
         HAVING NOT (count(s.payment_id) = 1 AND min(s.signature) = o.signature
-                    OR count(s.payment_id) = 0 AND p.problem = 'found on the chain')""",
+                    OR count(s.payment_id) = 0
+                    AND coalesce(p.problem, '') = 'found on the chain')""",
     ),
     _Question(
         "every payment is where its spend or withdrawal is",

@@ -118,6 +118,35 @@ async def insert_submissions(tx: Tx, submissions: Sequence[NewSubmission]) -> se
     return {s.payment.id for s in kept}
 
 
+async def insert_adopted(tx: Tx, withdrawal_id: str) -> None:
+    """A withdrawal that was made without an attempt of ours, as a payment that is settled."""
+    await tx.execute(
+        "INSERT INTO payment (id, mode, realm_id, agent_id, amount_micros, destination, state,"
+        " leased_until, problem, created_at)"
+        " SELECT o.id, r.mode, o.realm_id, o.agent_id, o.amount_micros, o.destination, 'settled',"
+        " clock_timestamp(), 'found on the chain', o.created_at"
+        " FROM withdrawal o JOIN realm r ON r.id = o.realm_id WHERE o.id = $1",
+        withdrawal_id,
+    )
+
+
+async def is_paid_with(tx: Tx, signature: str) -> bool:
+    """Whether a transaction is an attempt of ours, or a payment that was found on the chain."""
+    return await tx.fetchval(
+        "SELECT EXISTS (SELECT FROM submission WHERE signature = $1)"
+        " OR EXISTS (SELECT FROM spend WHERE signature = $1)"
+        " OR EXISTS (SELECT FROM withdrawal WHERE signature = $1)",
+        signature,
+    )
+
+
+async def mode_of(tx: Tx, agent_id: str) -> Mode | None:
+    return await tx.fetchval(
+        "SELECT r.mode FROM wallet w JOIN realm r ON r.id = w.realm_id WHERE w.agent_id = $1",
+        agent_id,
+    )
+
+
 async def fail_payment(tx: Tx, payment_id: str, problem: str) -> bool:
     """False when it is closed already, or an attempt of it is alive."""
     status = await tx.execute(
