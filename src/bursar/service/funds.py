@@ -6,9 +6,11 @@ from bursar.chain.faucet import LocalnetFaucet
 from bursar.chain.networks import usdc_mint
 from bursar.chain.node import Node
 from bursar.chain.pin import check_network
+from bursar.chain.port import ChainOutOfReach
 from bursar.chain.solana import Solana
 from bursar.config import Config
 from bursar.db import Database
+from bursar.errors import CommandFailed
 from bursar.policy.cache import PolicyCache
 from bursar.settlement.deposits import DepositWatcher
 
@@ -32,9 +34,12 @@ class TestFunds:
     async def mint(self, owner: str, amount_micros: int) -> str:
         # Before the first one: nothing is credited from a chain that is not ours.
         if not self._checked:
-            await check_network(self._db, self._chain, "test", usdc_mint(self._config, "test"))
+            try:
+                await check_network(self._db, self._chain, "test", usdc_mint(self._config, "test"))
+            except CommandFailed as problem:
+                raise ChainOutOfReach(str(problem)) from None
             self._checked = True
         return await self._faucet.mint(owner, amount_micros)
 
-    async def look_at(self, realm_id: int, agent_id: str, address: str) -> None:
-        await self._watcher.look_at(realm_id, agent_id, address)
+    async def look_at(self, agent_id: str) -> None:
+        await self._watcher.look_at(agent_id)

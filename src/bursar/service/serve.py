@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Final
 
 from bursar.config import Config
+from bursar.db import Database
 from bursar.migrations.migrate import migrate
 from bursar.service.datadir import locked_data_dir
-from bursar.service.networks import choose_ports, localnet_children
+from bursar.service.networks import choose_ports, localnet_children, refuse_wrong_networks
 from bursar.service.ports import free_port
 from bursar.service.postgres import EmbeddedPostgres
 from bursar.service.supervisor import Child, Supervisor
@@ -72,6 +73,11 @@ async def _start(
     # One line for each part of the service, in the order they start.
     for localnet in localnet_children(config, _environment(config)):
         await supervisor.start(localnet)
+    db = await Database.open_or_fail(url, 1, config.database_timeout_seconds)
+    try:
+        await refuse_wrong_networks(config, db)
+    finally:
+        await db.close()
     await supervisor.start(_api(config))
     await supervisor.start(Child(name="worker", argv=_command("worker"), env=_environment(config)))
     echo(banner(config, key))
