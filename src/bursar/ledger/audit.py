@@ -14,6 +14,9 @@ from bursar.ledger import seal, store
 # Differences that are named one by one; beyond that only counted.
 MAX_NAMED: Final = 20
 _SEALS_AT_ONCE: Final = 100
+# What one question may take: an audit has more time than a request. (None would mean the pool's
+# own bound, which is a request's.)
+_QUESTION_SECONDS: Final = 6 * 3600
 
 
 @dataclass(slots=True)
@@ -270,11 +273,11 @@ async def audit(db: Database, progress: Callable[[str], None]) -> list[Finding]:
 
 
 async def _ask(tx: Tx, question: _Question) -> Finding:
-    finding = Finding(question.text, await tx.fetchval(question.count, timeout=None))
+    finding = Finding(question.text, await tx.fetchval(question.count, timeout=_QUESTION_SECONDS))
     rows: list[Any] = await tx.fetch(
         f"SELECT line, count(*) OVER () AS total FROM ({question.differs}) AS d (line)"
         f" LIMIT {MAX_NAMED}",
-        timeout=None,
+        timeout=_QUESTION_SECONDS,
     )
     if rows:
         finding.differences = [row["line"] for row in rows]

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import os
+import resource
 import signal
 from collections.abc import Sequence
 from typing import Final, Self
@@ -34,8 +35,11 @@ from bursar.spend.wait import Waiter
 
 # Connections that wait to be accepted while the process is busy.
 _BACKLOG: Final = 1024
-# Requests that the process works on at once; the others wait in their connections.
-_BACKPRESSURE: Final = 1024
+# Connections that are open at once, idle ones too; the others wait to be accepted. Far more than
+# the spends that may wait (`MAX_WAITING`), so that those beyond get an answer and not silence.
+_CONNECTIONS: Final = 4096
+# Files that are open beside them.
+_OTHER_FILES: Final = 256
 # What closing may take beyond the drain.
 _CLOSE_SECONDS: Final = 5
 
@@ -125,7 +129,7 @@ class Api:
             port=port,
             interface=Interfaces.ASGINL,
             backlog=_BACKLOG,
-            backpressure=_BACKPRESSURE,
+            backpressure=_most_connections(),
             websockets=False,
             log_enabled=False,
         )
@@ -155,6 +159,21 @@ class Api:
             await connection.close()
         await self._db.close()
         _log.info("api_stopped")
+
+
+def _most_connections() -> int:
+    """As many as the limit on open files allows, which is raised for it as far as we may."""
+    wanted = _CONNECTIONS + _OTHER_FILES
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        if most > soft:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+            soft = most
+        if soft < wanted:
+            _log.warning("few_open_files", limit=soft, advice=f"allow {wanted} with ulimit -n")
+            return max(soft - _OTHER_FILES, soft // 2)
+    return _CONNECTIONS
 
 
 def _limiter(config: Config, clock: Clock) -> Limiter:

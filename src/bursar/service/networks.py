@@ -76,6 +76,7 @@ def _child(config: Config, mode: Mode, environment: Mapping[str, str]) -> Child:
         argv=[
             *(sys.executable, "-m", "bursar.cli.main", "localnet"),
             *(part for option in options.items() for part in option),
+            "--quiet",
         ],
         env=environment,
         ready=lambda: _healthy(address),
