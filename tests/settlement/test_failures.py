@@ -1,4 +1,4 @@
-"""What goes wrong outside Bursar ends in a clear state, with nothing lost and nothing paid twice."""
+"""What goes wrong outside Bursar ends in a clear state: nothing lost, nothing paid twice."""
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
