@@ -24,8 +24,8 @@ from bursar.custody import store as custody_store
 from bursar.custody.setup import ensure_fee_payer, open_vault
 from bursar.custody.vault import Vault
 from bursar.db import Database
+from bursar.ledger.audit import audit as ask_books
 from bursar.localnet.rpc import Node, Settings, serve
-from bursar.localnet.slots import Lag
 from bursar.migrations.migrate import migrate
 from bursar.policy.cache import PolicyCache
 from bursar.service.api import Api
@@ -33,7 +33,7 @@ from bursar.service.networks import ensure_fee_payer_funded, open_chain
 from bursar.service.ports import free_port
 from bursar.service.postgres import ADMIN_ROLE, ROLE, EmbeddedPostgres
 from bursar.settlement.deposits import DepositWatcher
-from bursar.settlement.reconcile import Reconciler
+from bursar.settlement.reconcile import Reconciler, audit_chain
 from bursar.settlement.worker import Settler
 from tests.localnet.support import MINT, Rpc, payment
 from tests.processes import Finished, bursar
@@ -153,6 +153,17 @@ class Stage:
         stolen = payment(owner, thief.pubkey(), micros, blockhash, "not by Bursar")
         return await self.rpc.send(stolen)
 
+    async def differences(self) -> list[str]:
+        """What `bursar audit` would name, asked without a process of its own."""
+        findings = await ask_books(self.db, lambda _: None)
+        chain = open_chain(self.config, "test")
+        try:
+            findings.append(await audit_chain(self.db, chain, "test"))
+        finally:
+            await chain.close()
+        assert all(finding.problem is None for finding in findings)
+        return [line for finding in findings for line in finding.differences]
+
     async def audit(self, *options: str, **settings: str) -> Finished:
         """`bursar audit` as an operator runs it."""
         assert self.config.database_url is not None
@@ -197,11 +208,12 @@ async def database(postgres: EmbeddedPostgres) -> AsyncGenerator[str]:
 
 @asynccontextmanager
 async def running_stage(
-    postgres: EmbeddedPostgres, folder: Path, lag: Lag | None = None
+    postgres: EmbeddedPostgres, folder: Path, *, funded: bool = True
 ) -> AsyncGenerator[Stage]:
+    """With a fee payer that has SOL, unless `funded` is false."""
     async with AsyncExitStack() as stack:
         dsn = await stack.enter_async_context(database(postgres))
-        settings = Settings(folder / "chain", port=0, ws_port=0, faults=True, lag=lag or Lag())
+        settings = Settings(folder / "chain", port=0, ws_port=0, faults=True)
         node = await stack.enter_async_context(serve(settings, SystemClock()))
         loaded = load_config(
             {},
@@ -228,7 +240,8 @@ async def running_stage(
         pinned = await check_network(db, chain, "test", mint)
         vault, policies = await open_vault(db, config), PolicyCache()
         fee_payer = await ensure_fee_payer(db, vault, "test")
-        await ensure_fee_payer_funded(config, chain, "test", fee_payer.address)
+        if funded:
+            await ensure_fee_payer_funded(config, chain, "test", fee_payer.address)
         watcher = DepositWatcher(db, chain, policies, "test", mint)
         yield Stage(
             service=Service(f"http://127.0.0.1:{api.port}", config, db),

@@ -10,6 +10,7 @@ from solders.keypair import Keypair
 from solders.pubkey import Pubkey
 from solders.token.associated import get_associated_token_address
 
+from bursar.ids import new_id
 from bursar.localnet import programs
 from bursar.policy.cache import PolicyCache
 from bursar.service.postgres import EmbeddedPostgres
@@ -448,3 +449,66 @@ async def _turns_to_low(stage: Stage, agent_id: str) -> int:
         turns += now and not low
         low = now
     return turns
+
+
+# Many --------------------------------------------------------------------------------------------
+
+MANY = 10_000
+
+
+async def test_ten_thousand_wallets_in_one_sweep(
+    postgres: EmbeddedPostgres, tmp_path_factory: pytest.TempPathFactory
+):
+    """Goal: 100 wallets a request, nothing per wallet; a deposit to one of them is noticed."""
+    async with (
+        running_stage(postgres, tmp_path_factory.mktemp("many")) as stage,
+        await stage.service.admin() as client,
+    ):
+        agent = await stage.funded_agent(client, "1")
+        await _insert_wallets(stage, agent["id"], MANY - 1)
+        await stage.watcher.sweep()  # the addresses of the token accounts are worked out once
+        sender = await stage.rpc.wallet(micros=1_000)
+        blockhash = await stage.rpc.blockhash()
+        await stage.rpc.send(payment(sender, address(agent), 5, blockhash, "one of many"))
+        asked = _count_calls(stage)
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        await stage.watcher.sweep()
+        seconds = loop.time() - began
+        assert await balance(client, agent) == "1.000005"
+        assert asked == {
+            "getMultipleAccounts": MANY // 100,
+            "getSignaturesForAddress": 1,
+            "getTransaction": 1,
+        }
+        # Alone it takes about a second here, the node in the same process.
+        assert seconds < 10, f"a sweep took {seconds:.1f} s"
+
+
+async def _insert_wallets(stage: Stage, like: str, count: int) -> None:
+    """Wallets without keys, as only a test needs them."""
+    addresses = [str(Keypair().pubkey()) for _ in range(count)]
+    ids = [new_id("ag") for _ in range(count)]
+    async with stage.db.transaction() as tx:
+        await tx.execute(
+            "INSERT INTO agent (id, realm_id, name, policy_id, created_at, updated_at)"
+            " SELECT n.id, a.realm_id, 'many', 'pol_' || substr(n.id, 4), moment(), moment()"
+            " FROM unnest($1::text[]) AS n (id), agent a WHERE a.id = $2",
+            ids,
+            like,
+        )
+        await tx.execute(
+            "INSERT INTO policy (agent_id, version, cap_micros_daily, allowlist, blocklist, frozen,"
+            " changed_by, changed_at) SELECT id, 1, 0, '{}', '{}', false, 'test', moment()"
+            " FROM unnest($1::text[]) AS n (id)",
+            ids,
+        )
+        await tx.execute(
+            "INSERT INTO wallet (agent_id, realm_id, address, mint, is_low)"
+            " SELECT n.id, w.realm_id, n.address, w.mint, false"
+            " FROM unnest($1::text[], $2::text[]) AS n (id, address), wallet w"
+            " WHERE w.agent_id = $3",
+            ids,
+            addresses,
+            like,
+        )
