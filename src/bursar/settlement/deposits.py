@@ -84,7 +84,11 @@ class DepositWatcher:
         for wallet in wallets:
             micros = held.micros[wallet.address]
             if micros != wallet.balance_micros:
-                credited = await self.look(wallet)
+                try:
+                    credited = await self.look(wallet)
+                except ChainOutOfReach as problem:  # of one history: the other wallets go on
+                    _log.warning("history_unreadable", agent=wallet.agent_id, problem=str(problem))
+                    credited = 0
                 if credited:
                     _log.info("deposits_credited", agent=wallet.agent_id, count=credited)
                 differing.append((wallet, micros))

@@ -71,15 +71,17 @@ async def unexplained(
 ) -> list[tuple[WatchedWallet, int]]:
     """What chain holds beyond what ledger and payments on their way explain: (wallet, gap).
 
-    The chain was read first. A payment that is alive may or may not have left yet, so anything
-    between the balance and the balance less what is alive is explained.
+    A payment that is alive may or may not have left yet, so anything between the balance and the
+    balance less what is alive is explained. The chain was read between two looks at the ledger: a
+    deposit that was credited since is not missing.
     """
     gaps: list[tuple[WatchedWallet, int]] = []
     async with db.read() as tx:
         for wallet, chain_micros in differing:
             balance, alive = await store.balance_and_alive(tx, wallet.agent_id)
+            least = min(balance, wallet.balance_micros) - alive
             if chain_micros > balance:
                 gaps.append((wallet, chain_micros - balance))
-            elif chain_micros < balance - alive:
-                gaps.append((wallet, chain_micros - (balance - alive)))
+            elif chain_micros < least:
+                gaps.append((wallet, chain_micros - least))
     return gaps

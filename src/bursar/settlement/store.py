@@ -3,9 +3,12 @@
 from collections.abc import Sequence
 from typing import Final
 
+from msgspec import UNSET
+
 from bursar.config import Mode
 from bursar.db import Row, Tx
 from bursar.settlement.model import (
+    Look,
     NewSubmission,
     PaymentRow,
     SubmissionRow,
@@ -75,11 +78,16 @@ async def release_payments(
     )
 
 
-async def insert_submissions(tx: Tx, submissions: Sequence[NewSubmission]) -> set[str]:
+async def insert_submissions(
+    tx: Tx, submissions: Sequence[NewSubmission], known_timeline: str
+) -> set[str]:
     """Stores what was signed, if nothing else of the payment is alive; returns the payments.
 
     The payment's row is locked first, so that of two workers one signs in vain and sends nothing.
+    The same for one that signed before a failover and stores after it.
     """
+    if await timeline(tx) != known_timeline:
+        return set()
     ids = [s.payment.id for s in submissions]
     rows = await tx.fetch(
         "SELECT id, attempts FROM payment WHERE id = ANY($1) AND state = 'waiting'"
@@ -145,22 +153,18 @@ async def claim_submissions(tx: Tx, mode: Mode, limit: int) -> list[SubmissionRo
     return [_submission(row) for row in rows]
 
 
-async def look_again(
-    tx: Tx, submissions: Sequence[tuple[str, int, float, str | None, bool]]
-) -> None:
-    """Rows of (payment, attempt, seconds from now, refusal if one is known, in doubt)."""
-    payments, attempts, seconds, refusals, doubts = zip(*submissions, strict=True)
+async def look_again(tx: Tx, looks: Sequence[Look]) -> None:
     await tx.execute(
-        "UPDATE submission s SET refusal = coalesce(s.refusal, n.refusal), in_doubt = n.in_doubt,"
+        "UPDATE submission s SET refusal = n.refusal, in_doubt = n.in_doubt,"
         " next_check_at = clock_timestamp() + make_interval(secs => n.seconds)"
         " FROM unnest($1::text[], $2::int[], $3::float8[], $4::text[], $5::boolean[])"
         " AS n (payment_id, attempt, seconds, refusal, in_doubt)"
         " WHERE s.payment_id = n.payment_id AND s.attempt = n.attempt AND s.state = 'live'",
-        payments,
-        attempts,
-        seconds,
-        refusals,
-        doubts,
+        [look.submission.payment.id for look in looks],
+        [look.submission.attempt for look in looks],
+        [look.seconds for look in looks],
+        [look.submission.refusal if look.refusal is UNSET else look.refusal for look in looks],
+        [look.in_doubt for look in looks],
     )
 
 
@@ -197,6 +201,12 @@ async def settle_payments(tx: Tx, landed: Sequence[tuple[str, str, int]]) -> set
         signatures,
         fees,
     )
+    # Made by an attempt that this database forgot: the one it knows has expired.
+    await tx.execute(
+        "UPDATE submission SET state = 'dead', outcome = 'paid by another', in_doubt = false"
+        " WHERE payment_id = ANY($1) AND state = 'live'",
+        [row["id"] for row in rows],
+    )
     return {row["id"] for row in rows}
 
 
@@ -229,8 +239,12 @@ async def backlog(tx: Tx, mode: Mode) -> Row:
 
 
 async def timeline(tx: Tx) -> str:
-    """Which history this database is: another one after a promotion or a restore."""
-    return await tx.fetchval("SELECT substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8)")
+    """Which history this database is: another one after a promotion, a restore to a point in time,
+    or a restore of a dump into a new cluster."""
+    return await tx.fetchval(
+        "SELECT system_identifier || '/' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8)"
+        " FROM pg_control_system()"
+    )
 
 
 async def get_watch(tx: Tx, mode: Mode) -> Watch | None:
@@ -278,11 +292,17 @@ async def wallets_after(tx: Tx, mode: Mode, after: str, limit: int) -> list[Watc
 
 
 async def balance_and_alive(tx: Tx, agent_id: str) -> tuple[int, int]:
-    """(balance, micros of payments with a live attempt), in one snapshot."""
+    """(balance, micros of payments that may have left), in one snapshot.
+
+    Those are the payments with a live attempt, and after a failover or restore the ones whose
+    attempts may have been forgotten.
+    """
     row = await tx.fetchrow(
         "SELECT (credits_posted - debits_posted)::bigint AS balance,"
-        " (SELECT coalesce(sum(amount_micros), 0)::bigint FROM payment"
-        " WHERE agent_id = $1 AND state = 'live') AS alive FROM wallet WHERE agent_id = $1",
+        " (SELECT coalesce(sum(p.amount_micros), 0)::bigint FROM payment p"
+        " LEFT JOIN settlement_watch s ON s.mode = p.mode WHERE p.agent_id = $1 AND"
+        " (p.state = 'live' OR (p.state = 'waiting' AND p.created_at <= s.careful_before))"
+        ") AS alive FROM wallet WHERE agent_id = $1",
         agent_id,
     )
     assert row is not None
