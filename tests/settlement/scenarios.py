@@ -315,6 +315,7 @@ async def forgotten_and_on_its_way(stage: Stage) -> Outcome:
     (forgotten,) = await stage.attempts(payment_id)
     await stage.forget_attempts(payment_id)
     await stage.fail_over()
+    await stage.next_block()
     await stage.round(settler, 2)
     await settler.chain.send(forgotten["raw"])
     await stage.pass_blocks()
