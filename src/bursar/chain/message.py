@@ -30,6 +30,11 @@ MEMO: Final = Pubkey.from_string("MemoSq4gqABAXKb96qnH8TysNcWxMyWCqXgDLGmfcHr")
 COMPUTE_LIMIT: Final = 60_000
 MOST_ATTEMPTS: Final = 1_000
 SIGNATURES: Final = 2
+LAMPORTS_PER_SIGNATURE: Final = 5_000
+# What a new token account, and an account without data, must hold to exist.
+TOKEN_ACCOUNT_LAMPORTS: Final = 2_039_280
+EMPTY_ACCOUNT_LAMPORTS: Final = 890_880
+_MICROS_PER_LAMPORT: Final = 1_000_000
 _MOST_MICROS: Final = 2**63 - 1
 _MOST_MEMO_BYTES: Final = 100
 _CREATE_IDEMPOTENT: Final = b"\x01"
@@ -77,6 +82,12 @@ def build(payment: Payment) -> MessageV0:
     ]
     blockhash = Hash.from_string(payment.blockhash)
     return MessageV0.try_compile(fee_payer, instructions, [], blockhash)
+
+
+def fee_lamports(priority_fee: int) -> int:
+    """The most that one payment costs, without the token account of a new recipient."""
+    limit = COMPUTE_LIMIT + MOST_ATTEMPTS
+    return SIGNATURES * LAMPORTS_PER_SIGNATURE + limit * priority_fee // _MICROS_PER_LAMPORT + 1
 
 
 # Finding the address takes 34 µs, and the same wallets are asked about again and again.

@@ -50,6 +50,15 @@ class SubmissionRow(msgspec.Struct, frozen=True, kw_only=True):
     in_doubt: bool
 
 
+class Look(msgspec.Struct, frozen=True):
+    """When an attempt is looked at again, and what is known of it by then."""
+
+    submission: SubmissionRow
+    seconds: float
+    in_doubt: bool = False
+    refusal: str | msgspec.UnsetType | None = msgspec.UNSET  # unset: as it is
+
+
 class NewSubmission(msgspec.Struct, frozen=True, kw_only=True):
     payment: PaymentRow
     attempt: int

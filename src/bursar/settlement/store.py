@@ -3,10 +3,13 @@
 from collections.abc import Sequence
 from typing import Final
 
+from msgspec import UNSET
+
 from bursar.config import Mode
 from bursar.db import Row, Tx
 from bursar.settlement.model import (
     LedgerNow,
+    Look,
     NewSubmission,
     PaymentRow,
     SubmissionRow,
@@ -80,11 +83,16 @@ async def release_payments(
     )
 
 
-async def insert_submissions(tx: Tx, submissions: Sequence[NewSubmission]) -> set[str]:
+async def insert_submissions(
+    tx: Tx, submissions: Sequence[NewSubmission], known_timeline: str
+) -> set[str]:
     """Stores what was signed, if nothing else of the payment is alive; returns the payments.
 
     The payment's row is locked first, so that of two workers one signs in vain and sends nothing.
+    The same for one that signed before a failover and stores after it.
     """
+    if await timeline(tx) != known_timeline:
+        return set()
     ids = [s.payment.id for s in submissions]
     rows = await tx.fetch(
         "SELECT p.id, p.attempts FROM payment p JOIN wallet w ON w.agent_id = p.agent_id"
@@ -180,22 +188,18 @@ async def claim_submissions(tx: Tx, mode: Mode, limit: int) -> list[SubmissionRo
     return [_submission(row) for row in rows]
 
 
-async def look_again(
-    tx: Tx, submissions: Sequence[tuple[str, int, float, str | None, bool]]
-) -> None:
-    """Rows of (payment, attempt, seconds from now, refusal if one is known, in doubt)."""
-    payments, attempts, seconds, refusals, doubts = zip(*submissions, strict=True)
+async def look_again(tx: Tx, looks: Sequence[Look]) -> None:
     await tx.execute(
-        "UPDATE submission s SET refusal = coalesce(s.refusal, n.refusal), in_doubt = n.in_doubt,"
+        "UPDATE submission s SET refusal = n.refusal, in_doubt = n.in_doubt,"
         " next_check_at = clock_timestamp() + make_interval(secs => n.seconds)"
         " FROM unnest($1::text[], $2::int[], $3::float8[], $4::text[], $5::boolean[])"
         " AS n (payment_id, attempt, seconds, refusal, in_doubt)"
         " WHERE s.payment_id = n.payment_id AND s.attempt = n.attempt AND s.state = 'live'",
-        payments,
-        attempts,
-        seconds,
-        refusals,
-        doubts,
+        [look.submission.payment.id for look in looks],
+        [look.submission.attempt for look in looks],
+        [look.seconds for look in looks],
+        [look.submission.refusal if look.refusal is UNSET else look.refusal for look in looks],
+        [look.in_doubt for look in looks],
     )
 
 
@@ -236,6 +240,12 @@ async def settle_payments(tx: Tx, landed: Sequence[tuple[str, str, int]]) -> set
         signatures,
         fees,
     )
+    # Made by an attempt that this database forgot: the one it knows has expired.
+    await tx.execute(
+        "UPDATE submission SET state = 'dead', outcome = 'paid by another', in_doubt = false"
+        " WHERE payment_id = ANY($1) AND state = 'live'",
+        [row["id"] for row in rows],
+    )
     return {row["id"] for row in rows}
 
 
@@ -268,8 +278,12 @@ async def backlog(tx: Tx, mode: Mode) -> Row:
 
 
 async def timeline(tx: Tx) -> str:
-    """Which history this database is: another one after a promotion or a restore."""
-    return await tx.fetchval("SELECT substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8)")
+    """Which history this database is: another one after a promotion, a restore to a point in time,
+    or a restore of a dump into a new cluster."""
+    return await tx.fetchval(
+        "SELECT system_identifier || '/' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8)"
+        " FROM pg_control_system()"
+    )
 
 
 async def get_watch(tx: Tx, mode: Mode) -> Watch | None:
@@ -325,16 +339,11 @@ async def ledger_now(tx: Tx, agent_ids: Sequence[str]) -> dict[str, LedgerNow]:
     """In one snapshot. A payment may have left if an attempt is live, or if it is open and older
     than a restore, which may have forgotten an attempt."""
     rows = await tx.fetch(
-        "WITH open AS ("
-        " SELECT id, agent_id, amount_micros, created_at FROM spend"
-        " WHERE agent_id = ANY($1::text[]) AND status IN ('pending', 'approved')"
-        " UNION ALL SELECT id, agent_id, amount_micros, created_at FROM withdrawal"
-        " WHERE agent_id = ANY($1::text[]) AND status = 'pending'),"
-        " alive AS (SELECT o.agent_id, sum(o.amount_micros) AS micros FROM open o"
-        " JOIN wallet w ON w.agent_id = o.agent_id JOIN realm r ON r.id = w.realm_id"
-        " LEFT JOIN payment p ON p.id = o.id"
-        " LEFT JOIN settlement_watch s ON s.mode = r.mode"
-        " WHERE p.state = 'live' OR o.created_at <= s.careful_before GROUP BY 1)"
+        "WITH alive AS (SELECT p.agent_id, sum(p.amount_micros) AS micros FROM payment p"
+        " LEFT JOIN settlement_watch s ON s.mode = p.mode"
+        # Only open ones are in an index, and there are never many.
+        " WHERE p.state IN ('waiting', 'live') AND p.agent_id = ANY($1::text[])"
+        " AND (p.state = 'live' OR p.created_at <= s.careful_before) GROUP BY 1)"
         " SELECT w.agent_id, w.credits_posted::bigint AS credits_micros,"
         " w.debits_posted::bigint AS debits_micros, coalesce(a.micros, 0)::bigint AS alive_micros"
         " FROM wallet w LEFT JOIN alive a USING (agent_id) WHERE w.agent_id = ANY($1::text[])",
