@@ -76,7 +76,7 @@ async def spawn_api(config: Config, log: IO[bytes] | None = None) -> ApiProcess:
         assert process.returncode is None, "bursar api ended early"
         try:
             async with httpx.AsyncClient() as client:
-                return (await client.get(f"{url}/readyz")).status_code == 200
+                return (await client.get(f"{url}/healthz")).status_code == 200
         except httpx.TransportError:
             return False
 

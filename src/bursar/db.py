@@ -27,6 +27,9 @@ OUT_OF_REACH: Final = (
     OSError,
     TimeoutError,
     asyncpg.InterfaceError,
+    # A connection that is used between the server's last word and its end.
+    asyncpg.InternalClientError,
+    asyncpg.IdleInTransactionSessionTimeoutError,
     asyncpg.PostgresConnectionError,
     asyncpg.InsufficientResourcesError,
     asyncpg.OperatorInterventionError,

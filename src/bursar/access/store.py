@@ -230,7 +230,7 @@ async def insert_answers(
 
 async def insert_trail(
     tx: Tx,
-    realm_id: int,
+    realm_id: int | None,
     actor: str,
     request_id: str,
     action: str,

@@ -51,9 +51,8 @@ async def create_agent(
     await policy_store.insert_policy(tx, agent_id, policy, actor.name, created_at)
     # A new wallet starts with the flag as it is, silently: only later changes are news.
     is_low = low(0, policy.cap_micros_daily)
-    await wallet_store.insert_wallet(
-        tx, actor.realm_id, vault.new_wallet_key(agent_id), mint, is_low
-    )
+    key = await vault.new_key(agent_id)
+    await wallet_store.insert_wallet(tx, actor.realm_id, key, mint, is_low)
     row = await get_agent(tx, actor.realm_id, agent_id)
     await leave_trail(
         tx,

@@ -1,6 +1,6 @@
 """What a route is, what a handler is given, and what it gives back."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, TypeVar
@@ -11,18 +11,21 @@ from bursar.access.guard import Guard
 from bursar.access.idempotency import IdempotencyKey, fingerprint
 from bursar.access.limits import Category, Limiter
 from bursar.access.model import Caller, Scope
+from bursar.chain.port import Chain
 from bursar.clock import Clock
-from bursar.config import Config
+from bursar.config import Config, Mode
 from bursar.custody.vault import Vault
 from bursar.db import Database, Tx
 from bursar.errors import ErrorCode, Fault, check
 from bursar.http.codec import Field, Record, Text
 from bursar.http.cursor import Place, decode_cursor, encode_cursor
+from bursar.http.once import Once
 from bursar.http.query import PageSize
 from bursar.policy.cache import PolicyCache
 from bursar.recipient.resolve import Directory
 from bursar.spend.authorise import Authoriser
 from bursar.spend.wait import Waiter
+from bursar.wallet.fund import TestFunds
 
 T = TypeVar("T")
 
@@ -41,6 +44,11 @@ class Services:
     directory: Directory
     authoriser: Authoriser
     waiter: Waiter
+    # By mode, where one is configured. Whether it is the right network is checked by who uses it.
+    chains: Mapping[Mode, Chain]
+    # Only where the test network is the localnet.
+    test_funds: TestFunds | None
+    once: Once
 
 
 @dataclass(slots=True, kw_only=True)

@@ -5,6 +5,7 @@ import contextlib
 import os
 import resource
 import signal
+from collections.abc import Sequence
 from typing import Final, Self
 
 import structlog
@@ -13,17 +14,21 @@ from granian.server.embed import Server
 
 from bursar.access.guard import Guard
 from bursar.access.limits import Limiter, ProcessLimiter, Unlimited
+from bursar.chain.solana import Solana
 from bursar.clock import Clock
-from bursar.config import Config
-from bursar.custody.vault import Vault, load_master_key
+from bursar.config import MODES, Config, Mode
+from bursar.custody.setup import open_vault
 from bursar.db import Database
 from bursar.errors import check
 from bursar.http.app import App
 from bursar.http.call import Services
+from bursar.http.once import Once
 from bursar.logs import AccessLog
 from bursar.metrics import UP
 from bursar.policy.cache import PolicyCache
 from bursar.recipient.resolve import Directory
+from bursar.service.funds import TestFunds
+from bursar.service.networks import open_chain
 from bursar.service.ports import free_port
 from bursar.spend.authorise import Authoriser
 from bursar.spend.wait import Waiter
@@ -61,7 +66,14 @@ class Api:
     """A running HTTP service: its server, its database pool and its background tasks."""
 
     def __init__(
-        self, port: int, config: Config, db: Database, app: App, server: Server, log: AccessLog
+        self,
+        port: int,
+        config: Config,
+        db: Database,
+        app: App,
+        server: Server,
+        log: AccessLog,
+        chains: Sequence[Solana],
     ) -> None:
         self.port = port
         self.tasks: list[asyncio.Task[None]] = []
@@ -70,6 +82,7 @@ class Api:
         self._app = app
         self._server = server
         self._log = log
+        self._chains = chains
 
     @classmethod
     async def start(cls, config: Config, clock: Clock) -> Self:
@@ -81,13 +94,19 @@ class Api:
         guard = Guard(db, clock)
         log = AccessLog(clock, enabled=config.log_level in ("debug", "info"))
         policies, directory = PolicyCache(), Directory()
+        chains: dict[Mode, Solana] = {
+            mode: open_chain(config, mode) for mode in MODES if config.network(mode) is not None
+        }
+        funds = None
+        if config.network("test") == "localnet":
+            funds = TestFunds(config, db, policies, chains["test"])
         services = Services(
             config=config,
             clock=clock,
             db=db,
             guard=guard,
             limiter=_limiter(config, clock),
-            vault=Vault(load_master_key(config.master_key, config.data_dir)),
+            vault=await open_vault(db, config),
             policies=policies,
             directory=directory,
             authoriser=Authoriser(
@@ -98,6 +117,9 @@ class Api:
                 shard=os.getpid(),
             ),
             waiter=Waiter(db),
+            chains=chains,
+            test_funds=funds,
+            once=Once(db),
         )
         app = App(services, log)
         port = free_port(config.host, config.port)
@@ -111,7 +133,7 @@ class Api:
             websockets=False,
             log_enabled=False,
         )
-        api = cls(port, config, db, app, server, log)
+        api = cls(port, config, db, app, server, log, list(chains.values()))
         api.tasks = [
             asyncio.create_task(server.serve()),
             asyncio.create_task(guard.recheck_forever()),
@@ -132,6 +154,8 @@ class Api:
             await asyncio.wait_for(asyncio.gather(serving, return_exceptions=True), _CLOSE_SECONDS)
         await asyncio.gather(*others, return_exceptions=True)
         self._log.flush()
+        for chain in self._chains:
+            await chain.close()
         await self._db.close()
         _log.info("api_stopped")
 

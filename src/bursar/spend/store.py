@@ -16,6 +16,7 @@ _COLUMNS = (
     " decided_at, decision_reason, signature, block_time, fee_lamports, settled_at, updated_at,"
     " decision_number"
 )
+_QUALIFIED = ", ".join(f"spend.{name.strip()}" for name in _COLUMNS.split(","))
 # What a new spend has; the rest comes in later life.
 _NEW_COLUMNS = (
     "id", "realm_id", "agent_id", "amount_micros", "recipient", "pay_to", "status", "reject_code",
@@ -90,7 +91,7 @@ async def expired(tx: Tx, limit: int) -> list[tuple[str, int, str]]:
     """(agent, realm, spend) of pending spends whose time is over, oldest first."""
     rows = await tx.fetch(
         "SELECT agent_id, realm_id, id FROM spend WHERE status = 'pending'"
-        " AND expires_at <= clock_timestamp() ORDER BY expires_at LIMIT $1",
+        " AND expires_at <= moment() ORDER BY expires_at LIMIT $1",
         limit,
     )
     return [(row["agent_id"], row["realm_id"], row["id"]) for row in rows]
@@ -123,6 +124,26 @@ async def move_spends(
         reject_code,
         decided_by,
         decision_reason,
+        at,
+    )
+    return [spend_of(row) for row in rows]
+
+
+async def settle_spends(
+    tx: Tx, landed: Sequence[tuple[str, str, int | None, int]], at: datetime
+) -> list[SpendRow]:
+    """Rows of (spend, signature, block time, fee): those that were approved until now."""
+    ids, signatures, times, fees = zip(*landed, strict=True)
+    rows = await tx.fetch(
+        "UPDATE spend SET status = 'settled', signature = l.signature, block_time = l.block_time,"
+        " fee_lamports = l.fee, settled_at = $5, updated_at = $5"
+        " FROM unnest($1::text[], $2::text[], $3::bigint[], $4::bigint[])"
+        " AS l (spend_id, signature, block_time, fee)"
+        f" WHERE id = l.spend_id AND status = 'approved' RETURNING {_QUALIFIED}",
+        ids,
+        signatures,
+        times,
+        fees,
         at,
     )
     return [spend_of(row) for row in rows]
