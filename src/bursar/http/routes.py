@@ -78,6 +78,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         scopes=STOP,
         category=Category.AGENT_MANAGEMENT,
         unit=Unit.WRITE,
+        supersedes=True,
         body=agent.AGENT_CHANGE,
         permits=agent.permits_change,
         data=Agent,
@@ -96,6 +97,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         scopes=ADMIN,
         category=Category.AGENT_MANAGEMENT,
         unit=Unit.WRITE,
+        supersedes=True,
         data=Agent,
     ),
     Route(

@@ -8,6 +8,7 @@ from msgspec import UNSET
 from bursar.config import Mode
 from bursar.db import Row, Tx
 from bursar.settlement.model import (
+    LedgerNow,
     Look,
     NewSubmission,
     PaymentRow,
@@ -27,6 +28,10 @@ _PAYMENT = (
 
 
 _WATCH = "timeline, quiet_until_height, careful_before"
+_WATCHED = (
+    "w.agent_id, w.realm_id, w.address, w.held, w.credits_posted::bigint AS credits_micros,"
+    " w.debits_posted::bigint AS debits_micros"
+)
 
 
 # Payments ----------------------------------------------------------------------------------------
@@ -92,8 +97,9 @@ async def insert_submissions(
         return set()
     ids = [s.payment.id for s in submissions]
     rows = await tx.fetch(
-        "SELECT id, attempts FROM payment WHERE id = ANY($1) AND state = 'waiting'"
-        " ORDER BY id FOR UPDATE",
+        "SELECT p.id, p.attempts FROM payment p JOIN wallet w ON w.agent_id = p.agent_id"
+        " WHERE p.id = ANY($1) AND p.state = 'waiting' AND NOT w.held"
+        " ORDER BY p.id FOR UPDATE OF p",
         ids,
     )
     free = {row["id"]: row["attempts"] for row in rows}
@@ -121,6 +127,35 @@ async def insert_submissions(
             [s.payment.id for s in kept],
         )
     return {s.payment.id for s in kept}
+
+
+async def insert_adopted(tx: Tx, withdrawal_id: str) -> None:
+    """A withdrawal that was made without an attempt of ours, as a payment that is settled."""
+    await tx.execute(
+        "INSERT INTO payment (id, mode, realm_id, agent_id, amount_micros, destination, state,"
+        " leased_until, problem, created_at)"
+        " SELECT o.id, r.mode, o.realm_id, o.agent_id, o.amount_micros, o.destination, 'settled',"
+        " clock_timestamp(), 'found on the chain', o.created_at"
+        " FROM withdrawal o JOIN realm r ON r.id = o.realm_id WHERE o.id = $1",
+        withdrawal_id,
+    )
+
+
+async def is_paid_with(tx: Tx, signature: str) -> bool:
+    """Whether a transaction is an attempt of ours, or a payment that was found on the chain."""
+    return await tx.fetchval(
+        "SELECT EXISTS (SELECT FROM submission WHERE signature = $1)"
+        " OR EXISTS (SELECT FROM spend WHERE signature = $1)"
+        " OR EXISTS (SELECT FROM withdrawal WHERE signature = $1)",
+        signature,
+    )
+
+
+async def mode_of(tx: Tx, agent_id: str) -> Mode | None:
+    return await tx.fetchval(
+        "SELECT r.mode FROM wallet w JOIN realm r ON r.id = w.realm_id WHERE w.agent_id = $1",
+        agent_id,
+    )
 
 
 async def fail_payment(tx: Tx, payment_id: str, problem: str) -> bool:
@@ -198,13 +233,17 @@ async def bury_submission(
 async def settle_payments(tx: Tx, landed: Sequence[tuple[str, str, int]]) -> set[str]:
     """Rows of (payment, signature, fee): the payments that this call settled.
 
-    A payment found on the chain without its attempt here (after a restore) has no live one.
+    A payment found on the chain without its attempt here (after a restore) says so.
     """
     payments, signatures, fees = zip(*landed, strict=True)
     rows = await tx.fetch(
-        "UPDATE payment SET state = 'settled', problem = NULL WHERE id = ANY($1)"
-        " AND state IN ('waiting', 'live') RETURNING id",
+        "UPDATE payment p SET state = 'settled', problem = CASE WHEN s.payment_id IS NULL"
+        " THEN 'found on the chain' END"
+        " FROM unnest($1::text[], $2::text[]) AS l (id, signature)"
+        " LEFT JOIN submission s ON s.payment_id = l.id AND s.signature = l.signature"
+        " WHERE p.id = l.id AND p.state IN ('waiting', 'live') RETURNING p.id",
         payments,
+        signatures,
     )
     await tx.execute(
         "UPDATE submission s SET state = 'settled', outcome = 'finalized', in_doubt = false,"
@@ -292,9 +331,7 @@ async def put_watch(
 async def wallets_after(tx: Tx, mode: Mode, after: str, limit: int) -> list[WatchedWallet]:
     """Wallets of a mode in id order."""
     rows = await tx.fetch(
-        "SELECT w.agent_id, w.realm_id, w.address, w.held,"
-        " (w.credits_posted - w.debits_posted)::bigint AS balance_micros"
-        " FROM wallet w JOIN realm r ON r.id = w.realm_id"
+        f"SELECT {_WATCHED} FROM wallet w JOIN realm r ON r.id = w.realm_id"
         " WHERE r.mode = $1 AND w.agent_id > $2 ORDER BY w.agent_id LIMIT $3",
         mode,
         after,
@@ -303,22 +340,35 @@ async def wallets_after(tx: Tx, mode: Mode, after: str, limit: int) -> list[Watc
     return [WatchedWallet(**dict(row.items())) for row in rows]
 
 
-async def balance_and_alive(tx: Tx, agent_id: str) -> tuple[int, int]:
-    """(balance, micros of payments that may have left), in one snapshot.
-
-    Those are the payments with a live attempt, and after a failover or restore the ones whose
-    attempts may have been forgotten.
-    """
-    row = await tx.fetchrow(
-        "SELECT (credits_posted - debits_posted)::bigint AS balance,"
-        " (SELECT coalesce(sum(p.amount_micros), 0)::bigint FROM payment p"
-        " LEFT JOIN settlement_watch s ON s.mode = p.mode WHERE p.agent_id = $1 AND"
-        " (p.state = 'live' OR (p.state = 'waiting' AND p.created_at <= s.careful_before))"
-        ") AS alive FROM wallet WHERE agent_id = $1",
-        agent_id,
+async def wallets(tx: Tx, agent_ids: Sequence[str]) -> list[WatchedWallet]:
+    rows = await tx.fetch(
+        f"SELECT {_WATCHED} FROM wallet w WHERE w.agent_id = ANY($1::text[])", agent_ids
     )
-    assert row is not None
-    return row["balance"], row["alive"]
+    return [WatchedWallet(**dict(row.items())) for row in rows]
+
+
+async def ledger_now(tx: Tx, agent_ids: Sequence[str]) -> dict[str, LedgerNow]:
+    """In one snapshot. A payment may have left if an attempt is live, or if it is open and older
+    than a restore, which may have forgotten an attempt."""
+    rows = await tx.fetch(
+        "WITH alive AS (SELECT p.agent_id, sum(p.amount_micros) AS micros FROM payment p"
+        " LEFT JOIN settlement_watch s ON s.mode = p.mode"
+        # Only open ones are in an index, and there are never many.
+        " WHERE p.state IN ('waiting', 'live') AND p.agent_id = ANY($1::text[])"
+        " AND (p.state = 'live' OR p.created_at <= s.careful_before) GROUP BY 1)"
+        " SELECT w.agent_id, w.credits_posted::bigint AS credits_micros,"
+        " w.debits_posted::bigint AS debits_micros, coalesce(a.micros, 0)::bigint AS alive_micros"
+        " FROM wallet w LEFT JOIN alive a USING (agent_id) WHERE w.agent_id = ANY($1::text[])",
+        agent_ids,
+    )
+    return {
+        row["agent_id"]: LedgerNow(
+            credits_micros=row["credits_micros"],
+            debits_micros=row["debits_micros"],
+            alive_micros=row["alive_micros"],
+        )
+        for row in rows
+    }
 
 
 async def hold_wallet(tx: Tx, agent_id: str, held: bool) -> None:
@@ -336,6 +386,22 @@ async def held_wallets(tx: Tx, mode: Mode) -> list[str]:
 
 async def deposit_cursor(tx: Tx, agent_id: str) -> str | None:
     return await tx.fetchval("SELECT signature FROM deposit_cursor WHERE agent_id = $1", agent_id)
+
+
+async def accounted_for(
+    tx: Tx, agent_id: str, token_account: str, signatures: Sequence[str]
+) -> set[str]:
+    """Those of the signatures that are credited deposits of this account, or its own payments."""
+    rows = await tx.fetch(
+        "SELECT signature FROM deposit"
+        " WHERE token_account = $2 AND status = 'credited' AND signature = ANY($3::text[])"
+        " UNION ALL SELECT s.signature FROM submission s JOIN payment p ON p.id = s.payment_id"
+        " WHERE p.agent_id = $1 AND s.signature = ANY($3::text[])",
+        agent_id,
+        token_account,
+        signatures,
+    )
+    return {row["signature"] for row in rows}
 
 
 async def put_deposit_cursor(tx: Tx, agent_id: str, signature: str) -> None:
