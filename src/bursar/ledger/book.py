@@ -20,6 +20,11 @@ async def save(tx: Tx, accounts: Sequence[Account]) -> None:
     await store.update_wallets(tx, accounts)
 
 
+async def save_balance(tx: Tx, account: Account, cap_micros_daily: int, agent_status: str) -> None:
+    """`save_balances` for one of them."""
+    await save_balances(tx, [(account, cap_micros_daily, agent_status)])
+
+
 async def save_balances(tx: Tx, changed: Sequence[tuple[Account, int, str]]) -> None:
     """As `save`, after moves that changed the balances: fires what the contract says they fire.
 
@@ -71,4 +76,4 @@ async def credit(
     locked.account.deposit(payment_id, amount_micros)
     version = (locked.account.agent_id, locked.policy_version)
     policy = (await policies.get(tx, [version]))[version]
-    await save_balances(tx, [(locked.account, policy.cap_micros_daily, locked.agent_status)])
+    await save_balance(tx, locked.account, policy.cap_micros_daily, locked.agent_status)
