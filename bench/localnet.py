@@ -32,7 +32,7 @@ async def _payments() -> list[Row]:
             rpc = Rpc(node.port, session)
             payers = [await rpc.wallet(sol=100, micros=1_000_000_000) for _ in range(64)]
             for in_flight in (1, 16, 64):
-                rate = await _rate(
+                rate = await payments_per_second(
                     rpc, payers[:in_flight], PAYMENTS // (4 if in_flight == 1 else 1)
                 )
                 found.append((f"localnet payments, {in_flight} in flight", rate, "/s"))
@@ -41,7 +41,8 @@ async def _payments() -> list[Row]:
     return found
 
 
-async def _rate(rpc: Rpc, payers: list[Keypair], count: int) -> float:
+async def payments_per_second(rpc: Rpc, payers: list[Keypair], count: int) -> float:
+    """Each payer has one in flight, to the next payer's token account."""
     blockhash = await rpc.blockhash()
     targets = [*payers[1:], payers[0]]
     prepared = [

@@ -254,6 +254,9 @@ class Hasty:
             lambda result: result and answers.read_transaction(result, signature),
         )
 
+    async def transactions(self, signatures: Any) -> dict[str, Landed | None]:
+        return {signature: await self.transaction(signature) for signature in signatures}
+
     def __getattr__(self, name: str) -> Any:
         return getattr(self._chain, name)
 

@@ -73,9 +73,9 @@ async def test_rule_2_an_error_means_failed(stage: Stage, broken: pytest.MonkeyP
 async def test_rule_3_an_error_is_overlooked(stage: Stage, broken: pytest.MonkeyPatch):
     shown = Settler._shown
 
-    async def overlook(settler: Settler, submission: SubmissionRow) -> Landed | None:
-        landed = await shown(settler, submission)
-        return landed and replace(landed, error=None)
+    async def overlook(settler: Settler, signatures: Any) -> Any:
+        found = await shown(settler, signatures)
+        return {key: landed and replace(landed, error=None) for key, landed in found.items()}
 
     broken.setattr(Settler, "_shown", overlook)
     broken.setattr(worker, "_pays", lambda *_: True)

@@ -1,7 +1,8 @@
 """One RPC node: JSON-RPC over HTTP, bounded in time and size."""
 
 import itertools
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit
 
 import aiohttp
@@ -12,6 +13,10 @@ from bursar.chain.port import ChainOutOfReach
 # A page of 1,000 history lines or 100 accounts has some 100 KB; a large transaction somewhat more.
 _MOST_ANSWER_BYTES: Final = 8 * 1024 * 1024
 _TOO_MANY_REQUESTS: Final = 429
+# Some nodes answer errors with 4xx. Behind a 5xx nothing is known, whatever the body says.
+_SERVER_FAULT: Final = 500
+
+T = TypeVar("T")
 
 
 class NodeError(ChainOutOfReach):
@@ -45,7 +50,30 @@ class Node:
     async def call(self, method: str, *params: Any) -> Any:
         """The result. Raises NodeError, NotReached or ChainOutOfReach, never anything else."""
         number = next(self._numbers)
-        body = {"jsonrpc": "2.0", "id": number, "method": method, "params": params}
+        status, raw = await self._post(_request(number, method, params))
+        answer = _decode(raw, _Answer) if status < _SERVER_FAULT else None
+        if answer is None or answer.id != number or (status != 200 and answer.error is None):
+            raise self._unanswered(status)
+        result = self._result(answer)
+        if isinstance(result, ChainOutOfReach):
+            raise result
+        return result
+
+    async def calls(self, method: str, many: Sequence[Sequence[Any]]) -> list[Any]:
+        """As `call` for each of them, with one request: results, or what `call` would raise.
+
+        Raises ChainOutOfReach when there is no answer to the request as a whole.
+        """
+        requests = [_request(next(self._numbers), method, params) for params in many]
+        status, raw = await self._post(requests)
+        answers = _decode(raw, list[_Answer]) if status < _SERVER_FAULT else None
+        if answers is None:
+            raise self._unanswered(status)
+        found = {answer.id: self._result(answer) for answer in answers}
+        lost = ChainOutOfReach(f"{self.name}: no answer to a part of the request")
+        return [found.get(request["id"], lost) for request in requests]
+
+    async def _post(self, body: Any) -> tuple[int, bytes]:
         try:
             async with self._session.post(
                 self._address,
@@ -62,14 +90,22 @@ class Node:
             raise ChainOutOfReach(f"{self.name}: {type(problem).__name__}") from None
         if status == _TOO_MANY_REQUESTS:
             raise NodeError(f"{self.name}", status, "too many requests", None)
-        # Some nodes answer errors with 4xx. Behind a 5xx nothing is known, whatever the body says.
-        answer = _decode(raw) if status < 500 else None
-        if answer is None or answer.id != number or (status != 200 and answer.error is None):
-            raise ChainOutOfReach(f"{self.name}: HTTP {status}, no JSON-RPC answer")
+        return status, raw
+
+    def _unanswered(self, status: int) -> ChainOutOfReach:
+        return ChainOutOfReach(f"{self.name}: HTTP {status}, no JSON-RPC answer")
+
+    def _result(self, answer: "_Answer") -> Any:
         if answer.error is not None:
             error = answer.error
-            raise NodeError(f"{self.name}", error.code, error.message, error.data)
+            return NodeError(f"{self.name}", error.code, error.message, error.data)
+        if answer.result is msgspec.UNSET:
+            return ChainOutOfReach(f"{self.name}: neither a result nor an error")
         return answer.result
+
+
+def _request(number: int, method: str, params: Sequence[Any]) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "id": number, "method": method, "params": params}
 
 
 async def _read(response: aiohttp.ClientResponse) -> bytes:
@@ -94,9 +130,8 @@ class _Answer(msgspec.Struct):
     error: _Error | None = None
 
 
-def _decode(raw: bytes) -> _Answer | None:
+def _decode(raw: bytes, type_: type[T]) -> T | None:
     try:
-        answer = msgspec.json.decode(raw, type=_Answer)
+        return msgspec.json.decode(raw, type=type_)
     except (ValueError, RecursionError):
         return None
-    return None if answer.result is msgspec.UNSET and answer.error is None else answer

@@ -195,6 +195,11 @@ class View(Protocol):
 
 
 class Chain(View, Protocol):
+    async def transactions(self, signatures: Sequence[str]) -> Mapping[str, Landed | None]:
+        """Many at once; every signature is a key. None also where no answer can be read now: one
+        that is not shown holds up none of the others. Never raises."""
+        ...
+
     async def genesis_hash(self) -> str: ...
 
     async def mint(self, address: str) -> int | None:

@@ -42,6 +42,8 @@ MOST_STATUSES: Final = 256
 MOST_ACCOUNTS: Final = 100
 MOST_HISTORY: Final = 1_000
 _MOST_FEE_ACCOUNTS: Final = 128
+# Transactions that are read with one request: fewer than any node forbids.
+_SHOWN_AT_ONCE: Final = 25
 # Requests of one call that are under way at once, so that 10,000 wallets do not flood a node.
 _AT_ONCE: Final = 4
 # Every address is asked this often before a read is given up.
@@ -147,16 +149,32 @@ class Solana:
         return await self._ask("getSignaturesForAddress", [address, config], answers.read_mentions)
 
     async def transaction(self, signature: str) -> Landed | None:
-        config = {
-            "commitment": "finalized",
-            "encoding": "json",
-            "maxSupportedTransactionVersion": _NEWEST_VERSION,
-        }
-        return await self._ask(
-            "getTransaction",
-            [signature, config],
-            lambda result: None if result is None else answers.read_transaction(result, signature),
-        )
+        return await self._ask("getTransaction", _shown(signature), _read_shown(signature))
+
+    async def transactions(self, signatures: Sequence[str]) -> dict[str, Landed | None]:
+        async def ask(batch: Sequence[str]) -> list[Landed | None]:
+            node = self._nodes[self._first]
+            try:
+                await self._check_genesis(node)
+                results = await node.calls("getTransaction", [_shown(s) for s in batch])
+            except ChainOutOfReach:
+                # One lost answer loses all of them, and some nodes take no batches.
+                return [await self._shown_alone(signature) for signature in batch]
+            return [
+                await self._shown_alone(signature)
+                if isinstance(result, ChainOutOfReach)
+                else _read_or_none(result, signature)
+                for signature, result in zip(batch, results, strict=True)
+            ]
+
+        parts = await _in_batches(ask, signatures, _SHOWN_AT_ONCE)
+        return dict(zip(signatures, (found for part in parts for found in part), strict=True))
+
+    async def _shown_alone(self, signature: str) -> Landed | None:
+        try:
+            return await self.transaction(signature)
+        except ChainOutOfReach:
+            return None
 
     async def accounts(self, addresses: Sequence[str]) -> dict[str, Account | None]:
         _, found = await self._accounts(addresses, "confirmed")
@@ -312,6 +330,27 @@ class Solana:
             _log.error("wrong_network", node=node.name, expected=self._genesis, found=seen)
             raise ChainOutOfReach(f"{node.name} is another network: {seen}")
         node.genesis = seen
+
+
+def _shown(signature: str) -> list[Any]:
+    """What `getTransaction` is asked."""
+    config = {
+        "commitment": "finalized",
+        "encoding": "json",
+        "maxSupportedTransactionVersion": _NEWEST_VERSION,
+    }
+    return [signature, config]
+
+
+def _read_shown(signature: str) -> Callable[[Any], Landed | None]:
+    return lambda result: None if result is None else answers.read_transaction(result, signature)
+
+
+def _read_or_none(result: Any, signature: str) -> Landed | None:
+    try:
+        return _read_shown(signature)(result)
+    except Unreadable:
+        return None
 
 
 def _signature(raw: bytes) -> str:

@@ -21,12 +21,30 @@ async def save(tx: Tx, accounts: Sequence[Account]) -> None:
 
 
 async def save_balance(tx: Tx, account: Account, cap_micros_daily: int, agent_status: str) -> None:
-    """As `save`, after a move that changed the balance: fires what the contract says it fires."""
-    was_low = account.is_low
-    account.is_low = low(account.balance_micros, cap_micros_daily)
-    await save(tx, [account])
-    if agent_status == "terminated":
-        return
+    """`save_balances` for one of them."""
+    await save_balances(tx, [(account, cap_micros_daily, agent_status)])
+
+
+async def save_balances(tx: Tx, changed: Sequence[tuple[Account, int, str]]) -> None:
+    """As `save`, after moves that changed the balances: fires what the contract says they fire.
+
+    Rows of (account, daily cap in force, status of the agent).
+    """
+    news: list[NewEvent] = []
+    for account, cap_micros_daily, agent_status in changed:
+        was_low = account.is_low
+        account.is_low = low(account.balance_micros, cap_micros_daily)
+        if agent_status != "terminated":
+            shown = show_wallet(account.wallet())
+            news += [
+                NewEvent(account.realm_id, type_, account.agent_id, shown, account.now)
+                for type_ in _news(account, was_low)
+            ]
+    await save(tx, [account for account, _, _ in changed])
+    await emit(tx, news)
+
+
+def _news(account: Account, was_low: bool) -> list[EventType]:
     news: list[EventType] = []
     if account.moves[-1].kind == "deposit":
         news.append(EventType.WALLET_FUNDED)
@@ -34,11 +52,7 @@ async def save_balance(tx: Tx, account: Account, cap_micros_daily: int, agent_st
         news.append(EventType.WALLET_LOW_BALANCE)
     if account.balance_micros == 0 and account.moves[-1].kind == "post":
         news.append(EventType.WALLET_DEPLETED)
-    shown = show_wallet(account.wallet())
-    await emit(
-        tx,
-        [NewEvent(account.realm_id, type_, account.agent_id, shown, account.now) for type_ in news],
-    )
+    return news
 
 
 async def deposit(

@@ -94,14 +94,20 @@ async def _settle(config: Config, db: Database, vault: Vault, mode: Mode) -> Non
 
         reconciler = Reconciler(db, DepositWatcher(db, chain, policies, mode, mint))
         await asyncio.gather(
-            repeat(settler.sign, _SETTLE_SECONDS),
-            repeat(settler.follow, _SETTLE_SECONDS),
+            settle_forever(settler),
             repeat(settler.report, _REPORT_SECONDS),
             repeat(watch_fee_payer, _FEE_PAYER_SECONDS),
             repeat(reconciler.sweep, config.sweep_seconds),
         )
     finally:
         await chain.close()
+
+
+async def settle_forever(settler: Settler) -> None:
+    """Signing never waits for what is on its way, nor the other way round."""
+    await asyncio.gather(
+        repeat(settler.sign, _SETTLE_SECONDS), repeat(settler.follow, _SETTLE_SECONDS)
+    )
 
 
 async def repeat(duty: Duty, seconds: float) -> None:

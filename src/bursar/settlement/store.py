@@ -19,6 +19,8 @@ from bursar.settlement.model import (
 
 # Longer than any round of the worker takes. A worker that died gives its payments back then.
 _LEASE: Final = "30 seconds"
+# Whoever signed sends at once and then says so; if he cannot, others look after it from then on.
+_FIRST_LOOK: Final = "5 seconds"
 _PAYMENT = (
     "p.id, p.mode, p.realm_id, p.agent_id, p.amount_micros, p.destination, p.attempts,"
     " p.created_at, w.address AS source, w.mint"
@@ -106,8 +108,9 @@ async def insert_submissions(
         await tx.execute(
             "INSERT INTO submission (payment_id, attempt, mode, state, raw, signature, blockhash,"
             " last_valid_height, signed_slot, next_check_at)"
-            " SELECT s.*, clock_timestamp() FROM unnest($1::text[], $2::int[], $3::text[],"
-            " $4::text[], $5::bytea[], $6::text[], $7::text[], $8::bigint[], $9::bigint[]) AS s",
+            f" SELECT s.*, clock_timestamp() + interval '{_FIRST_LOOK}'"
+            " FROM unnest($1::text[], $2::int[], $3::text[], $4::text[], $5::bytea[], $6::text[],"
+            " $7::text[], $8::bigint[], $9::bigint[]) AS s",
             [s.payment.id for s in kept],
             [s.attempt for s in kept],
             [s.payment.mode for s in kept],
@@ -186,6 +189,15 @@ async def claim_submissions(tx: Tx, mode: Mode, limit: int) -> list[SubmissionRo
         limit,
     )
     return [_submission(row) for row in rows]
+
+
+async def look_now(tx: Tx, payment_ids: Sequence[str]) -> None:
+    """They were sent: somebody may look at them."""
+    await tx.execute(
+        "UPDATE submission SET next_check_at = clock_timestamp()"
+        " WHERE payment_id = ANY($1) AND state = 'live' AND checks = 0",
+        payment_ids,
+    )
 
 
 async def look_again(tx: Tx, looks: Sequence[Look]) -> None:

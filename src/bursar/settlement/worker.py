@@ -71,11 +71,11 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 # Payments that one round signs, and attempts that one round looks after.
-SIGN_AT_ONCE: Final = 64
+SIGN_AT_ONCE: Final = 128
 FOLLOW_AT_ONCE: Final = 256
 # Wallets whose locks one commit holds at most.
 SETTLE_AT_ONCE: Final = 64
-_CALLS_AT_ONCE: Final = 16
+CALLS_AT_ONCE: Final = 16
 # Transactions of the source account that are searched for a memo; more than a wallet makes while a
 # blockhash lives.
 _MOST_PAGES: Final = 20
@@ -135,17 +135,15 @@ class Settler:
             fee_payer = await custody_store.fee_payer_key(tx, self.mode)
         check(fee_payer is not None, "the fee payer is made when the service starts")
         assert fee_payer is not None
-        fee = await self.chain.priority_fee(
-            sorted({token_account(p.source, p.mint) for p in unpaid})
-        )
-        accounts = await self.chain.accounts(
-            sorted({fee_payer.address, *(p.destination for p in unpaid)})
+        fee, accounts, blockhash = await asyncio.gather(
+            self.chain.priority_fee(sorted({token_account(p.source, p.mint) for p in unpaid})),
+            self.chain.accounts(sorted({fee_payer.address, *(p.destination for p in unpaid)})),
+            self.chain.latest_blockhash(),
         )
         payable = await self._refuse_bad_destinations(unpaid, accounts)
         payable = await self._within_means(payable, accounts[fee_payer.address], fee)
         if not payable:
             return
-        blockhash = await self.chain.latest_blockhash()
 
         async def submission(payment: PaymentRow) -> NewSubmission | None:
             attempt = payment.attempts + 1
@@ -318,9 +316,10 @@ class Settler:
 
     async def _conclude(self, landed: Sequence[SubmissionRow]) -> None:
         """Rule 3, on what the transaction itself says."""
-        found = await _gather(self._shown, landed)
+        found = await self._shown([s.signature for s in landed])
         paid: list[tuple[PaymentRow, Landed]] = []
-        for submission, transaction in zip(landed, found, strict=True):
+        for submission in landed:
+            transaction = found[submission.signature]
             if transaction is None:  # the node that answered is behind the one that knew it
                 long_since = submission.checks > len(_LOOK_SECONDS)
                 await self._look_again([Look(submission, _pause(submission), in_doubt=long_since)])
@@ -335,12 +334,8 @@ class Settler:
         for start in range(0, len(paid), SETTLE_AT_ONCE):
             await self._settle(paid[start : start + SETTLE_AT_ONCE])
 
-    async def _shown(self, submission: SubmissionRow) -> Landed | None:
-        """One that is not shown now is looked at again, and holds up none of the others."""
-        try:
-            return await self.chain.transaction(submission.signature)
-        except ChainOutOfReach:
-            return None
+    async def _shown(self, signatures: Sequence[str]) -> Mapping[str, Landed | None]:
+        return await self.chain.transactions(signatures) if signatures else {}
 
     async def _resend(self, unseen: Sequence[SubmissionRow]) -> None:
         """Rule 2: the same bytes again."""
@@ -367,7 +362,11 @@ class Settler:
 
     async def _send(self, submissions: Sequence[NewSubmission]) -> None:
         """The first time. Whatever comes back, the status tells the truth."""
+        if not submissions:
+            return
         await _gather(lambda s: self.chain.send(s.raw), submissions)
+        async with self.db.read() as tx:
+            await store.look_now(tx, [s.payment.id for s in submissions])
 
     async def _bury_failed(self, submission: SubmissionRow, error: str) -> None:
         """Rule 3: it is final with an error. Every node must show it so."""
@@ -478,13 +477,18 @@ class Settler:
             versions = await self.policies.get(
                 tx, [(agent_id, found.policy_version) for agent_id, found in locked.items()]
             )
-            for agent_id, found in locked.items():
-                if found.account.moves:
-                    policy = versions[agent_id, found.policy_version]
-                    await book.save_balance(
-                        tx, found.account, policy.cap_micros_daily, found.agent_status
+            await book.save_balances(
+                tx,
+                [
+                    (
+                        found.account,
+                        versions[agent_id, found.policy_version].cap_micros_daily,
+                        found.agent_status,
                     )
-
+                    for agent_id, found in locked.items()
+                    if found.account.moves
+                ],
+            )
             return len(settled)
 
         Metrics.settled(self.mode, await self.db.transact(work))
@@ -583,7 +587,7 @@ def _pause(submission: SubmissionRow) -> float:
 
 async def _gather(call: Callable[[T], Awaitable[R]], items: Sequence[T]) -> list[R]:
     """As `asyncio.gather`, with a bound on how many run at once."""
-    turns = asyncio.Semaphore(_CALLS_AT_ONCE)
+    turns = asyncio.Semaphore(CALLS_AT_ONCE)
 
     async def one(item: T) -> R:
         async with turns:
