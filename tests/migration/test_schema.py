@@ -454,8 +454,8 @@ REFUSED: list[tuple[str, str]] = [
     (_set("deposit", "signature = 'in-3'", "id = 'dep_2'"), "deposit_is_credited_once"),
     (
         (
-            "INSERT INTO deposit SELECT 'dep_3', realm_id, agent_id, 1, token_account, NULL, signature,"
-            " NULL, 'pending', moment(), NULL FROM deposit WHERE id = 'dep_1'"
+            "INSERT INTO deposit SELECT 'dep_3', realm_id, agent_id, 1, token_account, NULL,"
+            " signature, NULL, 'pending', moment(), NULL FROM deposit WHERE id = 'dep_1'"
         ),
         "deposit_signature_token_account_key",
     ),
@@ -476,8 +476,8 @@ REFUSED: list[tuple[str, str]] = [
     (_submission("state = 'live', outcome = NULL", "waiting"), "submission_is_final"),
     (
         (
-            "INSERT INTO submission SELECT payment_id, 2, mode, state, raw, 'sent-2', blockhash, 1, 1,"
-            " moment(), moment() FROM submission WHERE state = 'live'"
+            "INSERT INTO submission SELECT payment_id, 2, mode, state, raw, 'sent-2', blockhash, 1,"
+            " 1, moment(), moment() FROM submission WHERE state = 'live'"
         ),
         "submission_one_alive",
     ),
