@@ -33,13 +33,13 @@ FLOORS: Final[dict[str, dict[str, int]]] = {
     },
     "chain": {
         "networks": 0, "port": 1, "message": 1, "refusal": 1, "answers": 1, "store": 2, "node": 3,
-        "faucet": 4, "solana": 4, "pin": 4,
+        "solana": 4, "pin": 4,
     },
     "custody": {
         "model": 1, "provider": 1, "store": 2, "master": 3, "vault": 3, "setup": 4, "rotate": 4,
     },
     "settlement": {
-        "model": 1, "store": 2, "worker": 5, "deposits": 5, "adopt": 5, "reconcile": 6,
+        "model": 1, "store": 2, "worker": 5, "deposits": 5, "reconcile": 6, "adopt": 5,
     },
     "webhook": {"model": 1, "signature": 1, "store": 2, "target": 3, "worker": 5, "api": 6},
     "access": {

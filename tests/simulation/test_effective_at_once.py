@@ -6,8 +6,11 @@ status, an address.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable
+import signal
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from math import inf
 from random import Random
 from typing import Any
 
@@ -15,12 +18,14 @@ import pytest
 from solders.keypair import Keypair
 
 from bursar.recipient.resolve import test_address as sandbox_address
+from tests.processes import spawn_api
 from tests.simulation.wire import Answer, Connection, Turns
 from tests.simulation.world import HOST, LONG, World, assert_clean, make_agent, seeded
 
 CLIENTS = 32
 ROUNDS = 400 if LONG else 40
 TERMINATIONS = 40 if LONG else 4
+STALLS = 200 if LONG else 15
 
 
 @dataclass(frozen=True)
@@ -101,17 +106,28 @@ async def scene(world: World, request: pytest.FixtureRequest) -> AsyncGenerator[
     await assert_clean(world.db)
 
 
-def assert_in_force(
-    change: Answer, decided: list[Decided], holds: Callable[[Decided], bool], *, until: float
-) -> None:
-    """Every answer after that of the change follows it, as long as no other change has begun."""
-    late = [
-        (one.answer.answered - change.answered, one.answer.started > change.answered, one.spend)
-        for one in decided
-        if change.answered_turn < one.answer.answered_turn and one.answer.answered < until
-        if not holds(one)
-    ]
-    assert not late, f"{len(late)} answers by what was before: (seconds late, begun late) {late[0]}"
+Period = tuple[Answer, float, Callable[[Decided], bool]]
+
+
+def assert_in_force(periods: Sequence[Period], decided: list[Decided]) -> None:
+    """Each period is the answer to a change, the moment the next one began, and what every spend
+    between them must be.
+
+    Without exception for spends that were asked for after the answer. Those that were under way
+    are answered before it too, but their bytes may still wait for the HTTP server's own thread to
+    be given a processor: on a crowded machine that is seen now and then, and no more than that.
+    """
+    late: list[tuple[float, int]] = []
+    for number, (change, until, holds) in enumerate(periods):
+        for one in decided:
+            if one.answer.answered_turn <= change.answered_turn or one.answer.answered >= until:
+                continue
+            if not holds(one):
+                assert one.answer.started_turn <= change.answered_turn, (change, one)
+                late.append((one.answer.answered - change.answered, number))
+    crossed = {number for _, number in late}
+    print(f"{len(decided)} spends, {len(periods)} changes, late around {len(crossed)}: {late[:5]}")
+    assert len(crossed) <= 1 + len(periods) // 50, late
 
 
 def policy_change(chance: Random, round_: int) -> dict[str, Any]:
@@ -143,13 +159,13 @@ async def test_freezes_caps_and_lists(scene: Scene):
     decided = await scene.load_while(agent_id, work)
     assert changes[-1][1] > ROUNDS // 2
     assert len({one.spend["policyVersion"] for one in decided}) > ROUNDS // 4
-    for answer, version in changes:
-        assert_in_force(
-            answer,
-            decided,
-            lambda one, version=version: one.spend["policyVersion"] >= version,
-            until=float("inf"),
-        )
+    assert_in_force(
+        [
+            (answer, inf, lambda one, least=version: one.spend["policyVersion"] >= least)
+            for answer, version in changes
+        ],
+        decided,
+    )
 
 
 async def test_pauses(scene: Scene):
@@ -169,11 +185,14 @@ async def test_pauses(scene: Scene):
 
     decided = await scene.load_while(agent_id, work)
     assert {one.spend["rejectCode"] for one in decided} == {None, "agent_paused"}
-    ends = [answer.started for answer, _ in changes[1:]] + [float("inf")]
-    for (answer, status), end in zip(changes, ends, strict=True):
-        assert_in_force(
-            answer, decided, lambda one, status=status: one.status_seen == status, until=end
-        )
+    ends = [*(answer.started for answer, _ in changes[1:]), inf]
+    assert_in_force(
+        [
+            (answer, end, lambda one, status=status: one.status_seen == status)
+            for (answer, status), end in zip(changes, ends, strict=True)
+        ],
+        decided,
+    )
 
 
 async def test_terminations(scene: Scene):
@@ -189,10 +208,7 @@ async def test_terminations(scene: Scene):
         decided = await scene.load_while(agent_id, work)
         assert {one.spend["rejectCode"] for one in decided} == {None, "agent_terminated"}
         assert_in_force(
-            ended[0],
-            decided,
-            lambda one: one.spend["rejectCode"] == "agent_terminated",
-            until=float("inf"),
+            [(ended[0], inf, lambda one: one.spend["rejectCode"] == "agent_terminated")], decided
         )
 
 
@@ -214,8 +230,72 @@ async def test_directory_changes(scene: Scene):
 
     decided = await scene.load_while(agent_id, work)
     assert len({one.spend["payTo"] for one in decided}) > ROUNDS // 4
-    ends = [answer.started for answer, _ in changes[1:]] + [float("inf")]
-    for (answer, address), end in zip(changes, ends, strict=True):
-        assert_in_force(
-            answer, decided, lambda one, address=address: one.spend["payTo"] == address, until=end
-        )
+    ends = [*(answer.started for answer, _ in changes[1:]), inf]
+    assert_in_force(
+        [
+            (answer, end, lambda one, address=address: one.spend["payTo"] == address)
+            for (answer, address), end in zip(changes, ends, strict=True)
+        ],
+        decided,
+    )
+
+
+@pytest.mark.timeout(1800 if LONG else 300)
+async def test_a_stalled_process_holds_the_change_back(world: World):
+    """Goal: a process that was stopped between its commit and its answers has not answered yet, so
+    neither is the change; and if the change is answered, what comes later follows it."""
+    _, chance = seeded("stalled")
+    key = await world.admin_key()
+    stalled = await spawn_api(world.config)
+    manager = world.connect(key)
+    agent = await make_agent(manager)
+    await world.service.fund(agent["id"], "1000")
+    spenders = [Connection(stalled.url, key) for _ in range(CLIENTS)]
+    body = {"agentId": agent["id"], "amount": "0.000001", "recipient": HOST}
+    seconds = 0.02
+    held = told = 0
+    try:
+        for round_ in range(10 * STALLS):
+            if round_ >= STALLS and held and told:
+                break
+            began = time.monotonic()
+            spends = [
+                asyncio.create_task(spender.request("POST", "/v1/spend/authorise", body))
+                for spender in spenders
+            ]
+            # The moment is what is tried out: anywhere in the life of a batch.
+            await asyncio.sleep(chance.uniform(0, 1.5 * seconds))
+            stalled.process.send_signal(signal.SIGSTOP)
+            try:
+                # What it wrote before it stopped is read by then.
+                await asyncio.sleep(0.01)
+                before = [spend for spend in spends if spend.done()]
+                change = asyncio.create_task(
+                    manager.request(
+                        "PATCH", f"/v1/agents/{agent['id']}", {"policy": {"dailyCap": f"{round_}"}}
+                    )
+                )
+                await asyncio.wait({change}, timeout=0.3)
+                answered = change.done()
+            finally:
+                stalled.process.send_signal(signal.SIGCONT)
+            version = (await change).data["policy"]["version"]
+            decided = await asyncio.gather(*spends)
+            if len(before) == len(spends):
+                seconds = max(time.monotonic() - began - 0.01, 0.005)
+                continue
+            held += not answered
+            told += answered
+            if answered:
+                late = [spend for spend in spends if spend not in before]
+                versions = {spend.result().data["policyVersion"] for spend in late}
+                assert min(versions) >= version, (round_, version, versions)
+            assert all(answer.status == 201 for answer in decided)
+        print(f"the change waited {held} times, was answered {told} times")
+        assert held
+        assert told
+    finally:
+        for connection in (manager, *spenders):
+            connection.close()
+        stalled.process.terminate()
+        await asyncio.wait_for(stalled.process.wait(), 30)

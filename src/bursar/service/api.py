@@ -73,7 +73,7 @@ class Api:
         app: App,
         server: Server,
         log: AccessLog,
-        connections: Sequence[Solana | TestFunds],
+        chains: Sequence[Solana],
     ) -> None:
         self.port = port
         self.tasks: list[asyncio.Task[None]] = []
@@ -82,7 +82,7 @@ class Api:
         self._app = app
         self._server = server
         self._log = log
-        self._connections = connections
+        self._chains = chains
 
     @classmethod
     async def start(cls, config: Config, clock: Clock) -> Self:
@@ -133,8 +133,7 @@ class Api:
             websockets=False,
             log_enabled=False,
         )
-        connections = [*chains.values(), *([] if funds is None else [funds])]
-        api = cls(port, config, db, app, server, log, connections)
+        api = cls(port, config, db, app, server, log, list(chains.values()))
         api.tasks = [
             asyncio.create_task(server.serve()),
             asyncio.create_task(guard.recheck_forever()),
@@ -155,8 +154,8 @@ class Api:
             await asyncio.wait_for(asyncio.gather(serving, return_exceptions=True), _CLOSE_SECONDS)
         await asyncio.gather(*others, return_exceptions=True)
         self._log.flush()
-        for connection in self._connections:
-            await connection.close()
+        for chain in self._chains:
+            await chain.close()
         await self._db.close()
         _log.info("api_stopped")
 
