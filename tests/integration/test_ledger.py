@@ -21,6 +21,7 @@ from bursar.ids import new_id
 from bursar.ledger import audit as auditing
 from bursar.ledger import seal
 from bursar.ledger.audit import SEALS, Finding, audit
+from bursar.ledger.book import save
 from bursar.ledger.model import Account
 from bursar.ledger.seal import seal_journal
 from bursar.ledger.store import lock_agents
@@ -29,8 +30,9 @@ from bursar.policy.engine import RejectCode
 from bursar.service.api import Api
 from bursar.service.postgres import ROLE, EmbeddedPostgres
 from bursar.spend.close import reject_spends
+from bursar.wallet.withdraw import settle_withdrawals
 from tests.processes import bursar, until
-from tests.support import Service, new_account, new_agent, spend
+from tests.support import ON_CURVE, Service, new_account, new_agent, spend
 
 # The moves themselves -----------------------------------------------------------------------------
 
@@ -171,6 +173,9 @@ async def template(postgres: EmbeddedPostgres, config: Config) -> AsyncGenerator
             made["refused"] = (await spend(client, agent["id"], "1000"))["id"]
             made["released"] = (await spend(client, agent["id"], "2"))["id"]
             await release(service.db, agent["id"], made["released"])
+            path, body = f"/v1/wallets/{agent['id']}/withdraw", {"destination": ON_CURVE}
+            out = await client.post(path, json=body | {"amount": "1"})
+            await pay(service.db, agent["id"], out.json()["data"]["id"])
             await sealed(service.db)
     yield made
     await drop_database(postgres, "ledger")
@@ -189,6 +194,34 @@ async def release(db: Database, agent_id: str, spend_id: str) -> None:
             decided_by=None,
             reason=None,
         )
+
+    await db.transact(work)
+
+
+async def pay(db: Database, agent_id: str, withdrawal_id: str) -> None:
+    """Settles it with the second attempt, without a chain."""
+
+    async def work(tx: Tx) -> None:
+        await tx.execute(
+            "INSERT INTO payment (id, mode, realm_id, agent_id, amount_micros, destination, state,"
+            " attempts, leased_until, created_at) SELECT id, 'test', realm_id, agent_id,"
+            " amount_micros, destination, 'settled', 2, moment(), created_at"
+            " FROM withdrawal WHERE id = $1",
+            withdrawal_id,
+        )
+        await tx.execute(
+            "INSERT INTO submission (payment_id, attempt, mode, state, raw, signature, blockhash,"
+            " last_valid_height, signed_slot, next_check_at, outcome)"
+            " SELECT $1, attempt, 'test', state, 'raw', $1 || '/' || attempt, 'hash', 1, 1,"
+            " moment(), outcome FROM (VALUES (1, 'dead', 'expired'), (2, 'settled', 'finalized'))"
+            " AS a (attempt, state, outcome)",
+            withdrawal_id,
+        )
+        realm_id = await tx.fetchval("SELECT realm_id FROM agent WHERE id = $1", agent_id)
+        locked = (await lock_agents(tx, [agent_id], [realm_id]))[agent_id]
+        accounts = {agent_id: locked.account}
+        await settle_withdrawals(tx, accounts, [(withdrawal_id, f"{withdrawal_id}/2", 1, 5_000)])
+        await save(tx, [locked.account])
 
     await db.transact(work)
 
@@ -252,6 +285,8 @@ SPENDS = "every spend holds, has paid or has released exactly its amount"
 RESERVES = "every reserve belongs to a payment"
 USAGE = "every day's use is the sum of its spends, and within its cap"
 TOTALS = "the running totals are the counts of the spends"
+DEPOSITS = "every deposit in the journal came from the chain, and the reverse"
+ATTEMPTS = "every settled payment was made by exactly one attempt"
 DECISIONS = "every decision about a wallet is there once"
 LOW = "every wallet knows whether it is low"
 
@@ -275,7 +310,7 @@ TAMPERING = [
     ("UPDATE spend SET status = 'approved', reject_code = NULL WHERE id = '{refused}'",
      {SPENDS, USAGE, TOTALS}, "refused"),
     (("UPDATE spend SET status = 'settled', signature = 's', settled_at = moment()"
-     " WHERE id = '{approved}'"), {SPENDS, TOTALS}, "approved"),
+     " WHERE id = '{approved}'"), {SPENDS, TOTALS, ATTEMPTS}, "approved"),
     ("UPDATE spend SET agent_id = '{other}', decision_number = 99 WHERE id = '{approved}'",
      {SPENDS, USAGE, TOTALS, DECISIONS}, "approved"),
     ("UPDATE spend SET recipient = 'thief.example.com' WHERE id = '{approved}'",
@@ -296,7 +331,7 @@ TAMPERING = [
      " WHERE payment_id = '{approved}'"), {SEALS}, None),
     ("UPDATE transfer SET xact = '1' WHERE payment_id = '{approved}'", {SEALS}, None),
     ("DELETE FROM transfer WHERE agent_id = '{agent}' AND number = 1",
-     {FOLLOWS, WALLETS, SEALS}, "agent"),
+     {FOLLOWS, WALLETS, DEPOSITS, SEALS}, "agent"),
     ("DELETE FROM transfer WHERE agent_id = '{agent}' AND number = 3",
      {FOLLOWS, WALLETS, SPENDS, SEALS}, "agent"),
     ("DELETE FROM transfer WHERE payment_id = '{released}' AND kind = 'void'",
@@ -318,11 +353,14 @@ TAMPERING = [
     (("INSERT INTO transfer SELECT agent_id, number + 1, 'deposit', 'dep_forged', 1000000,"
      " credits_posted_after + 1000000, debits_posted_after, debits_pending_after, created_at,"
      " xact FROM transfer WHERE agent_id = '{agent}' ORDER BY number DESC LIMIT 1;"
+     " INSERT INTO deposit SELECT 'dep_forged', realm_id, agent_id, 1000000, token_account, NULL,"
+     " 'forged', NULL, 'credited', moment(), moment() FROM deposit WHERE agent_id = '{agent}';"
      " UPDATE wallet SET credits_posted = credits_posted + 1000000, transfers = transfers + 1"
      " WHERE agent_id = '{agent}'"), {SEALS}, None),
     (("UPDATE transfer SET amount_micros = amount_micros + 1000000 WHERE agent_id = '{agent}'"
      " AND number = 1; UPDATE transfer SET credits_posted_after = credits_posted_after + 1000000"
      " WHERE agent_id = '{agent}'; UPDATE wallet SET credits_posted = credits_posted + 1000000"
+     " WHERE agent_id = '{agent}'; UPDATE deposit SET amount_micros = amount_micros + 1000000"
      " WHERE agent_id = '{agent}'"), {SEALS}, None),
 ]  # fmt: skip
 
@@ -351,7 +389,7 @@ async def test_tampering_is_found(
 async def test_the_command_names_the_difference_and_fails(books: Books):
     """Goal: exit code 0 or 1, for people and for programs, and a bound on the words."""
     dsn = {"database_url": books.dsn, "data_dir": str(books.config.data_dir)}
-    clean = await bursar("audit", **dsn)
+    clean = await bursar("audit", "--no-chain", **dsn)
     assert clean.code == 0, clean.err
     assert clean.out.count("ok ") == len(auditing.QUESTIONS) + 1
     assert "WRONG" not in clean.out
@@ -360,15 +398,21 @@ async def test_the_command_names_the_difference_and_fails(books: Books):
         "INSERT INTO spend_total SELECT 1, 'ag_' || n, 0, '2026-11-15', 'x', 1, 0, 0"
         " FROM generate_series(1, 100) n"
     )
-    wrong = await bursar("audit", **dsn)
+    wrong = await bursar("audit", "--no-chain", **dsn)
     assert wrong.code == 1
     assert f"WRONG {USAGE} (2 differences in 2)" in wrong.out
     assert f"{books.agent} on " in wrong.out
     assert "and 80 more" in wrong.out
-    as_json = await bursar("audit", "--json", **dsn)
+    as_json = await bursar("audit", "--no-chain", "--json", **dsn)
     assert as_json.code == 1
     told = {row["question"]: row for row in json.loads(as_json.out)}
-    assert told[WALLETS] == {"question": WALLETS, "checked": 2, "differences": 0, "named": []}
+    assert told[WALLETS] == {
+        "question": WALLETS,
+        "checked": 2,
+        "differences": 0,
+        "named": [],
+        "problem": None,
+    }
     assert (told[USAGE]["differences"], len(told[USAGE]["named"])) == (2, 2)
     assert (told[TOTALS]["differences"], len(told[TOTALS]["named"])) == (100, 20)
 
@@ -392,6 +436,9 @@ async def write_transfers(tx: Tx | asyncpg.Connection, agent_id: str, count: int
     await tx.execute(
         "WITH w AS (UPDATE wallet SET credits_posted = credits_posted + $2,"
         " transfers = transfers + $2 WHERE agent_id = $1 RETURNING *)"
+        " , d AS (INSERT INTO deposit (id, realm_id, agent_id, amount_micros, token_account,"
+        " signature, status, created_at, credited_at) SELECT $3 || n, realm_id, agent_id, 1,"
+        " address, $3 || n, 'credited', moment(), moment() FROM w, generate_series(1, $2::int) n)"
         " INSERT INTO transfer (agent_id, number, kind, payment_id, amount_micros,"
         " credits_posted_after, debits_posted_after, debits_pending_after, created_at)"
         " SELECT agent_id, transfers - $2 + n, 'deposit', $3 || n, 1, credits_posted - $2 + n,"

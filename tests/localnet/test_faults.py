@@ -9,7 +9,7 @@ from solders.keypair import Keypair
 
 from bursar.localnet.rpc import is_loopback
 from tests.localnet.conftest import OpenNode
-from tests.localnet.support import LAMPORTS_PER_SOL, Rpc, RpcFailed, sol_transfer
+from tests.localnet.support import LAMPORTS_PER_SOL, Rpc, RpcFailed, payment, sol_transfer
 
 
 @pytest.fixture
@@ -181,3 +181,16 @@ async def test_notifications_can_be_dropped_and_doubled(faulty: Rpc) -> None:
         await faulty("bursar_faults", {"rules": [{**rule, "action": "drop"}]})
         with pytest.raises(asyncio.TimeoutError):
             await socket.receive_json(timeout=1.5)
+
+
+async def test_freeze_and_thaw(faulty: Rpc) -> None:
+    """Goal: the issuer's switch, by real transactions: frozen nothing moves, thawed it does."""
+    payer, payee = await faulty.wallet(micros=10), Keypair().pubkey()
+    await faulty("bursar_freeze", str(payer.pubkey()))
+    with pytest.raises(RpcFailed, match="frozen"):
+        await faulty("bursar_freeze", str(payer.pubkey()))
+    with pytest.raises(RpcFailed, match="custom program error: 0x11"):
+        await faulty.send(payment(payer, payee, 4, await faulty.blockhash(), "frozen"))
+    await faulty("bursar_thaw", str(payer.pubkey()))
+    await faulty.send(payment(payer, payee, 4, await faulty.blockhash(), "thawed"))
+    assert await faulty.tokens(payee) == 4

@@ -190,6 +190,27 @@ INSERT INTO transfer (agent_id, number, kind, payment_id, amount_micros, credits
   VALUES ('{AGENT}', 1, 'deposit', 'dep_1', 100, 100, 0, 0, moment()),
          ('{AGENT}', 2, 'reserve', 'txn_1', 20, 100, 0, 20, moment()),
          ('{AGENT}', 3, 'post', 'txn_1', 20, 100, 20, 0, moment());
+INSERT INTO withdrawal (id, realm_id, agent_id, amount_micros, destination, status, failure_code,
+                        network, created_by, created_at, signature, settled_at)
+  VALUES ('wdr_pending', 1001, '{AGENT}', 5, 'payee', 'pending', NULL, 'localnet', 'key_1',
+          moment(), NULL, NULL),
+         ('wdr_settled', 1001, '{AGENT}', 5, 'payee', 'settled', NULL, 'localnet', 'key_1',
+          moment(), 'sig-2', moment()),
+         ('wdr_failed', 1001, '{AGENT}', 5, 'payee', 'failed', 'destination_invalid', 'localnet',
+          'key_1', moment(), NULL, NULL);
+INSERT INTO deposit (id, realm_id, agent_id, amount_micros, token_account, signature, status,
+                     created_at, credited_at)
+  VALUES ('dep_1', 1001, '{AGENT}', 100, 'account-1', 'in-1', 'credited', moment(), moment()),
+         ('dep_2', 1001, '{AGENT}', 100, 'account-1', 'in-2', 'pending', moment(), NULL);
+INSERT INTO payment (id, mode, realm_id, agent_id, amount_micros, destination, state, attempts,
+                     leased_until, created_at)
+  SELECT 'txn_' || state, 'test', 1001, '{AGENT}', 5, 'payee', state, 1, moment(), moment()
+    FROM unnest(ARRAY['waiting', 'live', 'settled', 'failed']) AS s (state);
+INSERT INTO submission (payment_id, attempt, mode, state, raw, signature, blockhash,
+                        last_valid_height, signed_slot, next_check_at, outcome)
+  SELECT 'txn_' || p, 1, 'test', s, 'raw', 'sent-' || p, 'hash', 1, 1, moment(), o
+    FROM (VALUES ('waiting', 'dead', 'expired'), ('live', 'live', NULL),
+                 ('settled', 'settled', 'finalized')) AS x (p, s, o);
 INSERT INTO usage VALUES ('{AGENT}', 'day', '2026-11-15', 10, 100);
 INSERT INTO seal (number, xact_below, transfer_count, hash) VALUES (1, '1', 1, sha256('x'::bytea));
 INSERT INTO audit_log (realm_id, actor, request_id, action, subject)
@@ -255,6 +276,18 @@ def _set(table: str, changes: str, where: str = "true") -> str:
 
 def _spend(changes: str, status: str = "approved") -> str:
     return _set("spend", changes, f"id = 'txn_{status}'")
+
+
+def _withdrawal(changes: str, status: str = "pending") -> str:
+    return _set("withdrawal", changes, f"id = 'wdr_{status}'")
+
+
+def _payment(changes: str, state: str = "waiting") -> str:
+    return _set("payment", changes, f"id = 'txn_{state}'")
+
+
+def _submission(changes: str, payment: str = "live") -> str:
+    return _set("submission", changes, f"payment_id = 'txn_{payment}'")
 
 
 APPEND_ONLY = ("audit_log", "policy", "transfer", "seal")
@@ -398,6 +431,58 @@ REFUSED: list[tuple[str, str]] = [
         "INSERT INTO network VALUES ('test', 'g', 'm', 9)",
         "network_decimals_check",
     ),
+    # Withdrawals: as spends
+    (_withdrawal("status = 'settled'"), "settled_withdrawal_is_on_chain"),
+    (_withdrawal("status = 'settled', signature = 's'"), "settled_withdrawal_is_on_chain"),
+    (_withdrawal("signature = 's'"), "settled_withdrawal_is_on_chain"),
+    (
+        _withdrawal("status = 'settled', signature = 'sig-2', settled_at = moment()"),
+        "withdrawal_signature",
+    ),
+    (_withdrawal("status = 'failed'"), "failed_has_a_code"),
+    (_withdrawal("failure_code = 'settlement_failed'"), "failed_has_a_code"),
+    (_withdrawal("status = 'lost'"), "withdrawal_status_check"),
+    (_withdrawal("amount_micros = 6"), "withdrawal_moves"),
+    (_withdrawal("destination = 'me'"), "withdrawal_moves"),
+    (_withdrawal("memo = 'x'", "settled"), "withdrawal_moves"),
+    (_withdrawal("status = 'pending', failure_code = NULL", "failed"), "withdrawal_moves"),
+    ("DELETE FROM withdrawal", "append-only"),
+    ("TRUNCATE withdrawal", "append-only"),
+    # Deposits: once each
+    (_set("deposit", "status = 'credited'", "id = 'dep_2'"), "credited_has_a_date"),
+    (_set("deposit", "amount_micros = 1", "id = 'dep_1'"), "deposit_is_credited_once"),
+    (_set("deposit", "signature = 'in-3'", "id = 'dep_2'"), "deposit_is_credited_once"),
+    (
+        (
+            "INSERT INTO deposit SELECT 'dep_3', realm_id, agent_id, 1, token_account, NULL,"
+            " signature, NULL, 'pending', moment(), NULL FROM deposit WHERE id = 'dep_1'"
+        ),
+        "deposit_signature_token_account_key",
+    ),
+    ("DELETE FROM deposit", "append-only"),
+    ("TRUNCATE deposit", "append-only"),
+    # Payments and their attempts
+    (_payment("amount_micros = 6"), "payment_moves"),
+    (_payment("destination = 'me'"), "payment_moves"),
+    (_payment("state = 'live'", "settled"), "payment_moves"),
+    (_payment("state = 'waiting'", "failed"), "payment_moves"),
+    (_payment("state = 'lost'"), "payment_state_check"),
+    ("DELETE FROM payment", "append-only"),
+    ("TRUNCATE payment CASCADE", "append-only"),
+    (_submission("state = 'dead'"), "ended_has_an_outcome"),
+    (_submission("outcome = 'expired'"), "ended_has_an_outcome"),
+    (_submission("raw = 'other'"), "submission_is_final"),
+    (_submission("signature = 'other'"), "submission_is_final"),
+    (_submission("state = 'live', outcome = NULL", "waiting"), "submission_is_final"),
+    (
+        (
+            "INSERT INTO submission SELECT payment_id, 2, mode, state, raw, 'sent-2', blockhash, 1,"
+            " 1, moment(), moment() FROM submission WHERE state = 'live'"
+        ),
+        "submission_one_alive",
+    ),
+    ("DELETE FROM submission", "append-only"),
+    ("TRUNCATE submission", "append-only"),
     # Nothing is ever written over
     *(
         (statement, "append-only")
@@ -431,6 +516,14 @@ ACCEPTED: list[str] = [
     _set("api_key", "revoked_at = moment()", "id = 'key_1'"),
     _set("api_key", "last_used_at = moment()"),
     _set("usage", "spent_micros = 0"),
+    _withdrawal("status = 'settled', signature = 's', settled_at = moment(), block_time = 1"),
+    _withdrawal("status = 'failed', failure_code = 'settlement_failed'"),
+    _set("deposit", "status = 'credited', credited_at = moment(), sender = 'x'", "id = 'dep_2'"),
+    _payment("state = 'live', attempts = 2"),
+    _payment("state = 'waiting'", "live"),
+    _payment("state = 'settled'", "live"),
+    _submission("state = 'dead', outcome = 'expired'"),
+    _submission("state = 'settled', outcome = 'finalized', fee_lamports = 5000"),
 ]
 
 

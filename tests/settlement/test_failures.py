@@ -165,6 +165,9 @@ async def test_an_empty_fee_payer_makes_payments_wait(
                 await stage.work()
             await stage.expire()
         assert (await stage.wallet(client, agent["id"]))["reserved"] == "4.000000"
+        async with stage.db.read() as tx:
+            # Signed for nothing, they would expire, and ten of those are the end of a payment.
+            assert await tx.fetchval("SELECT sum(attempts) FROM payment") == 0
         await stage.rpc("requestAirdrop", stage.fee_payer, 1_000_000_000)
         for payment_id in [*(spent["id"] for spent in made), out["id"]]:
             assert (await stage.ended(client, payment_id))["status"] == "settled"

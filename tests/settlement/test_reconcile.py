@@ -260,7 +260,7 @@ async def test_the_audit_finds_what_was_tampered_with(stage: Stage):
         (f"UPDATE payment SET destination = 'me' WHERE id = '{wid}'", "is where its spend"),
         (f"UPDATE payment SET state = 'waiting' WHERE id = '{fid}'", "is where its spend"),
         ("UPDATE payment SET attempts = attempts + 1", "has the attempts that it says"),
-        ("UPDATE submission SET state = 'dead', outcome = NULL", "every dead attempt has a reason"),
+        ("UPDATE submission SET state = 'dead', outcome = ''", "every dead attempt has a reason"),
     ):
         assert question in await wrong_after(stage, statement), statement
 

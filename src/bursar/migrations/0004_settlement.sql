@@ -28,6 +28,7 @@ CREATE TABLE withdrawal (
   FOREIGN KEY (agent_id, realm_id) REFERENCES agent (id, realm_id)
 );
 CREATE INDEX withdrawal_by_agent ON withdrawal (agent_id, created_at DESC, id DESC);
+CREATE UNIQUE INDEX withdrawal_signature ON withdrawal (signature);
 CREATE INDEX withdrawal_to_settle ON withdrawal (created_at) WHERE status = 'pending';
 CREATE TRIGGER withdrawal_moves BEFORE UPDATE ON withdrawal FOR EACH ROW
   WHEN (OLD.status <> 'pending' OR NEW.amount_micros <> OLD.amount_micros
@@ -55,7 +56,11 @@ CREATE TABLE deposit (
 );
 CREATE INDEX deposit_by_agent ON deposit (agent_id, created_at DESC, id DESC);
 CREATE TRIGGER deposit_is_credited_once BEFORE UPDATE ON deposit FOR EACH ROW
-  WHEN (OLD.status = 'credited') EXECUTE FUNCTION refuse_move();
+  WHEN (OLD.status = 'credited' OR NEW.agent_id <> OLD.agent_id OR NEW.signature <> OLD.signature
+        OR NEW.token_account <> OLD.token_account)
+  EXECUTE FUNCTION refuse_move();
+CREATE TRIGGER deposit_stays BEFORE DELETE OR TRUNCATE ON deposit
+  FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();
 
 -- How far the history of a wallet's token account has been read.
 CREATE TABLE deposit_cursor (
@@ -79,6 +84,12 @@ CREATE TABLE payment (
   problem       text,
   created_at    timestamptz(3) NOT NULL
 );
+CREATE TRIGGER payment_moves BEFORE UPDATE ON payment FOR EACH ROW
+  WHEN (OLD.state IN ('settled', 'failed') OR NEW.amount_micros <> OLD.amount_micros
+        OR NEW.destination <> OLD.destination OR NEW.agent_id <> OLD.agent_id)
+  EXECUTE FUNCTION refuse_move();
+CREATE TRIGGER payment_stays BEFORE DELETE OR TRUNCATE ON payment
+  FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();
 CREATE INDEX payment_open ON payment (mode, created_at) WHERE state IN ('waiting', 'live');
 
 -- Everything that was ever signed. Written and committed before it is sent.
@@ -101,7 +112,8 @@ CREATE TABLE submission (
   in_doubt          boolean NOT NULL DEFAULT false,
   outcome           text,
   fee_lamports      bigint,
-  PRIMARY KEY (payment_id, attempt)
+  PRIMARY KEY (payment_id, attempt),
+  CONSTRAINT ended_has_an_outcome CHECK ((state = 'live') = (outcome IS NULL))
 );
 CREATE UNIQUE INDEX submission_one_alive ON submission (payment_id) WHERE state = 'live';
 CREATE INDEX submission_due ON submission (mode, next_check_at) WHERE state = 'live';

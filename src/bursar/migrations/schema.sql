@@ -400,6 +400,7 @@ CREATE TABLE submission (
     in_doubt boolean DEFAULT false NOT NULL,
     outcome text,
     fee_lamports bigint,
+    CONSTRAINT ended_has_an_outcome CHECK (((state = 'live'::text) = (outcome IS NULL))),
     CONSTRAINT submission_attempt_check CHECK ((attempt >= 1)),
     CONSTRAINT submission_state_check CHECK ((state = ANY (ARRAY['live'::text, 'dead'::text, 'settled'::text])))
 );
@@ -681,6 +682,8 @@ CREATE INDEX webhook_by_age ON webhook USING btree (realm_id, created_at DESC, i
 
 CREATE INDEX withdrawal_by_agent ON withdrawal USING btree (agent_id, created_at DESC, id DESC);
 
+CREATE UNIQUE INDEX withdrawal_signature ON withdrawal USING btree (signature);
+
 CREATE INDEX withdrawal_to_settle ON withdrawal USING btree (created_at) WHERE (status = 'pending'::text);
 
 CREATE TRIGGER agent_ends_for_good BEFORE UPDATE ON agent FOR EACH ROW WHEN (((old.status = 'terminated'::text) AND (new.status <> 'terminated'::text))) EXECUTE FUNCTION refuse_move();
@@ -689,7 +692,13 @@ CREATE TRIGGER api_key_is_revoked_for_good BEFORE UPDATE ON api_key FOR EACH ROW
 
 CREATE TRIGGER audit_log_append_only BEFORE DELETE OR UPDATE OR TRUNCATE ON audit_log FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();
 
-CREATE TRIGGER deposit_is_credited_once BEFORE UPDATE ON deposit FOR EACH ROW WHEN ((old.status = 'credited'::text)) EXECUTE FUNCTION refuse_move();
+CREATE TRIGGER deposit_is_credited_once BEFORE UPDATE ON deposit FOR EACH ROW WHEN (((old.status = 'credited'::text) OR ((new.agent_id)::text <> (old.agent_id)::text) OR (new.signature <> old.signature) OR (new.token_account <> old.token_account))) EXECUTE FUNCTION refuse_move();
+
+CREATE TRIGGER deposit_stays BEFORE DELETE OR TRUNCATE ON deposit FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();
+
+CREATE TRIGGER payment_moves BEFORE UPDATE ON payment FOR EACH ROW WHEN (((old.state = ANY (ARRAY['settled'::text, 'failed'::text])) OR ((new.amount_micros)::bigint <> (old.amount_micros)::bigint) OR (new.destination <> old.destination) OR ((new.agent_id)::text <> (old.agent_id)::text))) EXECUTE FUNCTION refuse_move();
+
+CREATE TRIGGER payment_stays BEFORE DELETE OR TRUNCATE ON payment FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();
 
 CREATE TRIGGER policy_append_only BEFORE DELETE OR UPDATE OR TRUNCATE ON policy FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();
 
