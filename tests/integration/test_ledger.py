@@ -212,7 +212,7 @@ async def pay(db: Database, agent_id: str, withdrawal_id: str) -> None:
         await tx.execute(
             "INSERT INTO submission (payment_id, attempt, mode, state, raw, signature, blockhash,"
             " last_valid_height, signed_slot, next_check_at, outcome)"
-            " SELECT $1, attempt, 'test', state, 'raw', $1 || '/' || attempt, 'hash', 1, 1,"
+            " SELECT $1::text, attempt, 'test', state, 'raw', $1::text || '/' || attempt, 'hash', 1, 1,"
             " moment(), outcome FROM (VALUES (1, 'dead', 'expired'), (2, 'settled', 'finalized'))"
             " AS a (attempt, state, outcome)",
             withdrawal_id,
@@ -335,7 +335,7 @@ TAMPERING = [
     ("DELETE FROM transfer WHERE agent_id = '{agent}' AND number = 3",
      {FOLLOWS, WALLETS, SPENDS, SEALS}, "agent"),
     ("DELETE FROM transfer WHERE payment_id = '{released}' AND kind = 'void'",
-     {WALLETS, SPENDS, SEALS}, "released"),
+     {FOLLOWS, WALLETS, SPENDS, SEALS}, "released"),
     ("UPDATE usage SET spent_micros = spent_micros - 1 WHERE agent_id = '{agent}'",
      {USAGE}, "agent"),
     ("DELETE FROM usage WHERE agent_id = '{agent}'", {USAGE}, "agent"),

@@ -40,13 +40,16 @@ class Serve:
     def __init__(self, folder: Path) -> None:
         self.port = free_port("127.0.0.1", 0)
         self.url = f"http://127.0.0.1:{self.port}"
+        self.localnet_port = free_port("127.0.0.1", 0)
         self.data_dir = folder / "data"
         self.log = folder / "log"
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
     def config(self) -> Config:
-        return load_config({}, data_dir=self.data_dir, port=self.port)
+        return load_config(
+            {}, data_dir=self.data_dir, port=self.port, localnet_port=self.localnet_port
+        )
 
     def start(self) -> None:
         settings = self.config.child_environment() | {
@@ -228,6 +231,7 @@ async def test_kills_under_load(tmp_path: Path):
                 await serve.kill(victim, chance)
                 await load.more(CLIENTS)
                 await load.pause()
+                await serve.ready()
                 await verify(db, load, victim)
                 code, out = await audited(serve)
                 assert code == 0, (seed, victim, out)
@@ -250,9 +254,11 @@ async def prepare(serve: Serve, seed: str) -> tuple[Load, Database]:
     key = await service.key(account="simulation")
     connection = Connection(serve.url, key)
     agents = [(await make_agent(connection, dailyCap="200.00"))["id"] for _ in range(AGENTS)]
-    connection.close()
     for agent_id in agents:
-        await service.fund(agent_id, "150")
+        path = f"/v1/test/wallets/{agent_id}/fund"
+        funded = (await connection.request("POST", path, {"amount": "150"})).data
+        assert funded["status"] == "credited"
+    connection.close()
     return Load(serve.url, key, seed, agents), db
 
 
@@ -270,5 +276,6 @@ async def verify(db: Database, load: Load, victim: str) -> None:
 
 
 async def audited(serve: Serve) -> tuple[int, str]:
-    done = await bursar("audit", data_dir=str(serve.data_dir))
+    settings = {"data_dir": str(serve.data_dir), "localnet_port": str(serve.localnet_port)}
+    done = await bursar("audit", **settings)
     return done.code, done.out + done.err
