@@ -30,7 +30,7 @@ from bursar.service.postgres import running_postgres
 from bursar.service.worker import settle_forever
 from bursar.settlement.worker import CALLS_AT_ONCE
 
-PAYMENTS = 2_000
+PAYMENTS = 1_000
 WALLETS = 64
 RECIPIENTS = 64
 _ASK_AT_ONCE = 32
