@@ -39,6 +39,7 @@ class Serve:
 
     def __init__(self, folder: Path) -> None:
         self.port = free_port("127.0.0.1", 0)
+        self.chain_port = free_port("127.0.0.1", 0)
         self.url = f"http://127.0.0.1:{self.port}"
         self.data_dir = folder / "data"
         self.log = folder / "log"
@@ -46,7 +47,9 @@ class Serve:
 
     @property
     def config(self) -> Config:
-        return load_config({}, data_dir=self.data_dir, port=self.port)
+        return load_config(
+            {}, data_dir=self.data_dir, port=self.port, localnet_port=self.chain_port
+        )
 
     def start(self) -> None:
         settings = self.config.child_environment() | {
@@ -233,9 +236,11 @@ async def prepare(serve: Serve, seed: str) -> tuple[Load, Database]:
     key = await service.key(account="simulation")
     connection = Connection(serve.url, key)
     agents = [(await make_agent(connection, dailyCap="200.00"))["id"] for _ in range(AGENTS)]
-    connection.close()
     for agent_id in agents:
-        await service.fund(agent_id, "150")
+        path = f"/v1/test/wallets/{agent_id}/fund"
+        answer = await connection.request("POST", path, {"amount": "150"})
+        assert answer.data["status"] == "credited"
+    connection.close()
     return Load(serve.url, key, seed, agents), db
 
 
@@ -253,5 +258,6 @@ async def verify(db: Database, load: Load, victim: str) -> None:
 
 
 async def audited(serve: Serve) -> tuple[int, str]:
-    done = await bursar("audit", data_dir=str(serve.data_dir))
+    chain_port = str(serve.chain_port)
+    done = await bursar("audit", data_dir=str(serve.data_dir), localnet_port=chain_port)
     return done.code, done.out + done.err
