@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from bursar.clock import SystemClock
 from bursar.config import Config, load_config
@@ -16,6 +17,9 @@ from bursar.service.api import Api
 from bursar.service.postgres import EmbeddedPostgres, running_postgres
 from tests.support import Service
 
+# A busy machine is no failure, and a failure prints what repeats it.
+settings.register_profile("bursar", deadline=None, print_blob=True)
+settings.load_profile("bursar")
 set_up_logs("error", "test")
 
 

@@ -7,6 +7,7 @@ import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from typing import IO
 
 import httpx
 
@@ -40,12 +41,16 @@ async def bursar(*arguments: str, **variables: str) -> Finished:
 
 
 @asynccontextmanager
-async def running_api(config: Config) -> AsyncGenerator[str]:
+async def running_api(config: Config, log: IO[bytes] | None = None) -> AsyncGenerator[str]:
     """`bursar api` on the database and the data folder of `config`; gives its address."""
     port = free_port("127.0.0.1", 0)
     config = replace(config, host="127.0.0.1", port=port)
     process = await asyncio.create_subprocess_exec(
-        *_COMMAND, "api", env=clean_environment() | config.child_environment()
+        *_COMMAND,
+        "api",
+        env=clean_environment() | config.child_environment(),
+        stdout=log,
+        stderr=log,
     )
     url = f"http://127.0.0.1:{port}"
     try:

@@ -54,9 +54,10 @@ FLOORS: Final[dict[str, dict[str, int]]] = {
     "cli": {"*": 9},
 }  # fmt: skip
 
+QUERIES_IN: Final = ("store.py", "stats.py", "db.py", "migrate.py")
 # The audit shares nothing with what it checks, so it has queries of its own; the localnet keeps
 # its chain in sqlite.
-QUERIES_IN: Final = ("store.py", "stats.py", "db.py", "migrate.py", "audit.py", "disk.py")
+ASKS_ITSELF: Final = ("ledger/audit.py", "localnet/disk.py")
 MONEY: Final = ("money.py", "ledger/", "spend/", "policy/", "wallet/")
 # Waiting is measured in seconds, and touches no amount.
 NOT_MONEY: Final = ("spend/wait.py",)
@@ -199,7 +200,7 @@ def test_queries_stay_in_stores():
     """Goal: whoever wants to know what the database is asked reads the stores."""
     wrong: list[str] = []
     for file in _files():
-        if Path(file).name in QUERIES_IN:
+        if Path(file).name in QUERIES_IN or file in ASKS_ITSELF:
             continue
         for node in ast.walk(_tree(file)):
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
@@ -307,7 +308,8 @@ def test_lines_fit():
     wide = [
         place
         for place, line in _lines(".py", ".sql")
-        if len(line) > MOST_COLUMNS and not place.startswith("src/bursar/migrations/schema.sql")
+        if len(line.partition("  # noqa")[0]) > MOST_COLUMNS
+        and not place.startswith("src/bursar/migrations/schema.sql")
     ]
     assert wide == []
 

@@ -1,7 +1,6 @@
 """Settings: the defaults file, overridden by `BURSAR_*`, overridden by flags. Frozen after that."""
 
 import base64
-import binascii
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -97,7 +96,9 @@ def load_config(environment: Mapping[str, str], **flags: object) -> Config:
 
 
 def _integer(name: str, text: str, least: int, most: int) -> int:
-    if not (text.isascii() and text.isdigit() and least <= int(text) <= most):
+    # Nine digits are beyond every limit here, and far below what `int` refuses to read.
+    plain = text.isascii() and text.isdigit() and len(text) <= 9
+    if not (plain and least <= int(text) <= most):
         raise ConfigError(
             variable(name), f"must be a whole number from {least} to {most}, not {text!r}"
         )
@@ -117,14 +118,17 @@ def _not_empty(name: str, text: str) -> str:
 
 
 def _folder(text: str) -> Path:
-    return Path(_not_empty("data_dir", text)).expanduser().absolute()
+    try:
+        return Path(_not_empty("data_dir", text)).expanduser().absolute()
+    except RuntimeError:
+        raise ConfigError(variable("data_dir"), f"names an unknown home: {text!r}") from None
 
 
 def _database_url(text: str) -> str | None:
     # The value is not quoted back: it may hold a password.
     if not text:
         return None
-    if urlsplit(text).scheme not in ("postgres", "postgresql"):
+    if not _is_url(text, ("postgres", "postgresql")):
         raise ConfigError(
             variable("database_url"), "must look like postgresql://user:password@host:5432/bursar"
         )
@@ -135,9 +139,16 @@ def _network(name: str, text: str) -> str | None:
     # Not quoted back either: RPC providers put the access token into the address.
     if text in ("", "localnet"):
         return text or None
-    if urlsplit(text).scheme not in ("http", "https") or not urlsplit(text).hostname:
+    if not _is_url(text, ("http", "https")) or not urlsplit(text).hostname:
         raise ConfigError(variable(name), "must be localnet or an http(s) address of an RPC node")
     return text
+
+
+def _is_url(text: str, schemes: tuple[str, ...]) -> bool:
+    try:
+        return urlsplit(text).scheme in schemes
+    except ValueError:
+        return False
 
 
 def _master_key(text: str) -> bytes | None:
@@ -145,7 +156,7 @@ def _master_key(text: str) -> bytes | None:
         return None
     try:
         key = base64.b64decode(text, validate=True)
-    except binascii.Error:
+    except ValueError:
         key = b""
     if len(key) != 32:
         raise ConfigError(

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Final, Self, TypeVar
 import asyncpg
 from asyncpg.pool import Pool, PoolConnectionProxy
 
+from bursar.errors import CommandFailed, ConfigError
+
 Row = asyncpg.Record
 if TYPE_CHECKING:
     Tx = PoolConnectionProxy[asyncpg.Record]
@@ -47,23 +49,39 @@ class Database:
 
     @classmethod
     async def open(cls, dsn: str, connections: int, timeout_seconds: float) -> Self:
-        pool = await asyncpg.create_pool(
-            dsn,
-            min_size=1,
-            max_size=connections,
-            timeout=timeout_seconds,
-            command_timeout=timeout_seconds,
-            max_inactive_connection_lifetime=300,
-            reset=_keep_session,
-            server_settings={
-                "application_name": "bursar",
-                "timezone": "UTC",
-                # Statements wait for rows that others hold only so long.
-                "lock_timeout": f"{int(timeout_seconds * 1000)}",
-                "idle_in_transaction_session_timeout": f"{int(timeout_seconds * 2000)}",
-            },
-        )
+        try:
+            pool = await asyncpg.create_pool(
+                dsn,
+                min_size=1,
+                max_size=connections,
+                timeout=timeout_seconds,
+                command_timeout=timeout_seconds,
+                max_inactive_connection_lifetime=300,
+                reset=_keep_session,
+                server_settings={
+                    "application_name": "bursar",
+                    "timezone": "UTC",
+                    # Statements wait for rows that others hold only so long.
+                    "lock_timeout": f"{int(timeout_seconds * 1000)}",
+                    "idle_in_transaction_session_timeout": f"{int(timeout_seconds * 2000)}",
+                },
+            )
+        except ValueError:
+            # The problem is not quoted: it holds pieces of the address, and so of the password.
+            raise ConfigError(
+                "BURSAR_DATABASE_URL", "is no address of a PostgreSQL; is its password quoted?"
+            ) from None
         return cls(pool, timeout_seconds)
+
+    @classmethod
+    async def open_or_fail(cls, dsn: str, connections: int, timeout_seconds: float) -> Self:
+        """As `open`, for a process that is nothing without it: ends in one clear sentence."""
+        try:
+            return await cls.open(dsn, connections, timeout_seconds)
+        except (*OUT_OF_REACH, asyncpg.PostgresError) as problem:
+            raise CommandFailed(
+                f"The database of BURSAR_DATABASE_URL lets nobody in ({type(problem).__name__})."
+            ) from None
 
     async def close(self) -> None:
         try:

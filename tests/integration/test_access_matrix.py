@@ -360,6 +360,51 @@ async def test_lists_hold_own_rows_only(world: World):
         assert all("key" not in row for row in keys)
 
 
+async def test_transactions_statistics_and_export_hold_own_rows_only(world: World):
+    """Goal: the three ways to read transactions agree on whose they are; naming a stranger's
+    agent gives nothing, as if it did not exist."""
+    for realm in world.realms:
+        for scope in SCOPES:
+            client = realm.clients[scope]
+            agents = {realm.own.agent}
+            if scope != "agent":
+                agents.add(realm.other_agent.agent)
+            rows = await _all_of(client, "/v1/transactions")
+            seen = {row["agentId"] for row in rows}
+            assert seen & _agents_of(world) == agents
+            assert {realm.own.transaction} <= {row["id"] for row in rows}
+            stats = (await client.get("/v1/transactions/stats")).json()["data"]
+            assert stats["transactionCount"] == len(rows)
+            exported = (await client.get("/v1/transactions/export")).text.splitlines()
+            assert len(exported) == 1 + len(rows)
+            for stranger in _agents_of(world) - agents:
+                query = {"agentId": stranger}
+                assert await _all_of(client, f"/v1/transactions?agentId={stranger}") == []
+                none = (await client.get("/v1/transactions/stats", params=query)).json()["data"]
+                assert (none["transactionCount"], none["topRecipients"]) == (0, [])
+                empty = await client.get("/v1/transactions/export", params=query)
+                assert empty.text.splitlines() == exported[:1]
+
+
+def _agents_of(world: World) -> set[str]:
+    return {o.agent for realm in world.realms for o in (realm.own, realm.other_agent)}
+
+
+async def test_an_agent_key_spends_as_its_own_agent_only(world: World):
+    """Goal: without agentId it is its own; with another's there is no such agent."""
+    realm = world.realms[0]
+    client = realm.clients["agent"]
+    body = {"amount": "1", "recipient": "api.example.com"}
+    for path, status in (("/v1/spend/authorise", 201), ("/v1/spend/preview", 200)):
+        own = await client.post(path, json=body)
+        assert own.status_code == status, own.text
+        assert own.json()["data"].get("agentId", realm.own.agent) == realm.own.agent
+        other = await client.post(path, json={**body, "agentId": realm.other_agent.agent})
+        error_of(other, 404, "not_found")
+        nobody = await realm.admin.post(path, json=body)
+        assert error_of(nobody, 400, "validation_error")["param"] == "agentId"
+
+
 async def test_an_agent_keys_list_ignores_nothing_it_is_asked(world: World):
     """Goal: filters narrow an agent key's list, they never widen it."""
     client = world.realms[0].clients["agent"]

@@ -11,7 +11,7 @@ import msgspec
 
 from bursar.access import store
 from bursar.db import Tx
-from bursar.errors import ApiError, ErrorCode, Fault, ValidationFailed
+from bursar.errors import ApiError, ErrorCode, Fault
 
 KEY_PATTERN: Final = r"[\x20-\x7e]{1,255}"
 _KEY = re.compile(KEY_PATTERN, re.ASCII)
@@ -41,18 +41,11 @@ class StoredAnswer:
     body: bytes
 
 
-def read_key(header: str | None) -> str | None:
-    """The header's value; raises ValidationFailed when it is not 1 to 255 printable characters."""
-    if header is None:
-        return None
-    if _KEY.fullmatch(header) is None:
-        raise ValidationFailed(
-            [
-                Fault(
-                    "Idempotency-Key",
-                    "Idempotency-Key must be 1 to 255 printable ASCII characters.",
-                )
-            ]
+def read_key(header: str | None, faults: list[Fault]) -> str | None:
+    """The header's value; a fault when it is not 1 to 255 printable characters."""
+    if header is not None and _KEY.fullmatch(header) is None:
+        faults.append(
+            Fault("Idempotency-Key", "Idempotency-Key must be 1 to 255 printable ASCII characters.")
         )
     return header
 

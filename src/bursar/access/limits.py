@@ -71,9 +71,12 @@ class ProcessLimiter:
         allowed = len(admitted) < limit
         if allowed:
             admitted.append(now)
-        # floor + 1 and not ceil: at exactly 60 s the request would still be refused.
+        # floor + 1 and not ceil: at exactly 60 s the request would still be refused. So a refused
+        # one may be told 61; while there is room nobody waits, and the window's length says it.
         reset = (admitted[0] + _WINDOW_NS - now) // 1_000_000_000 + 1
-        return Verdict(allowed, limit, limit - len(admitted), min(reset, WINDOW_SECONDS))
+        if allowed:
+            reset = min(reset, WINDOW_SECONDS)
+        return Verdict(allowed, limit, limit - len(admitted), reset)
 
     def _sweep(self, now: int) -> None:
         """Forgets keys that made no request lately, so idle keys cost no memory."""

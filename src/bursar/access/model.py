@@ -88,6 +88,9 @@ class CreatedKey(Key, rename="camel", kw_only=True):
 
     key: str | None
 
+    def __repr__(self) -> str:
+        return f"CreatedKey(id={self.id!r}, …)"
+
 
 class CategoryLimit(msgspec.Struct, rename="camel", kw_only=True):
     """How many requests of one category this key may make in any 60 seconds."""

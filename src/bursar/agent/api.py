@@ -1,5 +1,6 @@
 """/v1/agents."""
 
+import re
 from typing import Any
 
 from bursar.access.model import Caller, Scope
@@ -10,7 +11,7 @@ from bursar.chain.networks import usdc_mint
 from bursar.errors import ApiError, ErrorCode, not_found
 from bursar.http.call import Answer, Call, data, page, page_fields, page_start
 from bursar.http.codec import Choice, Field, Metadata, Record, Text
-from bursar.http.cursor import Place
+from bursar.http.cursor import Place, bad_cursor
 from bursar.http.query import MetadataFilter
 from bursar.policy import store as policy_store
 from bursar.policy.model import NEW_POLICY, POLICY_CHANGE, show_version
@@ -61,6 +62,7 @@ LIST_QUERY = (
     ),
 )
 POLICIES_QUERY = page_fields(PAGE_DEFAULT, PAGE_MOST)
+_VERSION = re.compile(r"[1-9][0-9]{0,8}", re.ASCII)
 
 
 async def create(call: Call) -> Answer:
@@ -104,6 +106,9 @@ async def policies(call: Call) -> Answer:
     row = await visible_agent(call, call.params["id"])
     limit = call.query.get("limit", PAGE_DEFAULT)
     start = page_start(call)
+    # A cursor's digest can be made up; what it is bound to can be guessed.
+    if start is not None and _VERSION.fullmatch(start[1]) is None:
+        raise bad_cursor()
     versions = await policy_store.list_versions(
         call.tx, row.id, int(start[1]) if start else None, limit + 1
     )

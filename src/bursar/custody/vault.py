@@ -35,7 +35,7 @@ class Vault:
         seed = secrets.token_bytes(_SEED_BYTES)
         address = str(Keypair.from_seed(seed).pubkey())
         nonce = os.urandom(_NONCE_BYTES)
-        bound = _associated(agent_id, address, FIRST_KEY_VERSION)
+        bound = _associated(agent_id, address, FIRST_KEY_VERSION, FIRST_MASTER_VERSION)
         return SealedKey(
             agent_id=agent_id,
             address=address,
@@ -48,18 +48,18 @@ class Vault:
         """Whether this master key unseals the key and it is the one of the address."""
         try:
             return str(self._open(key).pubkey()) == key.address
-        except InvalidTag:
+        except (InvalidTag, ValueError):  # ValueError: cut too short to be a sealed key at all
             return False
 
     def _open(self, key: SealedKey) -> Keypair:
         nonce, ciphertext = key.sealed[:_NONCE_BYTES], key.sealed[_NONCE_BYTES:]
-        bound = _associated(key.agent_id, key.address, key.key_version)
+        bound = _associated(key.agent_id, key.address, key.key_version, key.master_version)
         return Keypair.from_seed(self._cipher.decrypt(nonce, ciphertext, bound))
 
 
-def _associated(agent_id: str, address: str, key_version: int) -> bytes:
-    """A sealed key moved to another agent's row, or given another address, does not open."""
-    return f"wallet|{agent_id}|{address}|{key_version}".encode()
+def _associated(agent_id: str, address: str, key_version: int, master_version: int) -> bytes:
+    """A sealed key moved to another row, or given another address or version, does not open."""
+    return f"wallet|{agent_id}|{address}|{key_version}|{master_version}".encode()
 
 
 def load_master_key(configured: bytes | None, data_dir: Path) -> bytes:

@@ -10,7 +10,7 @@ from bursar.db import OUT_OF_REACH
 from bursar.errors import ApiError
 from bursar.http import openapi
 from bursar.http.call import Services
-from bursar.http.dispatch import AsgiScope, Dispatcher, Receive, Send
+from bursar.http.dispatch import PAGE_METHODS, AsgiScope, Dispatcher, Receive, Send, request_id
 from bursar.http.docs import reference_page, style_sheet
 from bursar.http.routes import ROUTES
 from bursar.logs import AccessLog
@@ -34,7 +34,6 @@ Body = tuple[int, bytes, bytes]
 class App:
     def __init__(self, services: Services, log: AccessLog) -> None:
         self._services = services
-        self._dispatch = Dispatcher(ROUTES, services, log, HttpMetrics())
         self._pages: dict[str, Callable[[], Awaitable[Body]]] = {
             "/healthz": self._health,
             "/readyz": self._ready,
@@ -43,6 +42,7 @@ class App:
             "/docs": self._docs,
             "/docs/style.css": self._docs_style,
         }
+        self._dispatch = Dispatcher(ROUTES, self._pages, services, log, HttpMetrics())
         self._running = 0
         self._idle = asyncio.Event()
         self._idle.set()
@@ -54,8 +54,8 @@ class App:
         self._idle.clear()
         try:
             page = self._pages.get(scope["path"])
-            if page is not None and scope["method"] in ("GET", "HEAD"):
-                await _send_page(await page(), send)
+            if page is not None and scope["method"] in PAGE_METHODS:
+                await _send_page(await page(), scope, send)
             else:
                 await self._dispatch(scope, receive, send)
         finally:
@@ -107,11 +107,12 @@ class App:
         return 200, b"text/css; charset=utf-8", style_sheet()
 
 
-async def _send_page(body: Body, send: Send) -> None:
+async def _send_page(body: Body, scope: AsgiScope, send: Send) -> None:
     status, content_type, content = body
     headers = [
         (b"content-type", content_type),
         (b"content-length", b"%d" % len(content)),
+        (b"x-request-id", request_id(dict(scope["headers"])).encode("ascii")),
         *_SECURITY_HEADERS,
     ]
     await send({"type": "http.response.start", "status": status, "headers": headers})

@@ -127,6 +127,8 @@ class Route:
     scopes: frozenset[Scope]
     category: Category
     unit: Unit
+    # Parameters of the path that have a form of their own; ids have none, they are just not found.
+    path_fields: tuple[Field, ...] = ()
     query: tuple[Field, ...] = ()
     body: Record | None = None
     # A finer look at the body than the scopes give; raises 403 before anything is validated.

@@ -32,11 +32,11 @@ def decode_cursor(text: str, filters: Mapping[str, Any]) -> Place:
         millis = int.from_bytes(raw[:8], "big")
         place = (_EPOCH + millis * _MILLISECOND, raw[16:].decode("ascii"))
     except (binascii.Error, ValueError, OverflowError):
-        raise _bad("after is not a cursor of this list; pass back nextCursor unchanged.") from None
+        raise bad_cursor() from None
     if not place[1] or "\0" in place[1] or len(place[1]) > 300:
-        raise _bad("after is not a cursor of this list; pass back nextCursor unchanged.")
+        raise bad_cursor()
     if raw[8:16] != _digest(filters):
-        raise _bad("after belongs to a list with other filters; start again without it.")
+        raise bad_cursor("after belongs to a list with other filters; start again without it.")
     return place
 
 
@@ -46,5 +46,7 @@ def _digest(filters: Mapping[str, Any]) -> bytes:
     return hashlib.sha256(canonical).digest()[:_DIGEST_BYTES]
 
 
-def _bad(message: str) -> ValidationFailed:
+def bad_cursor(
+    message: str = "after is not a cursor of this list; pass back nextCursor unchanged.",
+) -> ValidationFailed:
     return ValidationFailed([Fault("after", message)])

@@ -5,8 +5,9 @@ the checks is the contract's: what a caller may not know is decided before what 
 """
 
 import asyncio
+import contextlib
 import re
-from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, MutableMapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -17,9 +18,9 @@ from bursar.access.limits import Verdict
 from bursar.access.model import Caller
 from bursar.clock import Clock
 from bursar.db import OUT_OF_REACH, Tx
-from bursar.errors import ApiError, ErrorCode, unavailable
+from bursar.errors import ApiError, ErrorCode, ValidationFailed, unavailable
 from bursar.http.call import Answer, Call, Route, Services, Stream, Unit
-from bursar.http.codec import MAX_BODY_BYTES, Record, decode_object, parse_body
+from bursar.http.codec import MAX_BODY_BYTES, Record, decode_object
 from bursar.http.query import parse_query
 from bursar.ids import new_id
 from bursar.logs import AccessLog
@@ -29,19 +30,30 @@ AsgiScope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
-# What a caller may choose as its request id: it lands in logs and headers.
-_REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,100}", re.ASCII)
+# What a caller may choose as its request id: it lands in logs and headers, so not a key by mistake.
+_REQUEST_ID = re.compile(r"(?!bur_)[A-Za-z0-9._:-]{1,100}", re.ASCII)
 _JSON_TYPE = re.compile(r"application/(?:[a-z0-9.+-]+\+)?json\s*(?:;.*)?", re.ASCII | re.IGNORECASE)
 _BODY_SECONDS: Final = 30
+# How much of a refused body is read on, and for how long, so that the answer is not lost.
+_DISCARD_BYTES: Final = 16 * MAX_BODY_BYTES
+_DISCARD_SECONDS: Final = 5
+PAGE_METHODS: Final = ("GET", "HEAD")
 _NO_BODY: Final = Record("Nothing", ())
 _encode = msgspec.json.Encoder().encode
 _log = structlog.get_logger()
 
 
+def request_id(headers: Mapping[bytes, bytes]) -> str:
+    """The caller's own, if it is well-formed, or a new one."""
+    given = headers.get(b"x-request-id", b"").decode("latin-1")
+    return given if _REQUEST_ID.fullmatch(given) else new_id("req")
+
+
 class Router:
     """Finds the route of a path: fixed paths by one look-up, the others by their shape."""
 
-    def __init__(self, routes: Sequence[Route]) -> None:
+    def __init__(self, routes: Sequence[Route], pages: Collection[str]) -> None:
+        self._pages = pages
         self._fixed: dict[str, dict[str, Route]] = {}
         self._shaped: dict[int, list[tuple[tuple[str, ...], dict[str, Route]]]] = {}
         shapes: dict[tuple[str, ...], dict[str, Route]] = {}
@@ -56,15 +68,12 @@ class Router:
             shapes[parts][route.method] = route
 
     def find(self, method: str, path: str) -> tuple[Route, dict[str, str]]:
+        if path in self._pages:
+            raise _not_allowed(method, PAGE_METHODS)
         methods, params = self._match(path)
         route = methods.get(method)
         if route is None:
-            allowed = ", ".join(sorted(methods))
-            raise ApiError(
-                ErrorCode.METHOD_NOT_ALLOWED,
-                f"This path takes {allowed}, not {method[:20]}.",
-                headers={"Allow": allowed},
-            )
+            raise _not_allowed(method, sorted(methods))
         return route, params
 
     def _match(self, path: str) -> tuple[dict[str, Route], dict[str, str]]:
@@ -86,11 +95,27 @@ class Router:
         )
 
 
+def _not_allowed(method: str, allowed: Sequence[str]) -> ApiError:
+    listed = ", ".join(allowed)
+    return ApiError(
+        ErrorCode.METHOD_NOT_ALLOWED,
+        f"This path takes {listed}, not {method[:20]}.",
+        headers={"Allow": listed},
+    )
+
+
 class Dispatcher:
+    """Answers everything but the service's own `pages`, of which it knows only the paths."""
+
     def __init__(
-        self, routes: Sequence[Route], services: Services, log: AccessLog, metrics: HttpMetrics
+        self,
+        routes: Sequence[Route],
+        pages: Collection[str],
+        services: Services,
+        log: AccessLog,
+        metrics: HttpMetrics,
     ) -> None:
-        self._router = Router(routes)
+        self._router = Router(routes, pages)
         self._services = services
         self._access_log = log
         self._metrics = metrics
@@ -127,6 +152,7 @@ class Dispatcher:
                 ),
                 request,
             )
+        await request.discard_rest()
         status = await _send(answer, request, send)
         elapsed = clock.monotonic_ns() - started
         self._metrics.observe(request.route_name, status, elapsed)
@@ -149,8 +175,18 @@ class Dispatcher:
             )
         _check_scope(route, caller)
         raw = await request.read_body()
-        query = parse_query(request.scope["query_string"], route.query)
-        body = _parse_body(route, request, caller, raw)
+        given = _decode_body(request, raw)
+        if route.permits is not None:
+            route.permits(caller, given)
+        faults = [] if route.faults is None else route.faults(caller, given)
+        body = (route.body or _NO_BODY).parse(given, "", faults)
+        for field in route.path_fields:
+            params[field.name] = field.kind.parse(params[field.name], field.name, faults)
+        query = parse_query(request.scope["query_string"], route.query, faults)
+        key = request.header(b"idempotency-key") if route.method == "POST" else None
+        key = idempotency.read_key(key, faults)
+        if faults:
+            raise ValidationFailed(faults)
         call = Call(
             services=services,
             caller=caller,
@@ -160,9 +196,7 @@ class Dispatcher:
             body=body,
             route=route,
             path=request.path,
-            idempotency_header=idempotency.read_key(request.header(b"idempotency-key"))
-            if route.method == "POST"
-            else None,
+            idempotency_header=key,
             prefer=request.header(b"prefer"),
         )
         if route.unit is Unit.OWN:
@@ -180,8 +214,8 @@ class Dispatcher:
 class _Request:
     """The raw request, and what is known of it so far for the log."""
 
-    __slots__ = ("_headers", "_receive", "id", "key_id", "method", "path", "route_name", "scope",
-                 "verdict")  # fmt: skip
+    __slots__ = ("_headers", "_receive", "_unread", "id", "key_id", "method", "path", "route_name",
+                 "scope", "verdict")  # fmt: skip
 
     def __init__(self, scope: AsgiScope, receive: Receive, headers: dict[bytes, bytes]) -> None:
         self.scope = scope
@@ -192,9 +226,10 @@ class _Request:
         self.verdict: Verdict | None = None
         self._receive = receive
         self._headers = headers
-        wanted = headers.get(b"x-request-id")
-        given = None if wanted is None else wanted.decode("latin-1")
-        self.id = given if given and _REQUEST_ID.fullmatch(given) else new_id("req")
+        self._unread = headers.get(b"content-length", b"0") != b"0" or (
+            b"transfer-encoding" in headers
+        )
+        self.id = request_id(headers)
 
     def header(self, name: bytes) -> str | None:
         value = self._headers.get(name)
@@ -205,9 +240,8 @@ class _Request:
         length = self._headers.get(b"content-length", b"0")
         if length.isdigit() and int(length[:20]) > MAX_BODY_BYTES:
             raise _too_large()
-        message = await self._receive()
-        body: bytes = message.get("body", b"")
-        if message.get("more_body", False):
+        body = await self._chunk()
+        if self._unread:
             body = await self._read_rest(body)
         if len(body) > MAX_BODY_BYTES:
             raise _too_large()
@@ -218,35 +252,42 @@ class _Request:
         size = len(first)
         try:
             async with asyncio.timeout(_BODY_SECONDS):
-                while size <= MAX_BODY_BYTES:
-                    message = await self._receive()
-                    if message["type"] != "http.request":
-                        break
-                    chunks.append(message.get("body", b""))
+                while self._unread and size <= MAX_BODY_BYTES:
+                    chunks.append(await self._chunk())
                     size += len(chunks[-1])
-                    if not message.get("more_body", False):
-                        break
         except TimeoutError:
             raise ApiError(
                 ErrorCode.VALIDATION_ERROR, f"The body did not arrive within {_BODY_SECONDS} s."
             ) from None
         return b"".join(chunks)
 
+    async def _chunk(self) -> bytes:
+        message = await self._receive()
+        if message["type"] != "http.request":
+            self._unread = False
+            raise ApiError(ErrorCode.VALIDATION_ERROR, "The connection closed within the body.")
+        self._unread = message.get("more_body", False)
+        return message.get("body", b"")
 
-def _parse_body(route: Route, request: _Request, caller: Caller, raw: bytes) -> dict[str, Any]:
-    given: dict[str, Any] = {}
-    if raw:
-        content_type = request.header(b"content-type")
-        if content_type is not None and _JSON_TYPE.fullmatch(content_type.strip()) is None:
-            raise ApiError(
-                ErrorCode.UNSUPPORTED_MEDIA_TYPE,
-                "Send the body as JSON with the header 'Content-Type: application/json'.",
-            )
-        given = decode_object(raw)
-    if route.permits is not None:
-        route.permits(caller, given)
-    faults = route.faults(caller, given) if route.faults is not None else ()
-    return parse_body(route.body or _NO_BODY, given, faults)
+    async def discard_rest(self) -> None:
+        """Reads on after a refusal: a connection closed on unread data loses the answer."""
+        size = 0
+        with contextlib.suppress(TimeoutError, ApiError):
+            async with asyncio.timeout(_DISCARD_SECONDS):
+                while self._unread and size < _DISCARD_BYTES:
+                    size += len(await self._chunk())
+
+
+def _decode_body(request: _Request, raw: bytes) -> dict[str, Any]:
+    if not raw:
+        return {}
+    content_type = request.header(b"content-type")
+    if content_type is not None and _JSON_TYPE.fullmatch(content_type.strip()) is None:
+        raise ApiError(
+            ErrorCode.UNSUPPORTED_MEDIA_TYPE,
+            "Send the body as JSON with the header 'Content-Type: application/json'.",
+        )
+    return decode_object(raw)
 
 
 async def _write(route: Route, call: Call, tx: Tx) -> Answer:

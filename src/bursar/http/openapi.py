@@ -106,8 +106,14 @@ def _operation_id(route: Route) -> str:
 
 
 def _parameters(route: Route) -> list[dict[str, Any]]:
+    forms = {field.name: field.kind.schema() for field in route.path_fields}
     made: list[dict[str, Any]] = [
-        {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
+        {
+            "name": name,
+            "in": "path",
+            "required": True,
+            "schema": forms.get(name, {"type": "string", "minLength": 1}),
+        }
         for name in re.findall(r":(\w+)", route.path)
     ]
     for field in route.query:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import parse_qsl
 
-from bursar.errors import ApiError, ErrorCode, Fault, ValidationFailed
+from bursar.errors import ApiError, ErrorCode, Fault
 from bursar.http.codec import Field, Metadata, Schema, decode_object, unknown_name
 
 _MAX_PARAMETERS: Final = 100
@@ -47,11 +47,10 @@ class MetadataFilter:
         return {"type": "object", "additionalProperties": {"type": "string"}}
 
 
-def parse_query(raw: bytes, fields: Sequence[Field]) -> dict[str, Any]:
-    """The parsed parameters that were given. Raises ValidationFailed."""
+def parse_query(raw: bytes, fields: Sequence[Field], faults: list[Fault]) -> dict[str, Any]:
+    """The parsed parameters that were given; appends to `faults` what is wrong."""
     if not raw:
         return {}
-    faults: list[Fault] = []
     given: dict[str, Any] = {}
     for name, value in _pairs(raw):
         base, key = _split(name)
@@ -79,8 +78,6 @@ def parse_query(raw: bytes, fields: Sequence[Field]) -> dict[str, Any]:
             faults.append(Fault(name, f"{name} takes one value, not {name}[…]."))
         else:
             parsed[name] = kind.parse(value, name, faults)
-    if faults:
-        raise ValidationFailed(faults)
     return parsed
 
 

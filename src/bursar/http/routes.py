@@ -276,6 +276,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         scopes=ADMIN,
         category=Category.AGENT_MANAGEMENT,
         unit=Unit.WRITE,
+        path_fields=(recipient.HOSTNAME,),
         body=recipient.RECIPIENT,
         data=RecipientView,
     ),

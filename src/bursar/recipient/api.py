@@ -1,15 +1,16 @@
 """/v1/recipients."""
 
 from bursar.access.trail import leave_trail
-from bursar.errors import Fault, ValidationFailed, not_found
+from bursar.errors import not_found
 from bursar.hostnames import RecipientError, canonical_hostname
 from bursar.http.call import Answer, Call, data, page, page_fields, page_start
-from bursar.http.codec import Address, Field, Record
+from bursar.http.codec import Address, Field, Hostname, Record
 from bursar.recipient import store
 from bursar.recipient.model import RecipientRow, RecipientView, show_recipient
 
 PAGE_DEFAULT, PAGE_MOST = 20, 100
 LIST_QUERY = page_fields(PAGE_DEFAULT, PAGE_MOST)
+HOSTNAME = Field("hostname", Hostname(), "A bare hostname.", required=True)
 RECIPIENT = Record(
     "Recipient",
     (Field("address", Address(), "The Solana address to pay, base58.", required=True),),
@@ -17,10 +18,7 @@ RECIPIENT = Record(
 
 
 async def put(call: Call) -> Answer:
-    try:
-        hostname = canonical_hostname(call.params["hostname"])
-    except RecipientError as problem:
-        raise ValidationFailed([Fault("hostname", f"hostname {problem}.")]) from None
+    hostname = call.params["hostname"]
     await store.lock_directory(call.tx, call.caller.realm_id)
     before = await store.get_recipient(call.tx, call.caller.realm_id, hostname)
     row = await store.put_recipient(

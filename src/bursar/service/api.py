@@ -71,7 +71,7 @@ class Api:
     async def start(cls, config: Config, clock: Clock) -> Self:
         check(config.database_url is not None, "the api process is told its database")
         assert config.database_url is not None
-        db = await Database.open(
+        db = await Database.open_or_fail(
             config.database_url, config.database_connections, config.database_timeout_seconds
         )
         guard = Guard(db, clock)

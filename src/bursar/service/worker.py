@@ -35,7 +35,9 @@ async def run_worker(config: Config) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    db = await Database.open(config.database_url, _CONNECTIONS, config.database_timeout_seconds)
+    db = await Database.open_or_fail(
+        config.database_url, _CONNECTIONS, config.database_timeout_seconds
+    )
     duties = [
         asyncio.create_task(_repeat(db, expire_spends, _EXPIRE_SECONDS)),
         asyncio.create_task(_repeat(db, seal_journal, _SEAL_SECONDS)),

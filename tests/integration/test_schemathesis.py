@@ -1,0 +1,218 @@
+"""The OpenAPI document against the running service, and the page that is drawn from it."""
+
+import asyncio
+import json
+import os
+import re
+import sys
+from collections.abc import AsyncGenerator
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import jsonschema_rs
+import pytest
+from schemathesis.specs.openapi import definitions
+
+from bursar.clock import SystemClock
+from bursar.errors import ErrorCode
+from bursar.http.routes import ROUTES
+from bursar.service.api import Api
+from tests.support import Service, new_agent, spend
+
+# Checks of schemathesis that our contract contradicts; all others are on.
+NOT_MEANT = (
+    # Hostnames, cursors, expiry times in the future and keys used once are not in a schema's power.
+    # That the document's own examples are accepted is checked apart.
+    "positive_data_acceptance",
+    # A terminated agent stays readable.
+    "use_after_free",
+)
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+# Per operation, besides every boundary value of the coverage phase.
+EXAMPLES = "25"
+
+
+@pytest.fixture(scope="module")
+async def unlimited(service: Service) -> AsyncGenerator[Service]:
+    """The same service without rate limits, or most answers would be 429."""
+    api = await Api.start(replace(service.config, rate_limits=False), SystemClock())
+    try:
+        yield Service(f"http://127.0.0.1:{api.port}", service.config, service.db)
+    finally:
+        await api.stop()
+
+
+@pytest.fixture(scope="module")
+async def document(service: Service) -> dict[str, Any]:
+    async with service.client(None) as nobody:
+        answer = await nobody.get("/openapi.json")
+    assert answer.headers["content-type"] == "application/json"
+    return answer.json()
+
+
+async def schemathesis(service: Service, folder: Path, *options: str) -> None:
+    """Runs it on the live service as a user would; a failure prints its whole report."""
+    async with await service.admin() as client:
+        agent = await new_agent(client)
+        await service.fund(agent["id"], "100")
+        await spend(client, agent["id"], "1")
+        process = await asyncio.create_subprocess_exec(
+            str(Path(sys.executable).with_name("schemathesis")),
+            "run",
+            f"{service.url}/openapi.json",
+            "--header",
+            f"Authorization: {client.headers['authorization']}",
+            "--no-color",
+            "--warnings",
+            "off",
+            "--generation-database",
+            "none",
+            *options,
+            cwd=folder,
+            env={**os.environ, "NO_PROXY": "127.0.0.1"},
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+        )
+        try:
+            async with asyncio.timeout(200):
+                output, _ = await process.communicate()
+        finally:
+            if process.returncode is None:
+                process.kill()
+        assert process.returncode == 0, output.decode(errors="replace")
+        # It could not have judged anything with a key that stopped working on the way.
+        assert (await client.get("/v1/me")).status_code == 200
+
+
+async def test_no_answer_is_a_5xx_or_undocumented(unlimited: Service, tmp_path: Path):
+    """Goal: whatever is sent, status, headers, type and body are those of the document."""
+    await schemathesis(
+        unlimited,
+        tmp_path,
+        "--checks=all",
+        f"--exclude-checks={','.join(NOT_MEANT)}",
+        f"--max-examples={EXAMPLES}",
+        # It reads the list of keys and would revoke its own; that one goes by itself.
+        "--exclude-operation-id=delete_keys_id",
+    )
+
+
+async def test_revoking_keys_answers_as_documented(unlimited: Service, tmp_path: Path):
+    """Goal: the same for the one operation that would pull the rug from under the others."""
+    await schemathesis(unlimited, tmp_path, "--checks=all", "--include-operation-id=delete_keys_id")
+
+
+async def test_the_examples_of_the_document_are_accepted(unlimited: Service, tmp_path: Path):
+    """Goal: what the reference shows can be sent as it is."""
+    await schemathesis(unlimited, tmp_path, "--checks=all", "--phases=examples", "--mode=positive")
+
+
+def test_the_document_is_valid_openapi(document: dict[str, Any]):
+    """Goal: valid by the official schema of OpenAPI 3.1, and every schema in it is one."""
+    assert document["openapi"].startswith("3.1")
+    errors = list(definitions.OPENAPI_31_VALIDATOR.iter_errors(document))
+    assert errors == []
+    for schema in document["components"]["schemas"].values():
+        jsonschema_rs.meta.validate({"$schema": DIALECT, **schema})
+
+
+def test_every_reference_leads_somewhere_and_every_shape_is_used(document: dict[str, Any]):
+    """Goal: no dangling reference, and nothing left over."""
+    text = json.dumps(document)
+    used = set(re.findall(r'"\$ref": "#/components/schemas/(\w+)"', text))
+    assert text.count('"$ref"') == len(re.findall(r'"\$ref": "#/components/schemas/\w+"', text))
+    assert used == set(document["components"]["schemas"])
+
+
+def test_every_route_is_documented_and_nothing_else(document: dict[str, Any]):
+    """Goal: operations, required fields, scopes, security and answers are those of the table."""
+    documented = {
+        (method.upper(), re.sub(r"\{(\w+)\}", r":\1", path))
+        for path, operations in document["paths"].items()
+        for method in operations
+    }
+    assert documented == {(route.method, route.path) for route in ROUTES}
+    assert document["security"] == [{"apiKey": []}]
+    for route in ROUTES:
+        path = re.sub(r":(\w+)", r"{\1}", route.path)
+        operation = document["paths"][path][route.method.lower()]
+        assert str(route.status) in operation["responses"]
+        assert {"400", "401", "413", "415", "429", "500", "503"} <= set(operation["responses"])
+        assert ("404" in operation["responses"]) or ":" not in route.path
+        names = [parameter["name"] for parameter in operation["parameters"]]
+        assert names[: len(re.findall(":", route.path))] == re.findall(r":(\w+)", route.path)
+        assert {field.name for field in route.query} <= set(names)
+        assert ("Idempotency-Key" in names) is (route.method == "POST")
+        for scope in route.scopes:
+            assert f"`{scope.value}`" in operation["description"]
+        assert ("requestBody" in operation) is (route.body is not None)
+    operation_ids = [
+        operation["operationId"]
+        for operations in document["paths"].values()
+        for operation in operations.values()
+    ]
+    assert len(set(operation_ids)) == len(operation_ids)
+
+
+class Page(HTMLParser):
+    """What a page points to, and its text."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.links: list[str] = []
+        self.ids: list[str] = []
+        self.tags: set[str] = set()
+        self.text = ""
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        for name, value in attrs:
+            if name in ("href", "src", "action", "srcset", "data", "poster", "style"):
+                self.links.append(value or "")
+            if name == "id":
+                self.ids.append(value or "")
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+async def test_the_reference_page_shows_everything_and_needs_no_network(
+    service: Service, document: dict[str, Any]
+):
+    """Goal: every operation, shape, parameter and error code; nothing from anywhere else."""
+    async with service.client(None) as nobody:
+        answer = await nobody.get("/docs")
+        assert answer.headers["content-type"] == "text/html; charset=utf-8"
+        assert "default-src 'none'" in answer.headers["content-security-policy"]
+        page = Page(answer.text)
+        style = (await nobody.get("/docs/style.css")).text
+        for path, operations in document["paths"].items():
+            for method, operation in operations.items():
+                assert operation["operationId"] in page.ids
+                assert f"{method.upper()} {path}" in page.text
+                assert operation["summary"] in page.text
+                for parameter in operation["parameters"]:
+                    assert parameter["name"] in page.text
+        for name, schema in document["components"]["schemas"].items():
+            assert f"shape-{name}" in page.ids
+            for field in schema.get("properties", {}):
+                assert field in page.text
+        for code in ErrorCode:
+            assert code.value in page.text
+        # Nothing is loaded from elsewhere, no script runs, and every link leads somewhere.
+        assert "script" not in page.tags
+        assert len(page.ids) == len(set(page.ids))
+        for link in page.links:
+            if link.startswith("#"):
+                assert link[1:] in page.ids, link
+            else:
+                assert re.fullmatch(r"/[^/].*", link), link
+                assert (await nobody.get(link)).status_code == 200
+        for text in (answer.text, style):
+            assert "http://" not in text
+            assert "https://" not in text
+            assert "@import" not in text
+            assert "url(" not in text

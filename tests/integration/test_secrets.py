@@ -1,0 +1,299 @@
+"""Planted secrets: driven through a whole service, they turn up in nothing it leaves behind."""
+
+import asyncio
+import base64
+import json
+import re
+import traceback
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import asyncpg
+import httpx
+import pytest
+from solders.keypair import Keypair
+
+from bursar.access.model import Scope, key_hash
+from bursar.config import Config, load_config
+from bursar.custody.model import SealedKey
+from bursar.custody.vault import Vault, load_master_key
+from bursar.db import Database
+from bursar.localnet import base58
+from bursar.migrations.migrate import migrate
+from bursar.service.first_key import make_key
+from bursar.service.postgres import EmbeddedPostgres, binary, running_postgres
+from tests.processes import bursar, running_api
+from tests.support import POLICY
+
+MASTER_KEY = b"master-key-that-must-not-be-seen"
+PASSWORD = "password-that-must-not-be-seen"
+ANY_KEY = re.compile(r"bur_(?:test|live)_[0-9A-Za-z]{20,}")
+
+
+@dataclass
+class Evidence:
+    """All that a service left behind, and the secrets that must not be in it."""
+
+    secrets: dict[str, bytes]
+    logs: str = ""
+    dump: str = ""
+    files: dict[str, bytes] = field(default_factory=dict)
+    # Of every request but those that are meant to hand a key to its owner.
+    answers: list[httpx.Response] = field(default_factory=list)
+
+    def statuses(self) -> set[int]:
+        return {answer.status_code for answer in self.answers}
+
+
+def spellings(secret: bytes) -> Iterator[bytes]:
+    """The ways in which bytes end up in text: as they are, and as programs like to print them."""
+    yield secret
+    yield secret.hex().encode()
+    yield secret.hex().upper().encode()
+    yield base64.b64encode(secret).rstrip(b"=")
+    yield base64.urlsafe_b64encode(secret).rstrip(b"=")
+    yield base58.encode(secret).encode()
+    yield repr(secret)[2:-1].encode()
+    yield json.dumps(list(secret))[1:-1].encode()
+    yield json.dumps(list(secret), separators=(",", ":"))[1:-1].encode()
+
+
+@pytest.fixture(scope="module")
+async def evidence(tmp_path_factory: pytest.TempPathFactory) -> Evidence:
+    """Drives a service of its own, at its most talkative, through good times and bad."""
+    folder = tmp_path_factory.mktemp("secrets")
+    found = Evidence({"master key": MASTER_KEY, "database password": PASSWORD.encode()})
+    log = folder / "api.log"
+    async with running_postgres(folder / "postgres", durable=False) as postgres:
+        await migrate(postgres.dsn)
+        config = load_config(
+            {},
+            data_dir=folder / "data",
+            database_url=f"{postgres.dsn}&password={PASSWORD}",
+            database_timeout_seconds=2,
+            master_key=base64.b64encode(MASTER_KEY).decode(),
+            live_network="localnet",
+            log_level="debug",
+        )
+        config.data_dir.mkdir()
+        admin = await first_key(config)
+        found.secrets["API key"] = admin.encode()
+        with log.open("wb") as out:
+            headers = {"Authorization": f"Bearer {admin}"}
+            async with (
+                running_api(config, out) as url,
+                httpx.AsyncClient(base_url=url, headers=headers, verify=False) as client,
+            ):
+                await drive(client, found)
+                await break_the_database(client, postgres, found)
+                await read_wallet_seeds(postgres, found)
+        found.dump = await dump(postgres)
+    # Stopped, so that everything is on disk.
+    for path in folder.rglob("*"):
+        if path.is_file():
+            found.files[str(path.relative_to(folder))] = path.read_bytes()
+    found.logs = log.read_text()
+    return found
+
+
+async def first_key(config: Config) -> str:
+    assert config.database_url is not None
+    db = await Database.open(config.database_url, 2, 10)
+    async with db.transaction() as tx:
+        made = await make_key(
+            tx, config, mode="test", scope=Scope.ADMIN, agent_id=None, account="a", name="n",
+            expires_in=None,
+        )  # fmt: skip
+    await db.close()
+    return made.secret
+
+
+async def drive(client: httpx.AsyncClient, found: Evidence) -> None:
+    """Ordinary work, and every mistake in which a caller puts a key where it does not belong."""
+    admin = found.secrets["API key"].decode()
+    body = {"name": "k", "scope": "read"}
+    headers = {"Idempotency-Key": "same"}
+    made = await client.post("/v1/keys", json=body, headers=headers)
+    assert made.status_code == 201
+    found.secrets["key made over HTTP"] = made.json()["data"]["key"].encode()
+    replayed = await client.post("/v1/keys", json=body, headers=headers)
+    assert replayed.json()["data"]["key"] is None
+    typo = admin[:-1] + ("0" if admin[-1] != "0" else "1")
+    agent = {"name": "a", "policy": POLICY, "metadata": {"team": "x"}}
+    found.answers += [
+        replayed,
+        await client.get("/v1/me"),
+        await client.get("/v1/keys"),
+        await client.post("/v1/agents", json=agent),
+        await client.post("/v1/agents", content=admin.encode()),
+        await client.post("/v1/agents", json={**agent, "name": [admin]}),
+        await client.post("/v1/agents", json={**agent, "metadata": {"k": {"k": admin}}}),
+        await client.post("/v1/keys", json={"name": admin * 9, "scope": "admin"}),
+        await client.get(f"/v1/agents/{admin}"),
+        await client.get(f"/v1/{admin}"),
+        await client.delete(f"/v1/keys/{admin}"),
+        await client.get("/v1/agents", params={"after": admin}),
+        await client.get("/v1/agents", params={"status": admin}),
+        await client.get("/v1/me", headers={"X-Request-Id": admin}),
+        await client.request(admin[:20].upper(), "/v1/me"),
+        await client.get("/v1/me", headers={"Authorization": f"Bearer {typo}"}),
+        await client.get("/v1/me", headers={"Authorization": f"Basic {admin}"}),
+        await client.get("/v1/me", headers={"Authorization": f"{admin}"}),
+        await client.get("/metrics"),
+        await client.get("/readyz"),
+        await client.get("/openapi.json"),
+    ]
+    found.secrets["mistyped key"] = typo.encode()
+    assert found.statuses() >= {200, 201, 400, 401, 404, 405}
+
+
+async def break_the_database(
+    client: httpx.AsyncClient, postgres: EmbeddedPostgres, found: Evidence
+) -> None:
+    """500s right after a key and a seed were made, with errors that quote rows; then 503s."""
+    connection = await asyncpg.connect(postgres.dsn)
+    key = {"name": "k", "scope": "read"}
+    agent = {"name": "a", "policy": POLICY}
+    await connection.execute("ALTER TABLE audit_log RENAME TO gone")
+    found.answers += [
+        await client.post("/v1/keys", json=key),
+        await client.post("/v1/agents", json=agent),
+    ]
+    await connection.execute("ALTER TABLE gone RENAME TO audit_log")
+    # PostgreSQL's detail of these quotes the whole row.
+    for table in ("api_key", "wallet_key"):
+        await connection.execute(f"ALTER TABLE {table} ADD CONSTRAINT no CHECK (false) NOT VALID")
+    found.answers += [
+        await client.post("/v1/keys", json=key),
+        await client.post("/v1/agents", json=agent),
+    ]
+    for table in ("api_key", "wallet_key"):
+        await connection.execute(f"ALTER TABLE {table} DROP CONSTRAINT no")
+    assert [answer.status_code for answer in found.answers[-4:]] == [500] * 4
+    async with connection.transaction():
+        await connection.execute("LOCK TABLE agent IN ACCESS EXCLUSIVE MODE")
+        found.answers.append(await client.get("/v1/agents"))
+    assert found.answers[-1].status_code == 503
+    await connection.close()
+
+
+async def read_wallet_seeds(postgres: EmbeddedPostgres, found: Evidence) -> None:
+    connection = await asyncpg.connect(postgres.dsn)
+    rows = await connection.fetch(
+        "SELECT agent_id, address, key_version, master_version, sealed FROM wallet_key"
+    )
+    await connection.close()
+    vault = Vault(MASTER_KEY)
+    assert rows
+    for row in rows:
+        key = SealedKey(**dict(row))
+        assert vault.opens(key)
+        pair = vault._open(key)
+        assert isinstance(pair, Keypair)
+        found.secrets[f"seed of {key.agent_id}"] = pair.secret()
+
+
+async def dump(postgres: EmbeddedPostgres) -> str:
+    """Everything in the database, by its own tool."""
+    process = await asyncio.create_subprocess_exec(
+        binary("pg_dump"), "--dbname", postgres.dsn, stdout=asyncio.subprocess.PIPE
+    )
+    output, _ = await asyncio.wait_for(process.communicate(), 60)
+    assert process.returncode == 0
+    return output.decode()
+
+
+def test_the_service_was_driven_hard_enough(evidence: Evidence):
+    """Goal: there is something to search, and secrets of every kind to search for."""
+    assert {500, 503} <= evidence.statuses()
+    messages = {json.loads(line)["message"] for line in evidence.logs.splitlines()}
+    assert {"api_started", "request", "internal_error", "database_out_of_reach"} <= messages
+    assert evidence.dump.count("\n") > 100
+    assert any("pg_wal" in name for name in evidence.files)
+    kinds = {name.split(" of ")[0] for name in evidence.secrets}
+    assert kinds == {"master key", "database password", "API key", "key made over HTTP",
+                     "mistyped key", "seed"}  # fmt: skip
+
+
+def test_no_secret_is_in_the_logs(evidence: Evidence):
+    """Goal: not one line at level debug, not one traceback, quotes a secret in any spelling."""
+    raw = evidence.logs.encode()
+    for name, secret in evidence.secrets.items():
+        assert [text for text in spellings(secret) if text in raw] == [], name
+    # Nor one that we cannot know, because its request failed.
+    assert ANY_KEY.findall(evidence.logs) == []
+    assert "Authorization" not in evidence.logs
+    assert "Bearer" not in evidence.logs
+
+
+def test_no_secret_is_in_an_answer(evidence: Evidence):
+    """Goal: errors tell a caller nothing but its own words, and a key is shown only once."""
+    own_words = re.compile(r'"(?:param|message)":"[^"]*"')
+    for answer in evidence.answers:
+        text = str(answer.headers) + own_words.sub("", answer.text)
+        for name, secret in evidence.secrets.items():
+            found = [s for s in spellings(secret) if s in text.encode()]
+            assert found == [], (name, answer.request.url.path)
+        if answer.status_code in (401, 500, 503):
+            assert ANY_KEY.findall(answer.text) == []
+            assert not re.search(r"asyncpg|Traceback|relation|constraint|SELECT", answer.text)
+
+
+def test_no_secret_is_in_the_database(evidence: Evidence):
+    """Goal: a full dump holds hashes and sealed keys, and none of the secrets themselves."""
+    raw = evidence.dump.encode()
+    for name, secret in evidence.secrets.items():
+        assert [text for text in spellings(secret) if text in raw] == [], name
+    assert ANY_KEY.findall(evidence.dump) == []
+    # What stands for them is there, so the dump was no empty one.
+    for name in ("API key", "key made over HTTP"):
+        assert key_hash(evidence.secrets[name].decode()).hex() in evidence.dump
+    assert all(name[8:] in evidence.dump for name in evidence.secrets if name.startswith("seed"))
+
+
+def test_no_secret_is_in_any_file(evidence: Evidence):
+    """Goal: not in the data folder, PostgreSQL's tables, its write-ahead log or its own log."""
+    for path, content in evidence.files.items():
+        for name, secret in evidence.secrets.items():
+            found = [text for text in spellings(secret) if text in content]
+            assert found == [], (name, path)
+
+
+def test_a_traceback_of_the_vault_shows_no_key(tmp_path: Path):
+    """Goal: an exception while a key is open in memory prints neither it nor the master key."""
+    vault = Vault(MASTER_KEY)
+    key = vault.new_wallet_key("ag_1")
+    seed = vault._open(key).secret()
+    try:
+        Vault(MASTER_KEY)._open(SealedKey("ag_2", key.address, 1, 1, key.sealed))
+    except Exception:  # noqa: BLE001 - whatever it is
+        shown = traceback.format_exc()
+    else:
+        pytest.fail("a key moved to another agent must not open")
+    for secret in (MASTER_KEY, seed):
+        assert [text for text in spellings(secret) if text in shown.encode()] == []
+    assert load_master_key(MASTER_KEY, tmp_path) == MASTER_KEY
+
+
+BAD_URLS = [
+    "postgresql://user:hunter2@[::1/db",
+    "postgresql://user:hunter2@127.0.0.1:1/db",
+    "postgresql://user:hunter2@127.0.0.1:port/db",
+    "postgresql://user:hun/ter2@127.0.0.1/db",
+    "postgresql://user:hunter2@127.0.0.1:1/db?sslmode=hunter2",
+]
+
+
+async def test_a_command_that_cannot_start_keeps_the_secret(tmp_path: Path):
+    """Goal: a bad address ends in one clear line, with nothing of its password, no traceback."""
+    runs = [
+        bursar(*command, data_dir=str(tmp_path), database_url=url, database_timeout_seconds="2")
+        for url in BAD_URLS
+        for command in (["api"], ["keys", "list"])
+    ]
+    for done in await asyncio.gather(*runs):
+        assert done.code in (1, 2), done.err
+        assert "BURSAR_DATABASE_URL" in done.err
+        assert done.err.count("\n") == 1, done.err
+        assert not re.search("hun|ter2", done.out + done.err)

@@ -1,0 +1,167 @@
+"""Settings: each has its variable, a bad value is named, secrets stay out of sight."""
+
+import base64
+import dataclasses
+import re
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bursar.config import Config, load_config, load_defaults, parse_mode, variable
+from bursar.errors import ConfigError
+
+KEY = base64.b64encode(bytes(range(32))).decode()
+FIELDS = [field.name for field in dataclasses.fields(Config)]
+
+# One good value of every setting, as it is written, and as it is then.
+GOOD: dict[str, tuple[str, Any]] = {
+    "data_dir": ("/srv/bursar", Path("/srv/bursar")),
+    "host": ("0.0.0.0", "0.0.0.0"),
+    "port": ("9000", 9000),
+    "workers": ("4", 4),
+    "database_url": ("postgresql://u:p@h/db", "postgresql://u:p@h/db"),
+    "database_connections": ("20", 20),
+    "database_timeout_seconds": ("30", 30),
+    "master_key": (KEY, bytes(range(32))),
+    "test_network": ("https://rpc.example.com/?key=x", "https://rpc.example.com/?key=x"),
+    "live_network": ("localnet", "localnet"),
+    "rate_limits": ("off", False),
+    "approval_seconds": ("3600", 3600),
+    "log_level": ("DEBUG", "debug"),
+    "drain_seconds": ("0", 0),
+}
+
+INTEGERS = ["", "x", "-1", "+1", "1.5", "1e2", "٣", "２", "9" * 5_000, "1 2"]
+BAD: dict[str, list[str]] = {
+    "data_dir": ["", "~nobody-of-this-name/data"],
+    "host": [""],
+    "port": [*INTEGERS, "65536"],
+    "workers": [*INTEGERS, "0", "65"],
+    "database_url": ["mysql://h/db", "host=h", "postgresql", "postgresql://[::1/db"],
+    "database_connections": [*INTEGERS, "1", "201"],
+    "database_timeout_seconds": [*INTEGERS, "0", "601"],
+    "master_key": ["x", "ü" * 32, KEY[:-4], KEY + KEY, "0" * 64, KEY.replace("=", "%")],
+    "test_network": ["", "devnet", "ftp://h", "http://", "https://[::1", "//rpc.example.com"],
+    "live_network": ["mainnet", "ftp://h", "http://", "https://[::1", "ws://h"],
+    "rate_limits": ["", "yes", "0", "true"],
+    "approval_seconds": [*INTEGERS, "0", "31536001"],
+    "log_level": ["", "loud", "trace"],
+    "drain_seconds": [*INTEGERS, "601"],
+}
+CASES = [(name, value) for name, values in BAD.items() for value in values]
+
+
+def test_every_setting_is_covered_here():
+    """Goal: a new setting cannot come without a good value, bad values and a default."""
+    assert set(GOOD) == set(BAD) == set(FIELDS) == set(load_defaults())
+
+
+def test_the_defaults_alone_are_a_working_configuration():
+    """Goal: nothing has to be set, and nothing secret is preset."""
+    config = load_config({})
+    assert config.port == 8420
+    assert config.host == "127.0.0.1"
+    assert config.rate_limits
+    assert config.master_key is None
+    assert config.database_url is None
+    assert config.network("test") == "localnet"
+    assert config.network("live") is None
+    assert config.data_dir.is_absolute()
+
+
+@pytest.mark.parametrize("name", FIELDS)
+def test_every_setting_has_its_variable(name: str):
+    """Goal: BURSAR_ and the name in capitals sets it, spaces around it do not matter."""
+    text, expected = GOOD[name]
+    assert getattr(load_config({variable(name): text}), name) == expected
+    assert getattr(load_config({variable(name): f" {text}\n"}), name) == expected
+
+
+@pytest.mark.parametrize("name", FIELDS)
+def test_a_flag_wins_over_the_variable(name: str):
+    """Goal: flags override variables; a flag that is not given does not."""
+    text, expected = GOOD[name]
+    other = {variable(name): str(load_defaults()[name])}
+    assert getattr(load_config(other, **{name: text}), name) == expected
+    assert getattr(load_config({variable(name): text}, **{name: None}), name) == expected
+
+
+@pytest.mark.parametrize(("name", "value"), CASES, ids=[f"{n}={v[:20]!a}" for n, v in CASES])
+def test_a_bad_value_names_its_variable(name: str, value: str):
+    """Goal: the message begins with the variable to set right, and is one clear line."""
+    with pytest.raises(ConfigError) as problem:
+        load_config({variable(name): value})
+    assert problem.value.variable == variable(name)
+    assert str(problem.value).startswith(f"{variable(name)}: ")
+    assert "\n" not in str(problem.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("database_url", "mysql://user:hunter2secret@h/db"),
+        ("database_url", "postgresql://user:hunter2secret@[::1/db"),
+        ("test_network", "ftp://rpc.example.com/hunter2secret"),
+        ("live_network", "https://[hunter2secret"),
+        ("master_key", "hunter2secret"),
+        ("master_key", "hunter2secretü"),
+    ],
+)
+def test_a_bad_secret_is_not_quoted_back(name: str, value: str):
+    """Goal: the message that reaches the terminal and the log holds no part of the secret."""
+    with pytest.raises(ConfigError) as problem:
+        load_config({variable(name): value})
+    assert "hunter2" not in str(problem.value)
+    # `from None`: the cause, which may quote the value, is not printed either.
+    assert problem.value.__cause__ is None
+    assert problem.value.__suppress_context__ or problem.value.__context__ is None
+
+
+def test_secrets_are_not_in_repr():
+    """Goal: a configuration that is logged by accident gives nothing away."""
+    config = load_config(
+        {
+            "BURSAR_MASTER_KEY": KEY,
+            "BURSAR_DATABASE_URL": "postgresql://user:hunter2@h/db",
+            "BURSAR_TEST_NETWORK": "https://rpc.example.com/hunter3",
+            "BURSAR_LIVE_NETWORK": "https://rpc.example.com/hunter4",
+        }
+    )
+    shown = repr(config) + str(config)
+    assert "8420" in shown
+    assert "hunter" not in shown
+    assert KEY not in shown
+    assert repr(bytes(range(32))) not in shown
+
+
+def test_the_defaults_file_documents_every_setting():
+    """Goal: the file that is the reference has a comment above every setting."""
+    text = resources.files("bursar").joinpath("defaults.toml").read_text("utf-8")
+    for name in FIELDS:
+        match = re.search(rf"((?:^[^\n]+\n)+)(?=^{name} = )", text, re.MULTILINE)
+        assert match is not None, name
+        assert any(line.startswith("# ") for line in match[1].splitlines()), name
+
+
+def test_a_child_sees_the_same_settings():
+    """Goal: what a process passes on to its children reads back as the same configuration."""
+    for environment in ({}, {variable(name): text for name, (text, _) in GOOD.items()}):
+        config = load_config(environment)
+        assert load_config(config.child_environment()) == config
+
+
+def test_settings_cannot_change_later():
+    """Goal: a configuration is frozen once it is read."""
+    config = load_config({})
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        config.port = 1  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def test_the_mode_of_a_key_is_test_or_live():
+    """Goal: nothing else passes for a mode."""
+    assert [parse_mode("test"), parse_mode("live")] == ["test", "live"]
+    for text in ("", "Test", "prod", "live "):
+        with pytest.raises(ConfigError, match="--mode"):
+            parse_mode(text)

@@ -1,0 +1,75 @@
+"""Ids: a prefix, then 26 letters and digits that order by time and cannot be guessed."""
+
+import re
+import time
+
+import pytest
+
+from bursar.ids import PREFIXES, is_id, new_id
+
+GOOD = "01jcx7z3v8m2n4p6q8r0s2t4v6"
+
+
+def test_ids_have_the_promised_form():
+    """Goal: prefix, underscore, lower-case letters and digits, and nothing else."""
+    for prefix in PREFIXES:
+        made = new_id(prefix)
+        assert re.fullmatch(rf"{prefix}_[0-9a-z]{{26}}", made)
+        assert is_id(prefix, made)
+
+
+def test_ids_of_later_milliseconds_come_later():
+    """Goal: text order is time order, so that lists by (createdAt, id) are stable."""
+    made: list[str] = []
+    for _ in range(20):
+        made.append(new_id("txn"))
+        started = time.time_ns() // 1_000_000
+        while time.time_ns() // 1_000_000 == started:
+            pass
+    assert made == sorted(made)
+
+
+def test_ids_do_not_repeat():
+    """Goal: many at once are all different."""
+    assert len({new_id("evt") for _ in range(20_000)}) == 20_000
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "ag",
+        "ag_",
+        f"ag{GOOD}",
+        GOOD,
+        f"txn_{GOOD}",
+        f"AG_{GOOD}",
+        f"ag_{GOOD.upper()}",
+        f"ag_{GOOD[:-1]}",
+        f"ag_{GOOD}0",
+        f"ag_{GOOD}\n",
+        f" ag_{GOOD}",
+        f"ag_{GOOD[:-1]}i",
+        f"ag_{GOOD[:-1]}l",
+        f"ag_{GOOD[:-1]}o",
+        f"ag_{GOOD[:-1]}u",
+        f"ag_8{GOOD[1:]}",
+        f"ag_{GOOD[:-1]}-",
+        f"ag_{GOOD[:-1]}\0",
+        f"ag_{GOOD[:-1]}０",
+        f"ag_ag_{GOOD}",
+        "ag_" + "0" * 10_000,
+    ],
+    ids=lambda text: ascii(text)[:40],
+)
+def test_text_of_another_form_is_no_id(text: str):
+    """Goal: what new_id cannot make is never looked up."""
+    assert is_id("ag", f"ag_{GOOD}")
+    assert not is_id("ag", text)
+
+
+def test_a_prefix_is_not_read_as_the_start_of_another():
+    """Goal: an id belongs to one kind of object only."""
+    for prefix in PREFIXES:
+        made = new_id(prefix)
+        assert [other for other in PREFIXES if is_id(other, made)] == [prefix]
