@@ -37,7 +37,7 @@ from bursar.spend import store
 from bursar.spend.model import SpendRow, midnight_after, show_spend
 from bursar.spend.stats import Totals
 
-LANES: Final = 2
+LANES: Final = 1
 # A batch holds its locks for as long as it takes to write, so it must not grow without bound.
 MAX_BATCH: Final = 128
 # Requests that may wait in a process; beyond that they are told to come back (503).
