@@ -22,7 +22,7 @@ import asyncpg
 import uvloop
 
 from bench.service import make_tenants
-from bursar.access.idempotency import IdempotencyKey
+from bursar.access.model import IdempotencyKey
 from bursar.config import load_config
 from bursar.db import Database
 from bursar.migrations.migrate import migrate

@@ -85,9 +85,7 @@ class Wrk:
     def installed() -> bool:
         return shutil.which("wrk") is not None
 
-    def spend(
-        self, keys: Sequence[tuple[str, str]], connections: int, seconds: int
-    ) -> WrkResult:
+    def spend(self, keys: Sequence[tuple[str, str]], connections: int, seconds: int) -> WrkResult:
         """Spends as fast as they are answered. Anything but 201 is a broken run."""
         self._runs += 1
         lines = self._folder / "keys"

@@ -47,7 +47,9 @@ async def rows(server: EmbeddedPostgres, config: Config, folder: Path, many: int
             )
             readers[size] = _Reader(api.port, keys[size])
         return [
-            below(f"{name}, p50 at {many:,} (reference: {FEW:,})", found[many], "ms", found[FEW], 1.3)
+            below(
+                f"{name}, p50 at {many:,} (reference: {FEW:,})", found[many], "ms", found[FEW], 1.3
+            )
             for name, paths in _QUESTIONS.items()
             for found in [_p50(readers, paths)]
         ]
@@ -97,9 +99,7 @@ class _Reader:
         return taken
 
 
-def _p50(
-    readers: dict[int, _Reader], paths: Callable[[int], Iterator[str]]
-) -> dict[int, float]:
+def _p50(readers: dict[int, _Reader], paths: Callable[[int], Iterator[str]]) -> dict[int, float]:
     """Milliseconds at each size; whoever goes second may be luckier, so that takes turns too."""
     wanted = {size: paths(size) for size in readers}
     taken: dict[int, list[float]] = {size: [] for size in readers}

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 import psutil
+from tests.processes import clean_environment
 
 from bursar.access.issue import issue_key
 from bursar.access.model import NewKey, Scope
@@ -25,7 +26,6 @@ from bursar.ledger.book import deposit
 from bursar.policy.cache import PolicyCache
 from bursar.service.first_key import make_key
 from bursar.service.ports import free_port
-from tests.processes import clean_environment
 
 RECIPIENTS: Final = "*.example.com"
 ACCOUNT: Final = "bench"

@@ -49,6 +49,21 @@ class Caller:
 
 
 @dataclass(frozen=True, slots=True)
+class IdempotencyKey:
+    """Unique per realm, route and (for spends) agent; the fingerprint tells requests apart."""
+
+    realm_id: int
+    route: str
+    agent_id: str
+    key: str
+    fingerprint: bytes
+
+    @property
+    def place(self) -> tuple[int, str, str, str]:
+        return self.realm_id, self.route, self.agent_id, self.key
+
+
+@dataclass(frozen=True, slots=True)
 class KeyRow:
     id: str
     name: str

@@ -8,9 +8,9 @@ from typing import Any, TypeVar
 import msgspec
 
 from bursar.access.guard import Guard
-from bursar.access.idempotency import IdempotencyKey, fingerprint
+from bursar.access.idempotency import fingerprint
 from bursar.access.limits import Category, Limiter
-from bursar.access.model import Caller, Scope
+from bursar.access.model import Caller, IdempotencyKey, Scope
 from bursar.clock import Clock
 from bursar.config import Config
 from bursar.custody.vault import Vault

@@ -18,9 +18,10 @@ CREATE TABLE spend (
   status          text NOT NULL CHECK (status IN ('pending', 'approved', 'settled', 'rejected')),
   reject_code     text,
   memo            text CHECK (length(memo) <= 200),
-  metadata        json NOT NULL DEFAULT '{}',
+  metadata        text NOT NULL DEFAULT '{}',
   policy_version  integer NOT NULL,
-  decision        json NOT NULL,
+  -- JSON as text, as the metadata is; `policy/engine.py` names the places of its array.
+  decision        text NOT NULL,
   network         text NOT NULL,
   created_by      text NOT NULL,
   created_at      timestamptz(3) NOT NULL,

@@ -147,7 +147,7 @@ CREATE TABLE event (
     realm_id integer NOT NULL,
     type text NOT NULL,
     agent_id id,
-    data json NOT NULL,
+    data text NOT NULL,
     created_at timestamp(3) with time zone NOT NULL,
     xact xid8 DEFAULT pg_current_xact_id() NOT NULL
 );
@@ -288,9 +288,9 @@ CREATE TABLE spend (
     status text NOT NULL,
     reject_code text,
     memo text,
-    metadata json DEFAULT '{}'::json NOT NULL,
+    metadata text DEFAULT '{}'::text NOT NULL,
     policy_version integer NOT NULL,
-    decision json NOT NULL,
+    decision text NOT NULL,
     network text NOT NULL,
     created_by text NOT NULL,
     created_at timestamp(3) with time zone NOT NULL,
