@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Final
 
 import msgspec
@@ -32,13 +33,15 @@ async def lock_agents(
     do not exist in these realms are missing from the answer.
     """
     rows = await tx.fetch("SELECT * FROM lock_agents($1, $2, true)", agent_ids, realm_ids)
-    return {row["agent_id"]: _locked(row) for row in rows}
+    # One moment for all, and the same object: what is made of it is made once.
+    now: datetime | None = rows[0]["now"] if rows else None
+    return {row["agent_id"]: _locked(row, now or row["now"]) for row in rows}
 
 
 async def read_agent(tx: Tx, agent_id: str, realm_id: int) -> LockedAgent | None:
     """The same without any lock, for those who only look."""
     row = await tx.fetchrow("SELECT * FROM lock_agents($1, $2, false)", [agent_id], [realm_id])
-    return None if row is None else _locked(row)
+    return None if row is None else _locked(row, row["now"])
 
 
 async def insert_transfers(tx: Tx, transfers: Sequence[Transfer]) -> None:
@@ -71,7 +74,7 @@ async def update_wallets(tx: Tx, accounts: Sequence[Account]) -> None:
     )
 
 
-def _locked(row: Row) -> LockedAgent:
+def _locked(row: Row, now: datetime) -> LockedAgent:
     return LockedAgent(
         account=Account(
             agent_id=row["agent_id"],
@@ -86,7 +89,7 @@ def _locked(row: Row) -> LockedAgent:
             decisions=row["decisions"],
             is_low=row["is_low"],
             last_funded_at=row["last_funded_at"],
-            now=row["now"],
+            now=now,
         ),
         agent_status=row["agent_status"],
         policy_version=row["policy_version"],

@@ -476,13 +476,13 @@ ALTER TABLE ONLY wallet
 ALTER TABLE ONLY webhook
     ADD CONSTRAINT webhook_pkey PRIMARY KEY (id);
 
-CREATE INDEX agent_by_age ON agent USING btree (realm_id, created_at DESC, id DESC);
+CREATE INDEX agent_by_age ON agent USING btree (realm_id, created_at, id);
 
-CREATE INDEX agent_by_status ON agent USING btree (realm_id, status, created_at DESC, id DESC);
+CREATE INDEX agent_by_status ON agent USING btree (realm_id, status, created_at, id);
 
-CREATE INDEX agent_label_by_age ON agent_label USING btree (realm_id, name, value_hash, created_at DESC, agent_id DESC);
+CREATE INDEX agent_label_by_age ON agent_label USING btree (realm_id, name, value_hash, created_at, agent_id);
 
-CREATE INDEX api_key_by_age ON api_key USING btree (realm_id, created_at DESC, id DESC);
+CREATE INDEX api_key_by_age ON api_key USING btree (realm_id, created_at, id);
 
 CREATE INDEX api_key_by_agent ON api_key USING btree (agent_id) WHERE (agent_id IS NOT NULL);
 
@@ -490,27 +490,27 @@ CREATE INDEX audit_log_by_subject ON audit_log USING btree (subject, id);
 
 CREATE INDEX delivery_by_event ON delivery USING btree (event_id);
 
-CREATE INDEX delivery_by_webhook ON delivery USING btree (webhook_id, created_at DESC, id DESC);
+CREATE INDEX delivery_by_webhook ON delivery USING btree (webhook_id, created_at, id);
 
 CREATE INDEX delivery_due ON delivery USING btree (next_attempt_at) WHERE (status = 'pending'::text);
 
-CREATE INDEX event_by_age ON event USING btree (realm_id, created_at DESC, id DESC);
+CREATE INDEX event_by_age ON event USING btree (realm_id, created_at, id);
 
 CREATE INDEX event_to_forget ON event USING brin (created_at);
 
 CREATE INDEX idempotency_to_forget ON idempotency USING brin (created_at);
 
-CREATE INDEX recipient_by_age ON recipient USING btree (realm_id, created_at DESC, hostname DESC);
+CREATE INDEX recipient_by_age ON recipient USING btree (realm_id, created_at, hostname);
 
-CREATE INDEX spend_by_age ON spend USING btree (realm_id, created_at DESC, id DESC);
+CREATE INDEX spend_by_age ON spend USING btree (realm_id, created_at, id);
 
-CREATE INDEX spend_by_agent ON spend USING btree (agent_id, created_at DESC, id DESC);
+CREATE INDEX spend_by_agent ON spend USING btree (agent_id, created_at, id);
 
-CREATE INDEX spend_by_recipient ON spend USING btree (realm_id, recipient, created_at DESC, id DESC);
+CREATE INDEX spend_by_recipient ON spend USING btree (realm_id, recipient, created_at, id);
 
-CREATE INDEX spend_by_settlement ON spend USING btree (realm_id, settled_at DESC, id DESC) WHERE (settled_at IS NOT NULL);
+CREATE INDEX spend_by_settlement ON spend USING btree (realm_id, settled_at, id) WHERE (settled_at IS NOT NULL);
 
-CREATE INDEX spend_by_status ON spend USING btree (realm_id, status, created_at DESC, id DESC);
+CREATE INDEX spend_by_status ON spend USING btree (realm_id, status, created_at, id);
 
 CREATE UNIQUE INDEX spend_signature ON spend USING btree (signature) WHERE (signature IS NOT NULL);
 
@@ -522,7 +522,7 @@ CREATE INDEX transfer_by_xact ON transfer USING btree (xact);
 
 CREATE UNIQUE INDEX transfer_once ON transfer USING btree (payment_id, ((kind = ANY (ARRAY['post'::text, 'void'::text]))));
 
-CREATE INDEX webhook_by_age ON webhook USING btree (realm_id, created_at DESC, id DESC);
+CREATE INDEX webhook_by_age ON webhook USING btree (realm_id, created_at, id);
 
 CREATE TRIGGER agent_ends_for_good BEFORE UPDATE ON agent FOR EACH ROW WHEN (((old.status = 'terminated'::text) AND (new.status <> 'terminated'::text))) EXECUTE FUNCTION refuse_move();
 
