@@ -1,10 +1,11 @@
 """Spends over HTTP with everything on, in turns with TPC-B on the same PostgreSQL."""
 
 import statistics
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from bench.load import Pgbench, Wrk
+from bench.load import Pgbench, Result, Wrk
 from bench.rows import Row, at_least, below
 from bench.service import Running, Tenants
 
@@ -23,10 +24,12 @@ class _Rounds:
 
     tpcb: list[float] = field(default_factory=list)
     tpcb_p50: list[float] = field(default_factory=list)
+    tpcb_cpu: list[float] = field(default_factory=list)
     spread: list[float] = field(default_factory=list)
     spread_p99: list[float] = field(default_factory=list)
     hot: list[float] = field(default_factory=list)
     alone_p50: list[float] = field(default_factory=list)
+    # Processor time a spend, by the kind of process.
     cpu: dict[str, list[float]] = field(default_factory=dict)
 
 
@@ -34,38 +37,49 @@ def rows(
     service: Running, pgbench: Pgbench, wrk: Wrk, tenants: Tenants, seconds: int, rounds: int
 ) -> list[Row]:
     """Medians of rounds in which every load takes its turn, so that all share good and bad luck."""
-    clients = max(_CLIENTS, key=lambda clients: pgbench.rate(clients, _WARM_UP_SECONDS))
+    clients = max(_CLIENTS, key=lambda clients: pgbench.run(clients, _WARM_UP_SECONDS).rate)
     wrk.spend(tenants.spread, CONNECTIONS, _WARM_UP_SECONDS)
     wrk.spend(tenants.hot, CONNECTIONS, _WARM_UP_SECONDS)
     found = _Rounds()
     for _ in range(rounds):
-        found.tpcb.append(pgbench.rate(clients, seconds))
-        before = service.cpu_seconds()
-        spread = wrk.spend(tenants.spread, CONNECTIONS, seconds)
-        for kind, used in service.cpu_seconds().items():
-            micros = (used - before.get(kind, 0.0)) / spread.requests * 1e6
-            found.cpu.setdefault(kind, []).append(micros)
+        tpcb, used = _with_cpu(service, lambda: pgbench.run(clients, seconds))
+        found.tpcb.append(tpcb.rate)
+        found.tpcb_cpu.append(used["postgres"] + used["load generator"])
+        spread, used = _with_cpu(service, lambda: wrk.spend(tenants.spread, CONNECTIONS, seconds))
         found.spread.append(spread.rate)
         found.spread_p99.append(spread.p99_ms)
+        for kind, micros in used.items():
+            found.cpu.setdefault(kind, []).append(micros)
         found.hot.append(wrk.spend(tenants.hot, CONNECTIONS, seconds).rate)
         found.tpcb_p50.append(pgbench.p50_ms(seconds))
         found.alone_p50.append(wrk.spend(tenants.spread, 1, seconds).p50_ms)
+    return _rows(found)
+
+
+def _with_cpu(service: Running, load: Callable[[], Result]) -> tuple[Result, dict[str, float]]:
+    """The result, and the microseconds of processor time that each piece of it took."""
+    before = service.cpu_seconds()
+    result = load()
+    used = {kind: after - before.get(kind, 0.0) for kind, after in service.cpu_seconds().items()}
+    used["load generator"] = result.cpu_seconds
+    return result, {kind: seconds / result.count * 1e6 for kind, seconds in used.items()}
+
+
+def _rows(found: _Rounds) -> list[Row]:
     median = statistics.median
-    tpcb, spread_rate = median(found.tpcb), median(found.spread)
+    spread, tpcb_cpu = median(found.spread), median(found.tpcb_cpu)
+    cpu = {kind: median(used) for kind, used in sorted(found.cpu.items())}
+    cpu_of_all = sum(cpu.values())
     return [
         at_least(
             f"authorise, {CONNECTIONS} connections, {AGENTS:,} agents (reference: TPC-B)",
-            spread_rate,
+            spread,
             "/s",
-            tpcb,
+            median(found.tpcb),
             2.0,
         ),
         at_least(
-            "authorise, one hot agent (reference: spread)",
-            median(found.hot),
-            "/s",
-            spread_rate,
-            0.7,
+            "authorise, one hot agent (reference: spread)", median(found.hot), "/s", spread, 0.7
         ),
         below(
             "authorise, one connection, p50 (reference: TPC-B, one client)",
@@ -79,9 +93,16 @@ def rows(
             value=median(found.spread_p99),
             unit="ms",
         ),
-        *(
-            Row(name=f"processor time a spend, {kind}", value=median(used), unit="us")
-            for kind, used in sorted(found.cpu.items())
+        # Steadier than rates where the machine has other work.
+        Row(
+            name="processor time a spend, all processes (reference: a TPC-B transaction)",
+            value=cpu_of_all,
+            unit="us",
+            reference=tpcb_cpu,
+            ratio=cpu_of_all / tpcb_cpu,
         ),
-        Row(name="TPC-B clients at its best", value=clients, unit=""),
+        *(
+            Row(name=f"processor time a spend, {kind}", value=used, unit="us")
+            for kind, used in cpu.items()
+        ),
     ]

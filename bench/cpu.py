@@ -12,7 +12,7 @@ import shutil
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -133,7 +133,7 @@ def _process_ns(pid: int) -> int:
 
 
 @contextmanager
-def _counted() -> Iterator[dict[str, Sent]]:
+def _counted() -> Generator[dict[str, Sent]]:
     """Every statement of the block, with what it costs the server process behind it."""
     sent: dict[str, Sent] = defaultdict(Sent)
     names = ("execute", "fetch", "fetchrow", "fetchval", "copy_records_to_table")

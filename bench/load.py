@@ -1,6 +1,7 @@
 """The two load generators: pgbench for the database alone, wrk for the service over HTTP."""
 
 import re
+import resource
 import shutil
 import statistics
 import subprocess
@@ -19,6 +20,16 @@ SCALE: Final = 20
 _SCRIPT: Final = Path(__file__).parent / "spend.lua"
 
 
+@dataclass(frozen=True, slots=True)
+class Result:
+    count: int
+    rate: float
+    # Processor time of the load generator itself.
+    cpu_seconds: float
+    p50_ms: float = 0.0
+    p99_ms: float = 0.0
+
+
 class Pgbench:
     """TPC-B as pgbench brings it, on the server that Bursar runs on, by the superuser."""
 
@@ -30,12 +41,14 @@ class Pgbench:
         subprocess.run(psql, check=True)
         self._run("--initialize", "--quiet", f"--scale={SCALE}")
 
-    def rate(self, clients: int, seconds: int) -> float:
-        """Transactions a second."""
+    def run(self, clients: int, seconds: int) -> Result:
+        before = _children_seconds()
         words = self._run(*_load(clients, seconds))
-        match = re.search(r"tps = ([0-9.]+)", words)
-        assert match is not None, words
-        return float(match[1])
+        rate = re.search(r"tps = ([0-9.]+)", words)
+        count = re.search(r"transactions actually processed: (\d+)", words)
+        assert rate is not None, words
+        assert count is not None, words
+        return Result(int(count[1]), float(rate[1]), _children_seconds() - before)
 
     def p50_ms(self, seconds: int) -> float:
         """At one client, from the log of every transaction: pgbench prints only the mean."""
@@ -67,14 +80,6 @@ def _load(clients: int, seconds: int) -> list[str]:
     ]
 
 
-@dataclass(frozen=True, slots=True)
-class WrkResult:
-    requests: int
-    rate: float
-    p50_ms: float
-    p99_ms: float
-
-
 class Wrk:
     def __init__(self, url: str, folder: Path) -> None:
         self._url = url
@@ -85,7 +90,7 @@ class Wrk:
     def installed() -> bool:
         return shutil.which("wrk") is not None
 
-    def spend(self, keys: Sequence[tuple[str, str]], connections: int, seconds: int) -> WrkResult:
+    def spend(self, keys: Sequence[tuple[str, str]], connections: int, seconds: int) -> Result:
         """Spends as fast as they are answered. Anything but 201 is a broken run."""
         self._runs += 1
         lines = self._folder / "keys"
@@ -95,14 +100,19 @@ class Wrk:
             *("wrk", "-t1", f"-c{connections}", f"-d{seconds}s", "-s", str(_SCRIPT), self._url),
             *("--", str(lines), f"run-{self._runs}", str(self._runs)),
         ]
+        before = _children_seconds()
         done = subprocess.run(arguments, check=True, capture_output=True, text=True)
+        used = _children_seconds() - before
         found = re.search(
             r"RESULT requests=(\d+) seconds=([0-9.]+) errors=(\d+) p50_us=(\d+) p99_us=(\d+)",
             done.stdout,
         )
         assert found is not None, done.stdout + done.stderr
         assert int(found[3]) == 0, f"some requests failed:\n{done.stdout}"
-        requests = int(found[1])
-        return WrkResult(
-            requests, requests / float(found[2]), int(found[4]) / 1000, int(found[5]) / 1000
-        )
+        count, p50_us, p99_us = int(found[1]), int(found[4]), int(found[5])
+        return Result(count, count / float(found[2]), used, p50_us / 1000, p99_us / 1000)
+
+
+def _children_seconds() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime

@@ -70,7 +70,8 @@ _QUESTIONS: Final[dict[str, Callable[[int], Iterator[str]]]] = {
     ),
     "list transactions": lambda _: itertools.repeat("/v1/transactions"),
     "list an agent's approved": lambda _: (
-        f"/v1/transactions?status=approved&agentId={_agent_id(number * 7 % _AGENTS)}"
+        # The fewer book has two of them for each agent, and equal pages are what is compared.
+        f"/v1/transactions?status=approved&limit=2&agentId={_agent_id(number * 7 % _AGENTS)}"
         for number in itertools.count()
     ),
     "statistics": lambda _: itertools.repeat("/v1/transactions/stats"),
@@ -242,7 +243,7 @@ _LOAD: Final = (
               recipient, count(*), count(*) FILTER (WHERE status = 'rejected'),
               coalesce(sum(amount_micros) FILTER (WHERE status = 'settled'), 0)
          FROM spend
-        CROSS JOIN LATERAL (VALUES (spend.agent_id, 0), ('', decision_number % 2))
+        CROSS JOIN LATERAL (VALUES (spend.agent_id, 0), ('', right(id, 6)::int / 20 % 2))
            AS whose (agent_id, shard)
         GROUP BY 1, 2, 3, 4, 5""",
 )

@@ -6,8 +6,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -33,6 +33,7 @@ ACCOUNT: Final = "bench"
 PLENTY_MICROS: Final = 10**14
 _READY_SECONDS: Final = 60.0
 _STOP_SECONDS: Final = 40.0
+_ENDING_SECONDS: Final = 0.3
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,17 +55,21 @@ class Running:
         return sum(process.memory_full_info().pss for process in tree) / 2**20
 
     def cpu_seconds(self) -> dict[str, float]:
-        """Processor time used so far, by the kind of process."""
+        """Processor time used so far, by the kind of process, of ended children too."""
+        # A server process whose client is gone counts as its parent's once it has ended.
+        time.sleep(_ENDING_SECONDS)
         used: dict[str, float] = {}
         for process in self.process.children(recursive=True):
-            kind = "postgres" if process.name() == "postgres" else process.cmdline()[-1]
-            times = process.cpu_times()
-            used[kind] = used.get(kind, 0.0) + times.user + times.system
+            with suppress(psutil.NoSuchProcess):
+                times = process.cpu_times()
+                kind = "postgres" if process.name() == "postgres" else process.cmdline()[-1]
+                seconds = times.user + times.system + times.children_user + times.children_system
+                used[kind] = used.get(kind, 0.0) + seconds
         return used
 
 
 @contextmanager
-def running(command: str, data_dir: Path, log: Path, **settings: str) -> Iterator[Running]:
+def running(command: str, data_dir: Path, log: Path, **settings: str) -> Generator[Running]:
     """`bursar serve` or `bursar api`; its log, the access log with it, goes to a file."""
     port = free_port("127.0.0.1", 0)
     variables = {"DATA_DIR": str(data_dir), "PORT": str(port), **settings}
