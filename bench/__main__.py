@@ -16,17 +16,21 @@ from bench import authorise, localnet, machine, rest, scale
 from bench.chart import chart
 from bench.load import WRK_MISSING, Pgbench, Wrk
 from bench.rows import Row, save, table
-from bench.service import make_tenants, running
+from bench.service import Tenants, make_tenants, running
 from bursar.config import load_config
 from bursar.db import Database
 from bursar.ledger.audit import audit
-from bursar.service.postgres import EmbeddedPostgres
+from bursar.migrations.migrate import migrate
+from bursar.service.postgres import EmbeddedPostgres, running_postgres
 
 ROOT: Final = Path(__file__).parents[1]
 # Beside the source and not in the temporary folder, which may be memory and not a disk.
 FOLDER: Final = ROOT / "build/bench"
 RESULTS: Final = ROOT / "bench/results.json"
 CHART: Final = ROOT / "docs/img/bench.svg"
+
+# What `bursar serve` gives its PostgreSQL.
+_CONNECTIONS: Final = 28
 
 SECONDS: Final = int(os.environ.get("BENCH_SECONDS", "5"))
 ROUNDS: Final = int(os.environ.get("BENCH_ROUNDS", "3"))
@@ -39,7 +43,8 @@ def main() -> None:
     try:
         rows = asyncio.run(measure())
     finally:
-        shutil.rmtree(FOLDER / "data", ignore_errors=True)
+        for name in ("data", "rest"):
+            shutil.rmtree(FOLDER / name, ignore_errors=True)
     print(f"\n{table(rows)}\n\n{machine.describe()}")
     save(rows, RESULTS)
     CHART.parent.mkdir(exist_ok=True)
@@ -48,34 +53,39 @@ def main() -> None:
 
 
 async def measure() -> list[Row]:
-    data_dir = FOLDER / "data"
-    server = EmbeddedPostgres(data_dir)
     rows: list[Row] = []
-    with running("serve", data_dir, FOLDER / "serve.log") as service:
-        config = replace(load_config({}, data_dir=data_dir), database_url=server.dsn)
+    async with running_postgres(FOLDER / "data", max_connections=_CONNECTIONS) as server:
+        await migrate(server.dsn)
+        config = replace(load_config({}, data_dir=FOLDER / "data"), database_url=server.dsn)
         _say("agents and keys")
         db = await Database.open(server.dsn, 2, 600)
         tenants = await make_tenants(db, config, authorise.AGENTS, authorise.HOT_KEYS)
         if Wrk.installed():
-            _say("pgbench's own data")
-            pgbench = Pgbench(server)
-            pgbench.prepare()
-            _say(f"authorise and TPC-B in turns, {ROUNDS} rounds")
-            wrk = Wrk(service.url, FOLDER)
-            rows += authorise.rows(service, pgbench, wrk, tenants, SECONDS, ROUNDS)
+            rows += _authorise(server, tenants)
+            _say("audit")
+            for finding in await audit(db, lambda _: None):
+                assert finding.clean, finding
         else:
             print(f"{WRK_MISSING}; the rows of authorise are left out.")
-        _say("audit")
-        for finding in await audit(db, lambda _: None):
-            assert finding.clean, finding
         await db.close()
         _say(f"books of {scale.FEW:,} and {MANY:,} transactions")
         rows += await scale.rows(server, config, FOLDER, MANY)
     _say("start and rest")
-    rows += rest.rows(data_dir, FOLDER / "serve.log", ROUNDS)
+    rows += rest.rows(FOLDER / "rest", FOLDER / "serve.log", ROUNDS)
     _say("localnet")
     rows += [Row(name=name, value=value, unit=unit) for name, value, unit in await localnet.rows()]
     return rows
+
+
+def _authorise(server: EmbeddedPostgres, tenants: Tenants) -> list[Row]:
+    _say("pgbench's own data")
+    pgbench = Pgbench(server)
+    pgbench.prepare()
+    log = FOLDER / "authorise.log"
+    with running("api", server.data_dir, log, DATABASE_URL=server.dsn) as service:
+        _say(f"authorise and TPC-B in turns, {ROUNDS} rounds")
+        meter, wrk = authorise.Meter(service, server), Wrk(service.url, FOLDER)
+        return authorise.rows(meter, pgbench, wrk, tenants, SECONDS, ROUNDS)
 
 
 _started: Final = time.perf_counter()

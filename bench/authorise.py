@@ -1,13 +1,19 @@
-"""Spends over HTTP with everything on, in turns with TPC-B on the same PostgreSQL."""
+"""Spends over HTTP with everything on, in turns with TPC-B on the same PostgreSQL.
+
+The service is `bursar api` on the embedded server. The worker does not run: it would settle on the
+chain, beside the measurement, what was just authorised.
+"""
 
 import statistics
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
 from bench.load import Pgbench, Result, Wrk
 from bench.rows import Row, at_least, below
-from bench.service import Running, Tenants
+from bench.service import Running, Tenants, cpu_seconds
+from bursar.service.postgres import EmbeddedPostgres
 
 CONNECTIONS: Final = 64
 AGENTS: Final = 1_000
@@ -16,6 +22,7 @@ HOT_KEYS: Final = 300
 # As many as the server has connections for beside the service.
 _CLIENTS: Final = (4, 8, 16)
 _WARM_UP_SECONDS: Final = 3
+_ENDING_SECONDS: Final = 0.3
 
 
 @dataclass(slots=True)
@@ -33,8 +40,32 @@ class _Rounds:
     cpu: dict[str, list[float]] = field(default_factory=dict)
 
 
+class Meter:
+    """Tells the processor time that the service and its database take for a piece of load."""
+
+    def __init__(self, service: Running, server: EmbeddedPostgres) -> None:
+        self._service = service
+        self._server = server
+
+    def measure(self, load: Callable[[], Result]) -> tuple[Result, dict[str, float]]:
+        """The result, and the microseconds a piece, by the kind of process."""
+        before = self._seconds()
+        result = load()
+        # A server process whose client is gone counts as its parent's once it has ended.
+        time.sleep(_ENDING_SECONDS)
+        used = {kind: after - before[kind] for kind, after in self._seconds().items()}
+        used["load generator"] = result.cpu_seconds
+        return result, {kind: seconds / result.count * 1e6 for kind, seconds in used.items()}
+
+    def _seconds(self) -> dict[str, float]:
+        return {
+            "api": cpu_seconds([self._service.process]),
+            "postgres": cpu_seconds(self._server.processes()),
+        }
+
+
 def rows(
-    service: Running, pgbench: Pgbench, wrk: Wrk, tenants: Tenants, seconds: int, rounds: int
+    meter: Meter, pgbench: Pgbench, wrk: Wrk, tenants: Tenants, seconds: int, rounds: int
 ) -> list[Row]:
     """Medians of rounds in which every load takes its turn, so that all share good and bad luck."""
     clients = max(_CLIENTS, key=lambda clients: pgbench.run(clients, _WARM_UP_SECONDS).rate)
@@ -42,10 +73,10 @@ def rows(
     wrk.spend(tenants.hot, CONNECTIONS, _WARM_UP_SECONDS)
     found = _Rounds()
     for _ in range(rounds):
-        tpcb, used = _with_cpu(service, lambda: pgbench.run(clients, seconds))
+        tpcb, used = meter.measure(lambda: pgbench.run(clients, seconds))
         found.tpcb.append(tpcb.rate)
         found.tpcb_cpu.append(used["postgres"] + used["load generator"])
-        spread, used = _with_cpu(service, lambda: wrk.spend(tenants.spread, CONNECTIONS, seconds))
+        spread, used = meter.measure(lambda: wrk.spend(tenants.spread, CONNECTIONS, seconds))
         found.spread.append(spread.rate)
         found.spread_p99.append(spread.p99_ms)
         for kind, micros in used.items():
@@ -54,15 +85,6 @@ def rows(
         found.tpcb_p50.append(pgbench.p50_ms(seconds))
         found.alone_p50.append(wrk.spend(tenants.spread, 1, seconds).p50_ms)
     return _rows(found)
-
-
-def _with_cpu(service: Running, load: Callable[[], Result]) -> tuple[Result, dict[str, float]]:
-    """The result, and the microseconds of processor time that each piece of it took."""
-    before = service.cpu_seconds()
-    result = load()
-    used = {kind: after - before.get(kind, 0.0) for kind, after in service.cpu_seconds().items()}
-    used["load generator"] = result.cpu_seconds
-    return result, {kind: seconds / result.count * 1e6 for kind, seconds in used.items()}
 
 
 def _rows(found: _Rounds) -> list[Row]:

@@ -1,12 +1,11 @@
-"""What is measured: `bursar serve` as it comes, in a data folder of its own, and its tenants."""
+"""What is measured: Bursar's own commands on a data folder of their own, and their tenants."""
 
 import http.client
-import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +18,7 @@ from bursar.access.issue import issue_key
 from bursar.access.model import NewKey, Scope
 from bursar.agent.lifecycle import Actor, create_agent
 from bursar.config import Config
-from bursar.custody.vault import Vault
+from bursar.custody.setup import open_vault
 from bursar.db import Database, Tx
 from bursar.ids import new_id
 from bursar.ledger.book import deposit
@@ -33,7 +32,6 @@ ACCOUNT: Final = "bench"
 PLENTY_MICROS: Final = 10**14
 _READY_SECONDS: Final = 60.0
 _STOP_SECONDS: Final = 40.0
-_ENDING_SECONDS: Final = 0.3
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,31 +52,34 @@ class Running:
         tree = [self.process, *self.process.children(recursive=True)]
         return sum(process.memory_full_info().pss for process in tree) / 2**20
 
-    def cpu_seconds(self) -> dict[str, float]:
-        """Processor time used so far, by the kind of process, of ended children too."""
-        # A server process whose client is gone counts as its parent's once it has ended.
-        time.sleep(_ENDING_SECONDS)
-        used: dict[str, float] = {}
-        for process in self.process.children(recursive=True):
-            with suppress(psutil.NoSuchProcess):
-                times = process.cpu_times()
-                kind = "postgres" if process.name() == "postgres" else process.cmdline()[-1]
-                seconds = times.user + times.system + times.children_user + times.children_system
-                used[kind] = used.get(kind, 0.0) + seconds
-        return used
+
+def cpu_seconds(processes: Iterable[psutil.Process]) -> float:
+    """Processor time used so far, that of ended children too."""
+    used = 0.0
+    for process in processes:
+        with suppress(psutil.NoSuchProcess):
+            times = process.cpu_times()
+            used += times.user + times.system + times.children_user + times.children_system
+    return used
 
 
 @contextmanager
 def running(command: str, data_dir: Path, log: Path, **settings: str) -> Generator[Running]:
     """`bursar serve` or `bursar api`; its log, the access log with it, goes to a file."""
     port = free_port("127.0.0.1", 0)
-    variables = {"DATA_DIR": str(data_dir), "PORT": str(port), **settings}
+    variables = {"DATA_DIR": str(data_dir), "PORT": str(port), "LOCALNET_PORT": "0", **settings}
+    metrics = data_dir / "metrics"
+    metrics.mkdir(exist_ok=True)
     with log.open("ab") as file:
         started = time.perf_counter()
         process = subprocess.Popen(
             [sys.executable, "-m", "bursar.cli.main", command],
-            env=clean_environment()
-            | {f"BURSAR_{name}": value for name, value in variables.items()},
+            env={
+                **clean_environment(),
+                # As `bursar serve` runs its processes.
+                "PROMETHEUS_MULTIPROC_DIR": str(metrics),
+                **{f"BURSAR_{name}": value for name, value in variables.items()},
+            },
             stdout=file,
             stderr=file,
         )
@@ -119,7 +120,7 @@ class Tenants:
 
 async def make_tenants(db: Database, config: Config, agents: int, hot_keys: int) -> Tenants:
     """Agents with money and keys, made by the same code that serves the API."""
-    vault, policies = Vault(os.urandom(32)), PolicyCache()
+    vault, policies = await open_vault(db, config), PolicyCache()
     agent_ids: list[str] = []
 
     async def first(tx: Tx) -> int:

@@ -1,6 +1,7 @@
 """One PostgreSQL and one service for the whole run; every test brings its own tenant."""
 
 import asyncio
+import os
 from collections.abc import AsyncGenerator
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +15,9 @@ from bursar.db import Database
 from bursar.logs import set_up_logs
 from bursar.migrations.migrate import migrate
 from bursar.service.api import Api
+from bursar.service.networks import choose_ports, localnet_children
 from bursar.service.postgres import EmbeddedPostgres, running_postgres
+from bursar.service.supervisor import Supervisor
 from tests.support import Service
 
 # A busy machine is no failure, and a failure prints what repeats it.
@@ -34,8 +37,25 @@ async def postgres(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[E
 async def config(postgres: EmbeddedPostgres, tmp_path_factory: pytest.TempPathFactory) -> Config:
     await migrate(postgres.dsn)
     folder: Path = tmp_path_factory.mktemp("data")
-    made = load_config({}, data_dir=folder, port=0, live_network="localnet", log_level="error")
-    return replace(made, database_url=postgres.dsn)
+    made = load_config(
+        {},
+        data_dir=folder,
+        port=0,
+        live_network="localnet",
+        localnet_port=0,
+        live_localnet_port=0,
+        log_level="error",
+    )
+    return choose_ports(replace(made, database_url=postgres.dsn))
+
+
+@pytest.fixture(scope="session")
+async def localnets(config: Config) -> AsyncGenerator[None]:
+    """The chains of both modes, as `bursar serve` runs them."""
+    async with Supervisor(config.data_dir) as supervisor:
+        for child in localnet_children(config, os.environ):
+            await supervisor.start(child)
+        yield
 
 
 @pytest.fixture(scope="session")
@@ -47,7 +67,7 @@ async def db(config: Config) -> AsyncGenerator[Database]:
 
 
 @pytest.fixture(scope="session")
-async def service(config: Config, db: Database) -> AsyncGenerator[Service]:
+async def service(config: Config, db: Database, localnets: None) -> AsyncGenerator[Service]:
     api = await Api.start(config, SystemClock())
     try:
         yield Service(f"http://127.0.0.1:{api.port}", config, db)

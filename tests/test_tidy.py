@@ -31,10 +31,15 @@ FLOORS: Final[dict[str, dict[str, int]]] = {
         "model": 2, "store": 2, "stats": 2, "close": 4, "authorise": 4, "approve": 4, "settle": 4,
         "wait": 4, "expire": 4, "api": 6,
     },
-    "chain": {"networks": 0, "port": 1, "message": 1, "solana": 4},
-    "custody": {"model": 1, "store": 2, "vault": 3},
+    "chain": {
+        "networks": 0, "port": 1, "message": 1, "refusal": 1, "answers": 1, "store": 2, "node": 3,
+        "solana": 4, "pin": 4,
+    },
+    "custody": {
+        "model": 1, "provider": 1, "store": 2, "master": 3, "vault": 3, "setup": 4, "rotate": 4,
+    },
     "settlement": {
-        "model": 1, "store": 2, "worker": 5, "deposits": 5, "reconcile": 5, "api": 6,
+        "model": 1, "store": 2, "worker": 5, "deposits": 5, "reconcile": 6, "adopt": 5,
     },
     "webhook": {"model": 1, "signature": 1, "store": 2, "target": 3, "worker": 5, "api": 6},
     "access": {
@@ -43,8 +48,8 @@ FLOORS: Final[dict[str, dict[str, int]]] = {
     },
     "localnet": {"genesis": 0, "base58": 0, "*": 5},
     "http": {
-        "codec": 0, "query": 1, "cursor": 1, "call": 5, "dispatch": 6, "routes": 7, "openapi": 7,
-        "docs": 7, "app": 7,
+        "codec": 0, "query": 1, "cursor": 1, "once": 4, "call": 5, "dispatch": 6, "routes": 7,
+        "examples": 7, "openapi": 7, "docs": 7, "app": 7,
     },
     "migrations": {"migrate": 2},
     "console": {"*": 6},

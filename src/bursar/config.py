@@ -31,8 +31,16 @@ class Config:
     database_connections: int
     database_timeout_seconds: int
     master_key: bytes | None = field(repr=False)
+    master_key_previous: bytes | None = field(repr=False)
+    key_provider: str
     test_network: str = field(repr=False)
     live_network: str | None = field(repr=False)
+    localnet_port: int
+    live_localnet_port: int
+    chain_timeout_seconds: int
+    priority_fee_max_lamports: int
+    sweep_seconds: int
+    fee_payer_low_lamports: int
     rate_limits: bool
     approval_seconds: int
     log_level: str
@@ -40,6 +48,14 @@ class Config:
 
     def network(self, mode: Mode) -> str | None:
         return self.test_network if mode == "test" else self.live_network
+
+    def rpc_addresses(self, mode: Mode) -> tuple[str, ...]:
+        """Where the nodes of a mode are; none when it has no network."""
+        network = self.network(mode)
+        if network == "localnet":
+            port = self.localnet_port if mode == "test" else self.live_localnet_port
+            return (f"http://127.0.0.1:{port}",)
+        return () if network is None else tuple(network.split(","))
 
     def child_environment(self) -> dict[str, str]:
         """The settings as variables, for a child process that must see the same ones."""
@@ -85,9 +101,23 @@ def load_config(environment: Mapping[str, str], **flags: object) -> Config:
         database_timeout_seconds=_integer(
             "database_timeout_seconds", raw["database_timeout_seconds"], 1, 600
         ),
-        master_key=_master_key(raw["master_key"]),
+        master_key=_master_key("master_key", raw["master_key"]),
+        master_key_previous=_master_key("master_key_previous", raw["master_key_previous"]),
+        key_provider=_not_empty("key_provider", raw["key_provider"]),
         test_network=test_network,
         live_network=_network("live_network", raw["live_network"]),
+        localnet_port=_integer("localnet_port", raw["localnet_port"], 0, 65_535),
+        live_localnet_port=_integer("live_localnet_port", raw["live_localnet_port"], 0, 65_535),
+        chain_timeout_seconds=_integer(
+            "chain_timeout_seconds", raw["chain_timeout_seconds"], 1, 60
+        ),
+        priority_fee_max_lamports=_integer(
+            "priority_fee_max_lamports", raw["priority_fee_max_lamports"], 0, 1_000_000_000
+        ),
+        sweep_seconds=_integer("sweep_seconds", raw["sweep_seconds"], 1, 3_600),
+        fee_payer_low_lamports=_integer(
+            "fee_payer_low_lamports", raw["fee_payer_low_lamports"], 0, 10**15
+        ),
         rate_limits=_choice("rate_limits", raw["rate_limits"], ("on", "off")) == "on",
         approval_seconds=_integer("approval_seconds", raw["approval_seconds"], 1, 31_536_000),
         log_level=_choice("log_level", raw["log_level"], _LOG_LEVELS),
@@ -139,9 +169,27 @@ def _network(name: str, text: str) -> str | None:
     # Not quoted back either: RPC providers put the access token into the address.
     if text in ("", "localnet"):
         return text or None
-    if not _is_url(text, ("http", "https")) or not urlsplit(text).hostname:
-        raise ConfigError(variable(name), "must be localnet or an http(s) address of an RPC node")
-    return text
+    addresses = [address.strip() for address in text.split(",")]
+    if not all(_is_address(address) for address in addresses):
+        raise ConfigError(
+            variable(name),
+            "must be localnet or http(s) addresses of RPC nodes, with a comma between them",
+        )
+    # One node asked twice is not two witnesses.
+    if len(set(addresses)) < len(addresses):
+        raise ConfigError(variable(name), "names the same address twice")
+    return ",".join(addresses)
+
+
+def _is_address(text: str) -> bool:
+    try:
+        return (
+            _is_url(text, ("http", "https"))
+            and bool(urlsplit(text).hostname)
+            and urlsplit(text).port != 0
+        )
+    except ValueError:  # of a port that is none
+        return False
 
 
 def _is_url(text: str, schemes: tuple[str, ...]) -> bool:
@@ -151,7 +199,7 @@ def _is_url(text: str, schemes: tuple[str, ...]) -> bool:
         return False
 
 
-def _master_key(text: str) -> bytes | None:
+def _master_key(name: str, text: str) -> bytes | None:
     if not text:
         return None
     try:
@@ -160,7 +208,7 @@ def _master_key(text: str) -> bytes | None:
         key = b""
     if len(key) != 32:
         raise ConfigError(
-            variable("master_key"), "must be base64 of exactly 32 bytes: openssl rand -base64 32"
+            variable(name), "must be base64 of exactly 32 bytes: openssl rand -base64 32"
         )
     return key
 

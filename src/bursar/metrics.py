@@ -23,6 +23,71 @@ UP: Final = Gauge(
     "bursar_process_up", "Processes running, by kind.", ["process"], multiprocess_mode="livesum"
 )
 
+FEE_PAYER_LAMPORTS: Final = Gauge(
+    "bursar_fee_payer_lamports",
+    "What the fee payer of a mode holds: an alert when it is below BURSAR_FEE_PAYER_LOW_LAMPORTS.",
+    ["mode"],
+    multiprocess_mode="mostrecent",
+)
+
+
+_PAYMENTS: Final = Gauge(
+    "bursar_payments",
+    "Payments on their way, by state: waiting, live, in_doubt.",
+    ["mode", "state"],
+    multiprocess_mode="mostrecent",
+)
+_OLDEST: Final = Gauge(
+    "bursar_payment_oldest_seconds",
+    "Age of the oldest payment on its way.",
+    ["mode"],
+    multiprocess_mode="mostrecent",
+)
+_DIFFERENCES: Final = Gauge(
+    "bursar_wallets_differing",
+    "Wallets that hold less (short) or more (over) on the chain than the ledger says.",
+    ["mode", "kind"],
+    multiprocess_mode="mostrecent",
+)
+_ENDED: Final = Counter(
+    "bursar_payments_ended_total", "Payments settled or failed.", ["mode", "end"]
+)
+_DEAD: Final = Counter("bursar_attempts_dead_total", "Attempts that provably never paid.", ["mode"])
+_REFUSED: Final = Counter(
+    "bursar_sends_refused_total", "Times a node would not take a transaction.", ["mode", "kind"]
+)
+
+
+class Settlement:
+    """What the settlement counts."""
+
+    @staticmethod
+    def backlog(mode: str, waiting: int, live: int, in_doubt: int, oldest_seconds: float) -> None:
+        for state, count in (("waiting", waiting), ("live", live), ("in_doubt", in_doubt)):
+            _PAYMENTS.labels(mode, state).set(count)
+        _OLDEST.labels(mode).set(oldest_seconds)
+
+    @staticmethod
+    def differences(mode: str, short: int, over: int) -> None:
+        for kind, count in (("short", short), ("over", over)):
+            _DIFFERENCES.labels(mode, kind).set(count)
+
+    @staticmethod
+    def settled(mode: str, count: int) -> None:
+        _ENDED.labels(mode, "settled").inc(count)
+
+    @staticmethod
+    def failed(mode: str) -> None:
+        _ENDED.labels(mode, "failed").inc()
+
+    @staticmethod
+    def dead(mode: str) -> None:
+        _DEAD.labels(mode).inc()
+
+    @staticmethod
+    def refused(mode: str, kind: str) -> None:
+        _REFUSED.labels(mode, kind).inc()
+
 
 class HttpMetrics:
     """Counts requests; keeps the labelled children, whose look-up costs more than the count."""

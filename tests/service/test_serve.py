@@ -67,6 +67,7 @@ async def serving(data_dir: Path, port: int, **settings: str) -> AsyncGenerator[
             **os.environ,
             "BURSAR_DATA_DIR": str(data_dir),
             "BURSAR_PORT": str(port),
+            "BURSAR_LOCALNET_PORT": "0",
             **{f"BURSAR_{name}": value for name, value in settings.items()},
         },
         stdout=asyncio.subprocess.PIPE,

@@ -25,8 +25,16 @@ GOOD: dict[str, tuple[str, Any]] = {
     "database_connections": ("20", 20),
     "database_timeout_seconds": ("30", 30),
     "master_key": (KEY, bytes(range(32))),
+    "master_key_previous": (KEY, bytes(range(32))),
+    "key_provider": ("kms", "kms"),
     "test_network": ("https://rpc.example.com/?key=x", "https://rpc.example.com/?key=x"),
-    "live_network": ("localnet", "localnet"),
+    "live_network": ("https://a.example.com, http://b:8899", "https://a.example.com,http://b:8899"),
+    "localnet_port": ("0", 0),
+    "live_localnet_port": ("9898", 9898),
+    "chain_timeout_seconds": ("20", 20),
+    "priority_fee_max_lamports": ("0", 0),
+    "sweep_seconds": ("60", 60),
+    "fee_payer_low_lamports": ("5000000", 5_000_000),
     "rate_limits": ("off", False),
     "approval_seconds": ("3600", 3600),
     "log_level": ("DEBUG", "debug"),
@@ -43,8 +51,26 @@ BAD: dict[str, list[str]] = {
     "database_connections": [*INTEGERS, "1", "201"],
     "database_timeout_seconds": [*INTEGERS, "0", "601"],
     "master_key": ["x", "ü" * 32, KEY[:-4], KEY + KEY, "0" * 64, KEY.replace("=", "%")],
+    "master_key_previous": ["x", KEY + KEY],
+    "key_provider": [""],
     "test_network": ["", "devnet", "ftp://h", "http://", "https://[::1", "//rpc.example.com"],
-    "live_network": ["mainnet", "ftp://h", "http://", "https://[::1", "ws://h"],
+    "live_network": [
+        "mainnet",
+        "ftp://h",
+        "http://",
+        "https://[::1",
+        "ws://h",
+        "http://h:x",
+        "localnet,http://h",
+        "http://h,,http://g",
+        "http://h,http://h",
+    ],
+    "localnet_port": [*INTEGERS, "65536"],
+    "live_localnet_port": [*INTEGERS, "65536"],
+    "chain_timeout_seconds": [*INTEGERS, "0", "61"],
+    "priority_fee_max_lamports": [*INTEGERS, "1000000001"],
+    "sweep_seconds": [*INTEGERS, "0", "3601"],
+    "fee_payer_low_lamports": INTEGERS,
     "rate_limits": ["", "yes", "0", "true"],
     "approval_seconds": [*INTEGERS, "0", "31536001"],
     "log_level": ["", "loud", "trace"],
@@ -68,6 +94,8 @@ def test_the_defaults_alone_are_a_working_configuration():
     assert config.database_url is None
     assert config.network("test") == "localnet"
     assert config.network("live") is None
+    assert config.rpc_addresses("test") == ("http://127.0.0.1:8899",)
+    assert config.rpc_addresses("live") == ()
     assert config.data_dir.is_absolute()
 
 
@@ -107,6 +135,8 @@ def test_a_bad_value_names_its_variable(name: str, value: str):
         ("live_network", "https://[hunter2secret"),
         ("master_key", "hunter2secret"),
         ("master_key", "hunter2secretü"),
+        ("master_key_previous", "hunter2secret"),
+        ("live_network", "https://rpc.example.com,hunter2secret"),
     ],
 )
 def test_a_bad_secret_is_not_quoted_back(name: str, value: str):

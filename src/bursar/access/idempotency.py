@@ -3,7 +3,6 @@
 import hashlib
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 import asyncpg
@@ -20,8 +19,7 @@ _KEY = re.compile(KEY_PATTERN, re.ASCII)
 WAIT_SECONDS: Final = 5
 
 
-@dataclass(frozen=True, slots=True)
-class StoredAnswer:
+class StoredAnswer(msgspec.Struct, frozen=True):
     fingerprint: bytes
     status: int
     body: bytes

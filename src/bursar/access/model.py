@@ -48,8 +48,7 @@ class Caller:
         return self.agent_id is None or self.agent_id == agent_id
 
 
-@dataclass(frozen=True, slots=True)
-class IdempotencyKey:
+class IdempotencyKey(msgspec.Struct, frozen=True):
     """Unique per realm, route and (for spends) agent; the fingerprint tells requests apart."""
 
     realm_id: int

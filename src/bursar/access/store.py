@@ -225,7 +225,7 @@ async def insert_answer(tx: Tx, answer: tuple[int, str, str, str, bytes, int, by
 
 async def insert_trail(
     tx: Tx,
-    realm_id: int,
+    realm_id: int | None,
     actor: str,
     request_id: str,
     action: str,

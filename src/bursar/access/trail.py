@@ -11,7 +11,7 @@ from bursar.db import Tx
 async def leave_trail(
     tx: Tx,
     *,
-    realm_id: int,
+    realm_id: int | None,
     actor: str,
     request_id: str,
     action: str,
@@ -19,7 +19,8 @@ async def leave_trail(
     before: Any = None,
     after: Any = None,
 ) -> None:
-    """`before` and `after` are what the API shows of the subject, so they hold no secret."""
+    """`before` and `after` are what the API shows of the subject, so they hold no secret. What
+    concerns the whole service has no realm."""
     await store.insert_trail(
         tx, realm_id, actor, request_id, action, subject, _json(before), _json(after)
     )

@@ -1,4 +1,5 @@
-"""`bursar keys`: make, list and revoke keys, straight on the database of the service."""
+"""`bursar keys`: make, list and revoke API keys and replace the master key, straight on the
+database of the service."""
 
 import json
 import os
@@ -16,7 +17,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-app = typer.Typer(no_args_is_help=True, help="Make, list and revoke API keys.")
+app = typer.Typer(
+    no_args_is_help=True, help="Make, list and revoke API keys; replace the master key."
+)
 
 _MOST_DAYS = 36_500
 _DataDir = Annotated[str | None, typer.Option(help="Folder of the data. [BURSAR_DATA_DIR]")]
@@ -131,6 +134,17 @@ def revoke(key_id: str, data_dir: _DataDir = None) -> None:
     except ApiError:
         raise CommandFailed(f"There is no key {key_id}. See: bursar keys list") from None
     typer.echo(f"{key_id} is revoked.")
+
+
+@app.command("rotate-master")
+def rotate_master(data_dir: _DataDir = None) -> None:
+    """Seal every wallet's key again under a new master key, while the service runs."""
+    from bursar.custody.rotate import rotate_master as rotate
+    from bursar.service.first_key import COMMAND_LINE, OPERATOR
+
+    config = load_config(os.environ, data_dir=data_dir)
+    count = on_database(config, lambda db: rotate(db, config, OPERATOR, COMMAND_LINE))
+    typer.echo(f"{count} keys are sealed with the new master key. Back it up.")
 
 
 def _label(flag: str, text: str) -> str:

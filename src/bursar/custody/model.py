@@ -1,14 +1,27 @@
-"""A wallet's key at rest."""
+"""A key at rest, and what a signature is made of."""
 
 from dataclasses import dataclass
+from typing import Final
+
+EMBEDDED: Final = "embedded"
 
 
 @dataclass(frozen=True, slots=True)
 class SealedKey:
-    """What the database keeps of a wallet's key."""
+    """What the database keeps of a key. `owner` is an agent's id, or names one of the service's
+    own keys; `provider` is who signs with it; `master_version` is the id of the master key."""
 
-    agent_id: str
+    owner: str
     address: str
     key_version: int
     master_version: int
     sealed: bytes
+    provider: str = EMBEDDED
+
+
+@dataclass(frozen=True, slots=True)
+class SignedPayment:
+    """Ready to send. The signature is the transaction's id on the chain, known before sending."""
+
+    raw: bytes
+    signature: str

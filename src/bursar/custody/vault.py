@@ -1,91 +1,133 @@
-"""Wallet keys at rest: AES-256-GCM under the master key, bound to the agent they belong to."""
+"""The only code that meets keys in clear. It signs payments that it builds itself, nothing else."""
 
-import base64
-import contextlib
 import os
-import secrets
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Final
 
 from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-from solders.keypair import Keypair
+from solders.message import MessageV0, to_bytes_versioned
+from solders.pubkey import Pubkey
+from solders.signature import Signature
+from solders.transaction import VersionedTransaction
 
-from bursar.custody.model import SealedKey
-from bursar.errors import CommandFailed, check
+from bursar.chain.message import Payment, build
+from bursar.custody.master import MasterKeys
+from bursar.custody.model import EMBEDDED, SealedKey, SignedPayment
+from bursar.custody.provider import EMBEDDED_PROVIDERS, KeyProvider
+from bursar.errors import BursarError, check
 
-MASTER_KEY_BYTES: Final = 32
-_NONCE_BYTES: Final = 12
-_SEED_BYTES: Final = 32
 FIRST_KEY_VERSION: Final = 1
-FIRST_MASTER_VERSION: Final = 1
+_NONCE_BYTES: Final = 12
+_SIGNATURE_BYTES: Final = 64
+
+
+class KeyUnusable(BursarError):
+    """A key cannot be unsealed or its provider did not sign. Nothing was signed; names the owner
+    and never the key."""
 
 
 class Vault:
-    """The only code that touches wallet keys in clear. Never prints them, whatever happens."""
+    """`mints` are the tokens of the configured networks: no other is ever signed away."""
 
-    def __init__(self, master_key: bytes) -> None:
-        check(len(master_key) == MASTER_KEY_BYTES, "the master key has 32 bytes")
-        self._cipher = AESGCM(master_key)
+    def __init__(
+        self,
+        masters: MasterKeys,
+        mints: frozenset[str],
+        providers: Mapping[str, KeyProvider] = EMBEDDED_PROVIDERS,
+        makes_keys: str = EMBEDDED,
+    ) -> None:
+        check(makes_keys in providers, "new keys are made by a provider that exists")
+        self._masters = masters
+        self._mints = mints
+        self._providers = providers
+        self._makes_keys = makes_keys
 
     def __repr__(self) -> str:
         return "Vault(…)"
 
-    def new_wallet_key(self, agent_id: str) -> SealedKey:
-        seed = secrets.token_bytes(_SEED_BYTES)
-        address = str(Keypair.from_seed(seed).pubkey())
-        nonce = os.urandom(_NONCE_BYTES)
-        bound = _associated(agent_id, address, FIRST_KEY_VERSION, FIRST_MASTER_VERSION)
-        return SealedKey(
-            agent_id=agent_id,
-            address=address,
-            key_version=FIRST_KEY_VERSION,
-            master_version=FIRST_MASTER_VERSION,
-            sealed=nonce + self._cipher.encrypt(nonce, seed, bound),
-        )
+    async def new_key(self, owner: str) -> SealedKey:
+        made = await self._providers[self._makes_keys].create(owner)
+        return self._seal(owner, made.address, FIRST_KEY_VERSION, made.handle, self._makes_keys)
 
-    def opens(self, key: SealedKey) -> bool:
-        """Whether this master key unseals the key and it is the one of the address."""
+    async def sign(
+        self, payment: Payment, wallet_key: SealedKey, fee_payer: SealedKey
+    ) -> SignedPayment:
+        """The transaction of this payment, signed by the wallet and the fee payer.
+
+        Raises InvariantBroken when the payment does not fit the keys or the network, KeyUnusable
+        when a key cannot be used now.
+        """
+        check(payment.mint in self._mints, "only the token of a configured network is paid")
+        check(payment.source == wallet_key.address, "a wallet's key signs for its own address")
+        check(payment.fee_payer == fee_payer.address, "the fee payer's key signs for its address")
+        message = build(payment)
+        # In the order of the accounts in the message: the fee payer comes first.
+        signatures = [
+            await self._signature(fee_payer, message),
+            await self._signature(wallet_key, message),
+        ]
+        transaction = VersionedTransaction.populate(message, signatures)
+        return SignedPayment(bytes(transaction), str(signatures[0]))
+
+    def reseal(self, key: SealedKey) -> SealedKey:
+        """The same key under the newest master key."""
+        return self._seal(key.owner, key.address, key.key_version, self._unseal(key), key.provider)
+
+    async def _signature(self, key: SealedKey, message: MessageV0) -> Signature:
+        provider = self._providers.get(key.provider)
+        if provider is None:
+            raise KeyUnusable(f"the key of {key.owner} needs the provider {key.provider}")
+        content = to_bytes_versioned(message)
+        handle = self._unseal(key)
         try:
-            return str(self._open(key).pubkey()) == key.address
-        except (InvalidTag, ValueError):  # ValueError: cut too short to be a sealed key at all
-            return False
-
-    def _open(self, key: SealedKey) -> Keypair:
-        nonce, ciphertext = key.sealed[:_NONCE_BYTES], key.sealed[_NONCE_BYTES:]
-        bound = _associated(key.agent_id, key.address, key.key_version, key.master_version)
-        return Keypair.from_seed(self._cipher.decrypt(nonce, ciphertext, bound))
-
-
-def _associated(agent_id: str, address: str, key_version: int, master_version: int) -> bytes:
-    """A sealed key moved to another row, or given another address or version, does not open."""
-    return f"wallet|{agent_id}|{address}|{key_version}|{master_version}".encode()
-
-
-def load_master_key(configured: bytes | None, data_dir: Path) -> bytes:
-    """The configured key, or the one in the data folder, made there if it is new."""
-    if configured is not None:
-        return configured
-    path = data_dir / "master.key"
-    if not path.exists():
-        # Linked into place complete: of several processes that start at once one makes the key,
-        # and none reads half of it.
-        made = data_dir / f"master.key.{os.getpid()}"
-        handle = os.open(made, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(handle, "wb") as file:
-            file.write(base64.b64encode(secrets.token_bytes(MASTER_KEY_BYTES)) + b"\n")
-            file.flush()
-            os.fsync(file.fileno())
-        with contextlib.suppress(FileExistsError):
-            path.hardlink_to(made)
-        made.unlink()
-    try:
-        key = base64.b64decode(path.read_text("ascii").strip(), validate=True)
-    except ValueError:
-        key = b""
-    if len(key) != MASTER_KEY_BYTES:
-        raise CommandFailed(
-            f"{path} is not a master key (base64 of 32 bytes). Restore it from a backup, or set"
-            " BURSAR_MASTER_KEY."
+            raw = await provider.sign(handle, content)
+        except Exception as problem:  # noqa: BLE001  somebody else's code
+            raise KeyUnusable(
+                f"{key.provider} could not sign for {key.owner} ({type(problem).__name__})"
+            ) from None
+        # Also proves that the key is the one of the address. A wrong signature would be refused by
+        # every node, after the attempt was stored.
+        good = len(raw) == _SIGNATURE_BYTES and Signature.from_bytes(raw).verify(
+            Pubkey.from_string(key.address), content
         )
-    return key
+        if not good:
+            raise KeyUnusable(f"{key.provider} signed wrongly for {key.owner}")
+        return Signature.from_bytes(raw)
+
+    def _seal(
+        self, owner: str, address: str, key_version: int, handle: bytes, provider: str
+    ) -> SealedKey:
+        master_version, cipher = self._masters.newest()
+        nonce = os.urandom(_NONCE_BYTES)
+        bound = _associated(owner, address, key_version, master_version, provider)
+        return SealedKey(
+            owner=owner,
+            address=address,
+            key_version=key_version,
+            master_version=master_version,
+            sealed=nonce + cipher.encrypt(nonce, handle, bound),
+            provider=provider,
+        )
+
+    def _unseal(self, key: SealedKey) -> bytes:
+        cipher = self._masters.of(key.master_version)
+        if cipher is None:
+            raise KeyUnusable(
+                f"the key of {key.owner} is sealed with a master key that is not here"
+                f" (version {key.master_version})"
+            )
+        nonce, ciphertext = key.sealed[:_NONCE_BYTES], key.sealed[_NONCE_BYTES:]
+        bound = _associated(
+            key.owner, key.address, key.key_version, key.master_version, key.provider
+        )
+        try:
+            return cipher.decrypt(nonce, ciphertext, bound)
+        except (InvalidTag, ValueError):  # ValueError: cut too short to be a sealed key at all
+            raise KeyUnusable(f"the sealed key of {key.owner} was changed") from None
+
+
+def _associated(
+    owner: str, address: str, key_version: int, master_version: int, provider: str
+) -> bytes:
+    """A sealed key moved to another row, or given another address or version, does not open."""
+    return f"{provider}|{owner}|{address}|{key_version}|{master_version}".encode()

@@ -6,18 +6,21 @@ from typing import Final
 
 import msgspec
 
+from bursar.chain.port import Chain, ChainOutOfReach
+from bursar.config import Mode
 from bursar.db import OUT_OF_REACH
 from bursar.errors import ApiError
 from bursar.http import openapi
 from bursar.http.call import Services
 from bursar.http.dispatch import PAGE_METHODS, AsgiScope, Dispatcher, Receive, Send, request_id
-from bursar.http.docs import reference_page, style_sheet
+from bursar.http.docs import page, reference_page, style_sheet
 from bursar.http.routes import ROUTES
 from bursar.logs import AccessLog
 from bursar.metrics import HttpMetrics, exposition
 from bursar.migrations import migrate
 
 _READY_SECONDS: Final = 2.0
+_CHAIN_ANSWER_NS: Final = 1_000_000_000
 _JSON: Final = b"application/json"
 _SECURITY_HEADERS: Final = (
     (b"x-content-type-options", b"nosniff"),
@@ -41,8 +44,10 @@ class App:
             "/openapi.json": self._openapi,
             "/docs": self._docs,
             "/docs/style.css": self._docs_style,
+            "/console": self._console,
         }
         self._dispatch = Dispatcher(ROUTES, self._pages, services, log, HttpMetrics())
+        self._chain_answers: dict[Mode, tuple[int, str | None]] = {}
         self._running = 0
         self._idle = asyncio.Event()
         self._idle.set()
@@ -77,6 +82,8 @@ class App:
 
     async def _ready(self) -> Body:
         checks = {"database": await self._database_problem()}
+        for mode, chain in self._services.chains.items():
+            checks[f"{mode} network"] = await self._chain_problem(mode, chain)
         problems = {name: problem for name, problem in checks.items() if problem}
         body = {
             "status": "unavailable" if problems else "ok",
@@ -94,6 +101,20 @@ class App:
             return f"at migration {applied}, this version needs {migrate.latest()}"
         return None
 
+    async def _chain_problem(self, mode: Mode, chain: Chain) -> str | None:
+        """Asked once a second at most, however often somebody asks us: the nodes are not ours."""
+        now = self._services.clock.monotonic_ns()
+        asked, problem = self._chain_answers.get(mode, (0, None))
+        if now - asked > _CHAIN_ANSWER_NS:
+            try:
+                async with asyncio.timeout(_READY_SECONDS):
+                    await chain.finalized()
+                problem = None
+            except (ChainOutOfReach, TimeoutError):
+                problem = "out of reach"
+            self._chain_answers[mode] = (now, problem)
+        return problem
+
     async def _metrics(self) -> Body:
         return 200, b"text/plain; version=0.0.4; charset=utf-8", exposition()
 
@@ -102,6 +123,9 @@ class App:
 
     async def _docs(self) -> Body:
         return 200, b"text/html; charset=utf-8", reference_page()
+
+    async def _console(self) -> Body:
+        return 200, b"text/html; charset=utf-8", page("console.html")
 
     async def _docs_style(self) -> Body:
         return 200, b"text/css; charset=utf-8", style_sheet()

@@ -1,7 +1,7 @@
 """What a route is, what a handler is given, and what it gives back."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from enum import Enum
 from typing import Any, TypeVar
 
@@ -11,18 +11,21 @@ from bursar.access.guard import Guard
 from bursar.access.idempotency import fingerprint
 from bursar.access.limits import Category, Limiter
 from bursar.access.model import Caller, IdempotencyKey, Scope
+from bursar.chain.port import Chain
 from bursar.clock import Clock
-from bursar.config import Config
+from bursar.config import Config, Mode
 from bursar.custody.vault import Vault
 from bursar.db import Database, Tx
 from bursar.errors import ErrorCode, Fault, check
 from bursar.http.codec import Field, Record, Text
 from bursar.http.cursor import Place, decode_cursor, encode_cursor
+from bursar.http.once import Once
 from bursar.http.query import PageSize
 from bursar.policy.cache import PolicyCache
 from bursar.recipient.resolve import Directory
 from bursar.spend.authorise import Authoriser
 from bursar.spend.wait import Waiter
+from bursar.wallet.fund import TestFunds
 
 T = TypeVar("T")
 
@@ -41,10 +44,14 @@ class Services:
     directory: Directory
     authoriser: Authoriser
     waiter: Waiter
+    # By mode, where one is configured. Whether it is the right network is checked by who uses it.
+    chains: Mapping[Mode, Chain]
+    # Only where the test network is the localnet.
+    test_funds: TestFunds | None
+    once: Once
 
 
-@dataclass(slots=True, kw_only=True)
-class Call:
+class Call(msgspec.Struct, kw_only=True):
     """One authenticated, validated request on its way through a handler."""
 
     services: Services
@@ -57,7 +64,7 @@ class Call:
     path: str
     idempotency_header: str | None
     prefer: str | None
-    after_commit: list[Callable[[], None]] = field(default_factory=list)
+    after_commit: list[Callable[[], None]] = msgspec.field(default_factory=list)
     _tx: Tx | None = None
 
     @property
@@ -85,13 +92,12 @@ class Call:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(msgspec.Struct, frozen=True):
     status: int
     body: Any = None
     # What a replay of the request shows instead, where the body holds a secret.
     replay_body: Any = None
-    headers: dict[str, str] = field(default_factory=dict)
+    headers: dict[str, str] = msgspec.field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +133,8 @@ class Route:
     scopes: frozenset[Scope]
     category: Category
     unit: Unit
+    # Whether it is answered only when no spend decided before it can be answered any more.
+    supersedes: bool = False
     # Parameters of the path that have a form of their own; ids have none, they are just not found.
     path_fields: tuple[Field, ...] = ()
     query: tuple[Field, ...] = ()

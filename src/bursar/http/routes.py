@@ -15,7 +15,7 @@ from bursar.recipient.model import RecipientView
 from bursar.spend import api as spend
 from bursar.spend.model import Budget, Preview, Statistics, Transaction
 from bursar.wallet import api as wallet
-from bursar.wallet.model import Balance, Wallet
+from bursar.wallet.model import Balance, Deposit, Wallet, Withdrawal
 
 ADMIN: Final = frozenset({Scope.ADMIN})
 SPENDERS: Final = frozenset({Scope.ADMIN, Scope.AGENT})
@@ -78,6 +78,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         scopes=STOP,
         category=Category.AGENT_MANAGEMENT,
         unit=Unit.WRITE,
+        supersedes=True,
         body=agent.AGENT_CHANGE,
         permits=agent.permits_change,
         data=Agent,
@@ -96,6 +97,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         scopes=ADMIN,
         category=Category.AGENT_MANAGEMENT,
         unit=Unit.WRITE,
+        supersedes=True,
         data=Agent,
     ),
     Route(
@@ -264,6 +266,78 @@ ROUTES: Final[tuple[Route, ...]] = (
         category=Category.WALLET_OPERATIONS,
         unit=Unit.READ,
         data=Balance,
+    ),
+    Route(
+        method="POST",
+        path="/v1/wallets/:agentId/withdraw",
+        handler=wallet.withdraw,
+        summary="Withdraw from a wallet",
+        description=(
+            "Reserves at once and pays on the chain. Counts towards no cap and needs no allowlist"
+            " entry; limited only by what is available."
+        ),
+        tag="Wallets",
+        scopes=ADMIN,
+        category=Category.WALLET_OPERATIONS,
+        unit=Unit.WRITE,
+        body=wallet.WITHDRAWAL,
+        status=201,
+        data=Withdrawal,
+        errors=(ErrorCode.INSUFFICIENT_FUNDS,),
+    ),
+    Route(
+        method="GET",
+        path="/v1/wallets/:agentId/withdrawals",
+        handler=wallet.list_withdrawals,
+        summary="List a wallet's withdrawals",
+        tag="Wallets",
+        scopes=ANYONE,
+        category=Category.WALLET_OPERATIONS,
+        unit=Unit.READ,
+        query=wallet.LIST_QUERY,
+        data=Withdrawal,
+        is_list=True,
+    ),
+    Route(
+        method="GET",
+        path="/v1/withdrawals/:id",
+        handler=wallet.get_withdrawal,
+        summary="Get a withdrawal",
+        tag="Wallets",
+        scopes=ANYONE,
+        category=Category.WALLET_OPERATIONS,
+        unit=Unit.READ,
+        data=Withdrawal,
+    ),
+    Route(
+        method="GET",
+        path="/v1/wallets/:agentId/deposits",
+        handler=wallet.list_deposits,
+        summary="List a wallet's deposits",
+        tag="Wallets",
+        scopes=ANYONE,
+        category=Category.WALLET_OPERATIONS,
+        unit=Unit.READ,
+        query=wallet.LIST_QUERY,
+        data=Deposit,
+        is_list=True,
+    ),
+    Route(
+        method="POST",
+        path="/v1/test/wallets/:agentId/fund",
+        handler=wallet.fund,
+        summary="Fund a test wallet",
+        description=(
+            "Mints test USDC on the test chain; answers when the deposit is credited, or after"
+            " 10 s as it stands. Test keys only."
+        ),
+        tag="Wallets",
+        scopes=ADMIN,
+        category=Category.WALLET_OPERATIONS,
+        unit=Unit.OWN,
+        body=wallet.FUNDING,
+        status=201,
+        data=Deposit,
     ),
     # Recipients
     Route(

@@ -7,6 +7,7 @@ from bursar.event.catalog import EventType
 from bursar.event.outbox import NewEvent, emit
 from bursar.ledger import store
 from bursar.ledger.model import Account
+from bursar.ledger.store import LockedAgent
 from bursar.policy.cache import PolicyCache
 from bursar.wallet.model import low, show_wallet
 
@@ -50,8 +51,15 @@ async def deposit(
 ) -> Account:
     """Credits a deposit once: a second one with the same id is refused by the database."""
     locked = (await store.lock_agents(tx, [agent_id], [realm_id]))[agent_id]
+    await credit(tx, policies, locked, payment_id, amount_micros)
+    return locked.account
+
+
+async def credit(
+    tx: Tx, policies: PolicyCache, locked: LockedAgent, payment_id: str, amount_micros: int
+) -> None:
+    """The same on an agent whose lock is held."""
     locked.account.deposit(payment_id, amount_micros)
-    version = (agent_id, locked.policy_version)
+    version = (locked.account.agent_id, locked.policy_version)
     policy = (await policies.get(tx, [version]))[version]
     await save_balance(tx, locked.account, policy.cap_micros_daily, locked.agent_status)
-    return locked.account

@@ -11,14 +11,15 @@ CREATE DOMAIN mode AS text
 CREATE DOMAIN sha256 AS bytea
 	CONSTRAINT sha256_check CHECK ((octet_length(VALUE) = 32));
 
-CREATE FUNCTION lock_agents(agent_ids text[], realm_ids integer[], locking boolean) RETURNS TABLE(agent_id id, realm_id integer, address text, mint text, wallet_status text, credits_posted bigint, debits_posted bigint, debits_pending bigint, transfers bigint, decisions bigint, is_low boolean, last_funded_at timestamp with time zone, now timestamp with time zone, agent_status text, policy_version integer, spent_today_micros bigint, directory_epoch bigint, has_webhooks boolean)
+CREATE FUNCTION lock_agents(agent_ids text[], realm_ids integer[], locking text) RETURNS TABLE(agent_id id, realm_id integer, address text, mint text, wallet_status text, credits_posted bigint, debits_posted bigint, debits_pending bigint, transfers bigint, decisions bigint, is_low boolean, last_funded_at timestamp with time zone, now timestamp with time zone, agent_status text, policy_version integer, spent_today_micros bigint, directory_epoch bigint, has_webhooks boolean)
     LANGUAGE plpgsql
     AS $$
 DECLARE
   read_at timestamptz;
 BEGIN
-  IF locking THEN
-    PERFORM pg_advisory_xact_lock_shared(17481, r.id)
+  IF locking <> 'none' THEN
+    PERFORM CASE locking WHEN 'answer' THEN pg_advisory_lock_shared(17481, r.id)
+                         ELSE pg_advisory_xact_lock_shared(17481, r.id) END
       FROM unnest(realm_ids) AS r (id) ORDER BY r.id;
     PERFORM FROM wallet w
       WHERE w.agent_id = ANY (agent_ids) AND w.realm_id = ANY (realm_ids)
@@ -142,6 +143,28 @@ CREATE TABLE delivery (
     CONSTRAINT delivery_status_check CHECK ((status = ANY (ARRAY['pending'::text, 'delivered'::text, 'failed'::text])))
 );
 
+CREATE TABLE deposit (
+    id id NOT NULL,
+    realm_id integer NOT NULL,
+    agent_id id NOT NULL,
+    amount_micros micros NOT NULL,
+    token_account text NOT NULL,
+    sender text,
+    signature text NOT NULL,
+    block_time bigint,
+    status text NOT NULL,
+    created_at timestamp(3) with time zone NOT NULL,
+    credited_at timestamp(3) with time zone,
+    CONSTRAINT credited_has_a_date CHECK (((status = 'credited'::text) = (credited_at IS NOT NULL))),
+    CONSTRAINT deposit_amount_micros_check CHECK (((amount_micros)::bigint > 0)),
+    CONSTRAINT deposit_status_check CHECK ((status = ANY (ARRAY['pending'::text, 'credited'::text])))
+);
+
+CREATE TABLE deposit_cursor (
+    agent_id id NOT NULL,
+    signature text NOT NULL
+);
+
 CREATE TABLE event (
     id id NOT NULL,
     realm_id integer NOT NULL,
@@ -208,6 +231,12 @@ CREATE VIEW ledger_entry AS
                     ELSE ('held:'::text || (transfer.agent_id)::text)
                 END,(0)::bigint,transfer.amount_micros)) side(account, debit_micros, credit_micros));
 
+CREATE TABLE master_key (
+    version integer NOT NULL,
+    added_at timestamp(3) with time zone DEFAULT moment() NOT NULL,
+    CONSTRAINT master_key_version_check CHECK ((version >= 1))
+);
+
 CREATE TABLE migration (
     number integer NOT NULL,
     applied_at timestamp with time zone DEFAULT now() NOT NULL
@@ -220,6 +249,23 @@ CREATE TABLE network (
     decimals smallint NOT NULL,
     pinned_at timestamp(3) with time zone DEFAULT moment() NOT NULL,
     CONSTRAINT network_decimals_check CHECK ((decimals = 6))
+);
+
+CREATE TABLE payment (
+    id id NOT NULL,
+    mode mode NOT NULL,
+    realm_id integer NOT NULL,
+    agent_id id NOT NULL,
+    amount_micros micros NOT NULL,
+    destination text NOT NULL,
+    state text DEFAULT 'waiting'::text NOT NULL,
+    attempts integer DEFAULT 0 NOT NULL,
+    leased_until timestamp with time zone NOT NULL,
+    problem text,
+    created_at timestamp(3) with time zone NOT NULL,
+    CONSTRAINT payment_amount_micros_check CHECK (((amount_micros)::bigint > 0)),
+    CONSTRAINT payment_attempts_check CHECK ((attempts >= 0)),
+    CONSTRAINT payment_state_check CHECK ((state = ANY (ARRAY['waiting'::text, 'live'::text, 'settled'::text, 'failed'::text])))
 );
 
 CREATE TABLE policy (
@@ -278,6 +324,13 @@ CREATE TABLE seal (
     CONSTRAINT seal_transfer_count_check CHECK ((transfer_count >= 1))
 );
 
+CREATE TABLE settlement_watch (
+    mode mode NOT NULL,
+    timeline text NOT NULL,
+    quiet_until_height bigint DEFAULT 0 NOT NULL,
+    careful_before timestamp with time zone
+);
+
 CREATE TABLE spend (
     id id NOT NULL,
     realm_id integer NOT NULL,
@@ -330,6 +383,38 @@ CREATE TABLE spend_total (
 )
 WITH (fillfactor='70');
 
+CREATE TABLE submission (
+    payment_id id NOT NULL,
+    attempt integer NOT NULL,
+    mode mode NOT NULL,
+    state text NOT NULL,
+    raw bytea NOT NULL,
+    signature text NOT NULL,
+    blockhash text NOT NULL,
+    last_valid_height bigint NOT NULL,
+    signed_slot bigint NOT NULL,
+    signed_at timestamp(3) with time zone DEFAULT moment() NOT NULL,
+    next_check_at timestamp with time zone NOT NULL,
+    checks integer DEFAULT 0 NOT NULL,
+    refusal text,
+    in_doubt boolean DEFAULT false NOT NULL,
+    outcome text,
+    fee_lamports bigint,
+    CONSTRAINT submission_attempt_check CHECK ((attempt >= 1)),
+    CONSTRAINT submission_state_check CHECK ((state = ANY (ARRAY['live'::text, 'dead'::text, 'settled'::text])))
+);
+
+CREATE TABLE system_key (
+    owner text NOT NULL COLLATE pg_catalog."C",
+    address text NOT NULL,
+    key_version integer NOT NULL,
+    master_version integer NOT NULL,
+    sealed bytea NOT NULL,
+    provider text NOT NULL,
+    created_at timestamp(3) with time zone DEFAULT moment() NOT NULL,
+    CONSTRAINT system_key_key_version_check CHECK ((key_version >= 1))
+);
+
 CREATE TABLE usage (
     agent_id id NOT NULL,
     window_kind text NOT NULL,
@@ -354,6 +439,7 @@ CREATE TABLE wallet (
     is_low boolean NOT NULL,
     last_funded_at timestamp(3) with time zone,
     decisions bigint DEFAULT 0 NOT NULL,
+    held boolean DEFAULT false NOT NULL,
     CONSTRAINT funded_has_a_date CHECK (((status = 'provisioned'::text) = (last_funded_at IS NULL))),
     CONSTRAINT no_overdraft CHECK (((((credits_posted)::bigint - (debits_posted)::bigint) - (debits_pending)::bigint) >= 0)),
     CONSTRAINT status_follows_balance CHECK (((status = 'funded'::text) = (((credits_posted)::bigint - (debits_posted)::bigint) > 0))),
@@ -370,6 +456,7 @@ CREATE TABLE wallet_key (
     master_version integer NOT NULL,
     sealed bytea NOT NULL,
     created_at timestamp(3) with time zone DEFAULT moment() NOT NULL,
+    provider text DEFAULT 'embedded'::text NOT NULL,
     CONSTRAINT wallet_key_key_version_check CHECK ((key_version >= 1)),
     CONSTRAINT wallet_key_master_version_check CHECK ((master_version >= 1))
 );
@@ -390,6 +477,31 @@ CREATE TABLE webhook (
     CONSTRAINT webhook_events_check CHECK ((cardinality(events) >= 1)),
     CONSTRAINT webhook_status_check CHECK ((status = ANY (ARRAY['enabled'::text, 'disabled'::text]))),
     CONSTRAINT webhook_url_check CHECK ((length(url) <= 2048))
+);
+
+CREATE TABLE withdrawal (
+    id id NOT NULL,
+    realm_id integer NOT NULL,
+    agent_id id NOT NULL,
+    amount_micros micros NOT NULL,
+    destination text NOT NULL,
+    status text NOT NULL,
+    failure_code text,
+    memo text,
+    metadata json DEFAULT '{}'::json NOT NULL,
+    network text NOT NULL,
+    created_by text NOT NULL,
+    created_at timestamp(3) with time zone NOT NULL,
+    signature text,
+    block_time bigint,
+    fee_lamports bigint,
+    settled_at timestamp(3) with time zone,
+    CONSTRAINT failed_has_a_code CHECK (((status = 'failed'::text) = (failure_code IS NOT NULL))),
+    CONSTRAINT settled_withdrawal_is_on_chain CHECK ((((status = 'settled'::text) = (signature IS NOT NULL)) AND ((status = 'settled'::text) = (settled_at IS NOT NULL)))),
+    CONSTRAINT withdrawal_amount_micros_check CHECK (((amount_micros)::bigint > 0)),
+    CONSTRAINT withdrawal_fee_lamports_check CHECK ((fee_lamports >= 0)),
+    CONSTRAINT withdrawal_memo_check CHECK ((length(memo) <= 200)),
+    CONSTRAINT withdrawal_status_check CHECK ((status = ANY (ARRAY['pending'::text, 'settled'::text, 'failed'::text])))
 );
 
 ALTER TABLE ONLY account
@@ -422,11 +534,23 @@ ALTER TABLE ONLY audit_log
 ALTER TABLE ONLY delivery
     ADD CONSTRAINT delivery_pkey PRIMARY KEY (id);
 
+ALTER TABLE ONLY deposit_cursor
+    ADD CONSTRAINT deposit_cursor_pkey PRIMARY KEY (agent_id);
+
+ALTER TABLE ONLY deposit
+    ADD CONSTRAINT deposit_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY deposit
+    ADD CONSTRAINT deposit_signature_token_account_key UNIQUE (signature, token_account);
+
 ALTER TABLE ONLY event
     ADD CONSTRAINT event_pkey PRIMARY KEY (id);
 
 ALTER TABLE ONLY idempotency
     ADD CONSTRAINT idempotency_pkey PRIMARY KEY (realm_id, route, agent_id, key);
+
+ALTER TABLE ONLY master_key
+    ADD CONSTRAINT master_key_pkey PRIMARY KEY (version);
 
 ALTER TABLE ONLY migration
     ADD CONSTRAINT migration_pkey PRIMARY KEY (number);
@@ -436,6 +560,9 @@ ALTER TABLE ONLY network
 
 ALTER TABLE ONLY network
     ADD CONSTRAINT network_pkey PRIMARY KEY (mode);
+
+ALTER TABLE ONLY payment
+    ADD CONSTRAINT payment_pkey PRIMARY KEY (id);
 
 ALTER TABLE ONLY policy
     ADD CONSTRAINT policy_pkey PRIMARY KEY (agent_id, version);
@@ -452,11 +579,26 @@ ALTER TABLE ONLY recipient
 ALTER TABLE ONLY seal
     ADD CONSTRAINT seal_pkey PRIMARY KEY (number);
 
+ALTER TABLE ONLY settlement_watch
+    ADD CONSTRAINT settlement_watch_pkey PRIMARY KEY (mode);
+
 ALTER TABLE ONLY spend
     ADD CONSTRAINT spend_pkey PRIMARY KEY (id);
 
 ALTER TABLE ONLY spend_total
     ADD CONSTRAINT spend_total_pkey PRIMARY KEY (realm_id, agent_id, day, recipient, shard);
+
+ALTER TABLE ONLY submission
+    ADD CONSTRAINT submission_pkey PRIMARY KEY (payment_id, attempt);
+
+ALTER TABLE ONLY submission
+    ADD CONSTRAINT submission_signature_key UNIQUE (signature);
+
+ALTER TABLE ONLY system_key
+    ADD CONSTRAINT system_key_address_key UNIQUE (address);
+
+ALTER TABLE ONLY system_key
+    ADD CONSTRAINT system_key_pkey PRIMARY KEY (owner);
 
 ALTER TABLE ONLY transfer
     ADD CONSTRAINT transfer_pkey PRIMARY KEY (agent_id, number);
@@ -476,6 +618,9 @@ ALTER TABLE ONLY wallet
 ALTER TABLE ONLY webhook
     ADD CONSTRAINT webhook_pkey PRIMARY KEY (id);
 
+ALTER TABLE ONLY withdrawal
+    ADD CONSTRAINT withdrawal_pkey PRIMARY KEY (id);
+
 CREATE INDEX agent_by_age ON agent USING btree (realm_id, created_at, id);
 
 CREATE INDEX agent_by_status ON agent USING btree (realm_id, status, created_at, id);
@@ -494,11 +639,15 @@ CREATE INDEX delivery_by_webhook ON delivery USING btree (webhook_id, created_at
 
 CREATE INDEX delivery_due ON delivery USING btree (next_attempt_at) WHERE (status = 'pending'::text);
 
+CREATE INDEX deposit_by_agent ON deposit USING btree (agent_id, created_at DESC, id DESC);
+
 CREATE INDEX event_by_age ON event USING btree (realm_id, created_at, id);
 
 CREATE INDEX event_to_forget ON event USING brin (created_at);
 
 CREATE INDEX idempotency_to_forget ON idempotency USING brin (created_at);
+
+CREATE INDEX payment_open ON payment USING btree (mode, created_at) WHERE (state = ANY (ARRAY['waiting'::text, 'live'::text]));
 
 CREATE INDEX recipient_by_age ON recipient USING btree (realm_id, created_at, hostname);
 
@@ -518,17 +667,29 @@ CREATE INDEX spend_to_expire ON spend USING btree (expires_at) WHERE (status = '
 
 CREATE INDEX spend_to_settle ON spend USING btree (created_at) WHERE (status = 'approved'::text);
 
+CREATE INDEX submission_due ON submission USING btree (mode, next_check_at) WHERE (state = 'live'::text);
+
+CREATE UNIQUE INDEX submission_one_alive ON submission USING btree (payment_id) WHERE (state = 'live'::text);
+
 CREATE INDEX transfer_by_xact ON transfer USING btree (xact);
 
 CREATE UNIQUE INDEX transfer_once ON transfer USING btree (payment_id, ((kind = ANY (ARRAY['post'::text, 'void'::text]))));
 
+CREATE INDEX wallet_key_by_master ON wallet_key USING btree (master_version);
+
 CREATE INDEX webhook_by_age ON webhook USING btree (realm_id, created_at, id);
+
+CREATE INDEX withdrawal_by_agent ON withdrawal USING btree (agent_id, created_at DESC, id DESC);
+
+CREATE INDEX withdrawal_to_settle ON withdrawal USING btree (created_at) WHERE (status = 'pending'::text);
 
 CREATE TRIGGER agent_ends_for_good BEFORE UPDATE ON agent FOR EACH ROW WHEN (((old.status = 'terminated'::text) AND (new.status <> 'terminated'::text))) EXECUTE FUNCTION refuse_move();
 
 CREATE TRIGGER api_key_is_revoked_for_good BEFORE UPDATE ON api_key FOR EACH ROW WHEN (((old.revoked_at IS NOT NULL) AND (new.revoked_at IS DISTINCT FROM old.revoked_at))) EXECUTE FUNCTION refuse_move();
 
 CREATE TRIGGER audit_log_append_only BEFORE DELETE OR UPDATE OR TRUNCATE ON audit_log FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();
+
+CREATE TRIGGER deposit_is_credited_once BEFORE UPDATE ON deposit FOR EACH ROW WHEN ((old.status = 'credited'::text)) EXECUTE FUNCTION refuse_move();
 
 CREATE TRIGGER policy_append_only BEFORE DELETE OR UPDATE OR TRUNCATE ON policy FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();
 
@@ -540,11 +701,19 @@ CREATE TRIGGER spend_stays BEFORE DELETE OR TRUNCATE ON spend FOR EACH STATEMENT
 
 CREATE TRIGGER spend_terms_are_fixed BEFORE UPDATE ON spend FOR EACH ROW WHEN ((((new.agent_id)::text <> (old.agent_id)::text) OR ((new.amount_micros)::bigint <> (old.amount_micros)::bigint) OR (new.recipient <> old.recipient) OR (new.pay_to IS DISTINCT FROM old.pay_to) OR (new.created_at <> old.created_at))) EXECUTE FUNCTION refuse_move();
 
+CREATE TRIGGER submission_is_final BEFORE UPDATE ON submission FOR EACH ROW WHEN (((old.state <> 'live'::text) OR (new.raw <> old.raw) OR (new.signature <> old.signature))) EXECUTE FUNCTION refuse_move();
+
+CREATE TRIGGER submission_stays BEFORE DELETE OR TRUNCATE ON submission FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();
+
 CREATE TRIGGER transfer_append_only BEFORE DELETE OR UPDATE OR TRUNCATE ON transfer FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();
 
 CREATE TRIGGER wallet_stays BEFORE DELETE OR TRUNCATE ON wallet FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();
 
 CREATE TRIGGER wallet_totals_only_rise BEFORE UPDATE ON wallet FOR EACH ROW WHEN ((((new.credits_posted)::bigint < (old.credits_posted)::bigint) OR ((new.debits_posted)::bigint < (old.debits_posted)::bigint) OR (new.transfers < old.transfers))) EXECUTE FUNCTION refuse_move();
+
+CREATE TRIGGER withdrawal_moves BEFORE UPDATE ON withdrawal FOR EACH ROW WHEN (((old.status <> 'pending'::text) OR ((new.amount_micros)::bigint <> (old.amount_micros)::bigint) OR (new.destination <> old.destination) OR ((new.agent_id)::text <> (old.agent_id)::text))) EXECUTE FUNCTION refuse_move();
+
+CREATE TRIGGER withdrawal_stays BEFORE DELETE OR TRUNCATE ON withdrawal FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();
 
 ALTER TABLE ONLY agent
     ADD CONSTRAINT agent_id_policy_version_fkey FOREIGN KEY (id, policy_version) REFERENCES policy(agent_id, version) DEFERRABLE INITIALLY DEFERRED;
@@ -570,6 +739,9 @@ ALTER TABLE ONLY delivery
 ALTER TABLE ONLY delivery
     ADD CONSTRAINT delivery_webhook_id_fkey FOREIGN KEY (webhook_id) REFERENCES webhook(id) ON DELETE CASCADE;
 
+ALTER TABLE ONLY deposit
+    ADD CONSTRAINT deposit_agent_id_realm_id_fkey FOREIGN KEY (agent_id, realm_id) REFERENCES agent(id, realm_id);
+
 ALTER TABLE ONLY policy
     ADD CONSTRAINT policy_agent_id_fkey FOREIGN KEY (agent_id) REFERENCES agent(id);
 
@@ -579,11 +751,23 @@ ALTER TABLE ONLY realm
 ALTER TABLE ONLY recipient
     ADD CONSTRAINT recipient_realm_id_fkey FOREIGN KEY (realm_id) REFERENCES realm(id);
 
+ALTER TABLE ONLY submission
+    ADD CONSTRAINT submission_payment_id_fkey FOREIGN KEY (payment_id) REFERENCES payment(id);
+
+ALTER TABLE ONLY system_key
+    ADD CONSTRAINT system_key_master_version_fkey FOREIGN KEY (master_version) REFERENCES master_key(version);
+
 ALTER TABLE ONLY wallet
     ADD CONSTRAINT wallet_agent_id_realm_id_fkey FOREIGN KEY (agent_id, realm_id) REFERENCES agent(id, realm_id);
 
 ALTER TABLE ONLY wallet_key
     ADD CONSTRAINT wallet_key_agent_id_fkey FOREIGN KEY (agent_id) REFERENCES agent(id);
 
+ALTER TABLE ONLY wallet_key
+    ADD CONSTRAINT wallet_key_master_version_fkey FOREIGN KEY (master_version) REFERENCES master_key(version);
+
 ALTER TABLE ONLY webhook
     ADD CONSTRAINT webhook_realm_id_fkey FOREIGN KEY (realm_id) REFERENCES realm(id);
+
+ALTER TABLE ONLY withdrawal
+    ADD CONSTRAINT withdrawal_agent_id_realm_id_fkey FOREIGN KEY (agent_id, realm_id) REFERENCES agent(id, realm_id);

@@ -4,7 +4,9 @@ import asyncio
 import contextlib
 import gc
 import os
+import resource
 import signal
+from collections.abc import Sequence
 from typing import Final, Self
 
 import structlog
@@ -13,25 +15,32 @@ from granian.server.embed import Server
 
 from bursar.access.guard import Guard
 from bursar.access.limits import Limiter, ProcessLimiter, Unlimited
+from bursar.chain.solana import Solana
 from bursar.clock import Clock
-from bursar.config import Config
-from bursar.custody.vault import Vault, load_master_key
+from bursar.config import MODES, Config, Mode
+from bursar.custody.setup import open_vault
 from bursar.db import Database
 from bursar.errors import check
 from bursar.http.app import App
 from bursar.http.call import Services
+from bursar.http.once import Once
 from bursar.logs import AccessLog
 from bursar.metrics import UP
 from bursar.policy.cache import PolicyCache
 from bursar.recipient.resolve import Directory
+from bursar.service.funds import TestFunds
+from bursar.service.networks import open_chain
 from bursar.service.ports import free_port
 from bursar.spend.authorise import Authoriser
 from bursar.spend.wait import Waiter
 
 # Connections that wait to be accepted while the process is busy.
 _BACKLOG: Final = 1024
-# Requests that the process works on at once; the others wait in their connections.
-_BACKPRESSURE: Final = 1024
+# Connections that are open at once, idle ones too; the others wait to be accepted. Far more than
+# the spends that may wait (`MAX_WAITING`), so that those beyond get an answer and not silence.
+_CONNECTIONS: Final = 4096
+# Files that are open beside them.
+_OTHER_FILES: Final = 256
 # New objects between two collections of the youngest, and how many of those make an older one.
 # The defaults (700, 10, 10) cost a twentieth of all processor time under load.
 _GC_THRESHOLDS: Final = (20_000, 20, 20)
@@ -62,7 +71,14 @@ class Api:
     """A running HTTP service: its server, its database pool and its background tasks."""
 
     def __init__(
-        self, port: int, config: Config, db: Database, app: App, server: Server, log: AccessLog
+        self,
+        port: int,
+        config: Config,
+        db: Database,
+        app: App,
+        server: Server,
+        log: AccessLog,
+        chains: Sequence[Solana],
     ) -> None:
         self.port = port
         self.tasks: list[asyncio.Task[None]] = []
@@ -71,6 +87,7 @@ class Api:
         self._app = app
         self._server = server
         self._log = log
+        self._chains = chains
 
     @classmethod
     async def start(cls, config: Config, clock: Clock) -> Self:
@@ -82,13 +99,19 @@ class Api:
         guard = Guard(db, clock)
         log = AccessLog(clock, enabled=config.log_level in ("debug", "info"))
         policies, directory = PolicyCache(), Directory()
+        chains: dict[Mode, Solana] = {
+            mode: open_chain(config, mode) for mode in MODES if config.network(mode) is not None
+        }
+        funds = None
+        if config.network("test") == "localnet":
+            funds = TestFunds(config, db, policies, chains["test"])
         services = Services(
             config=config,
             clock=clock,
             db=db,
             guard=guard,
             limiter=_limiter(config, clock),
-            vault=Vault(load_master_key(config.master_key, config.data_dir)),
+            vault=await open_vault(db, config),
             policies=policies,
             directory=directory,
             authoriser=Authoriser(
@@ -99,6 +122,9 @@ class Api:
                 shard=os.getpid(),
             ),
             waiter=Waiter(db),
+            chains=chains,
+            test_funds=funds,
+            once=Once(db),
         )
         app = App(services, log)
         port = free_port(config.host, config.port)
@@ -108,11 +134,11 @@ class Api:
             port=port,
             interface=Interfaces.ASGINL,
             backlog=_BACKLOG,
-            backpressure=_BACKPRESSURE,
+            backpressure=_most_connections(),
             websockets=False,
             log_enabled=False,
         )
-        api = cls(port, config, db, app, server, log)
+        api = cls(port, config, db, app, server, log, list(chains.values()))
         api.tasks = [
             asyncio.create_task(server.serve()),
             asyncio.create_task(guard.recheck_forever()),
@@ -133,6 +159,8 @@ class Api:
             await asyncio.wait_for(asyncio.gather(serving, return_exceptions=True), _CLOSE_SECONDS)
         await asyncio.gather(*others, return_exceptions=True)
         self._log.flush()
+        for chain in self._chains:
+            await chain.close()
         await self._db.close()
         _log.info("api_stopped")
 
@@ -143,6 +171,21 @@ def _spare_the_collector() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(*_GC_THRESHOLDS)
+
+
+def _most_connections() -> int:
+    """As many as the limit on open files allows, which is raised for it as far as we may."""
+    wanted = _CONNECTIONS + _OTHER_FILES
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        if most > soft:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+            soft = most
+        if soft < wanted:
+            _log.warning("few_open_files", limit=soft, advice=f"allow {wanted} with ulimit -n")
+            return max(soft - _OTHER_FILES, soft // 2)
+    return _CONNECTIONS
 
 
 def _limiter(config: Config, clock: Clock) -> Limiter:

@@ -8,23 +8,35 @@ from typing import Final
 
 import structlog
 
-from bursar.config import Config
+from bursar.chain.networks import usdc_mint
+from bursar.chain.port import ChainOutOfReach
+from bursar.config import MODES, Config, Mode
+from bursar.custody.setup import ensure_fee_payer, open_vault
+from bursar.custody.vault import Vault
 from bursar.db import OUT_OF_REACH, Database
 from bursar.errors import check
 from bursar.ledger.seal import seal_journal
 from bursar.metrics import UP
+from bursar.policy.cache import PolicyCache
+from bursar.service.networks import ensure_fee_payer_funded, open_chain, wait_for_network
 from bursar.service.retention import forget_old
+from bursar.settlement.deposits import DepositWatcher
+from bursar.settlement.reconcile import Reconciler
+from bursar.settlement.worker import Settler
 from bursar.spend.approve import expire_spends
 
-_CONNECTIONS: Final = 4
+_CONNECTIONS: Final = 8
 # How often each duty looks for work. Short enough that nobody waits, long enough to cost nothing.
 _EXPIRE_SECONDS: Final = 0.5
 _SEAL_SECONDS: Final = 5.0
 _FORGET_SECONDS: Final = 600.0
+_SETTLE_SECONDS: Final = 0.1
+_REPORT_SECONDS: Final = 5.0
+_FEE_PAYER_SECONDS: Final = 60.0
 
 _log = structlog.get_logger()
 
-Duty = Callable[[Database], Awaitable[int]]
+Duty = Callable[[], Awaitable[int]]
 
 
 async def run_worker(config: Config) -> None:
@@ -38,33 +50,69 @@ async def run_worker(config: Config) -> None:
     db = await Database.open_or_fail(
         config.database_url, _CONNECTIONS, config.database_timeout_seconds
     )
+    vault = await open_vault(db, config)
     duties = [
-        asyncio.create_task(_repeat(db, expire_spends, _EXPIRE_SECONDS)),
-        asyncio.create_task(_repeat(db, seal_journal, _SEAL_SECONDS)),
-        asyncio.create_task(_repeat(db, forget_old, _FORGET_SECONDS)),
+        asyncio.create_task(repeat(lambda: expire_spends(db), _EXPIRE_SECONDS)),
+        asyncio.create_task(repeat(lambda: seal_journal(db), _SEAL_SECONDS)),
+        asyncio.create_task(repeat(lambda: forget_old(db), _FORGET_SECONDS)),
+        *(
+            asyncio.create_task(_settle(config, db, vault, mode))
+            for mode in MODES
+            if config.network(mode) is not None
+        ),
     ]
     UP.labels("worker").set(1)
     _log.info("worker_started")
     stopped = asyncio.create_task(stop.wait())
-    await asyncio.wait({stopped, *duties}, return_when=asyncio.FIRST_COMPLETED)
-    failed = not stopped.done()
+    ended, _ = await asyncio.wait({stopped, *duties}, return_when=asyncio.FIRST_COMPLETED)
     for task in (stopped, *duties):
         task.cancel()
     for task in duties:
         with contextlib.suppress(asyncio.CancelledError):
-            await task
+            if task not in ended:
+                await task
     await db.close()
     _log.info("worker_stopped")
-    check(not failed, "a duty ended by itself")
+    for task in ended - {stopped}:
+        await task  # a duty that ended by itself raises what went wrong
+    check(stopped in ended, "a duty ended by itself")
 
 
-async def _repeat(db: Database, duty: Duty, seconds: float) -> None:
-    """Again at once while there is work, else after a rest. A database that is away comes back."""
+async def _settle(config: Config, db: Database, vault: Vault, mode: Mode) -> None:
+    """All that concerns the chain of one mode."""
+    chain = open_chain(config, mode)
+    try:
+        decimals = await wait_for_network(config, db, chain, mode)
+        fee_payer = await ensure_fee_payer(db, vault, mode)
+        policies = PolicyCache()
+        settler = Settler(db, chain, vault, policies, mode, decimals)
+        mint = usdc_mint(config, mode)
+
+        async def watch_fee_payer() -> int:
+            await ensure_fee_payer_funded(config, chain, mode, fee_payer.address)
+            return 0
+
+        reconciler = Reconciler(db, DepositWatcher(db, chain, policies, mode, mint))
+        await asyncio.gather(
+            repeat(settler.sign, _SETTLE_SECONDS),
+            repeat(settler.follow, _SETTLE_SECONDS),
+            repeat(settler.report, _REPORT_SECONDS),
+            repeat(watch_fee_payer, _FEE_PAYER_SECONDS),
+            repeat(reconciler.sweep, config.sweep_seconds),
+        )
+    finally:
+        await chain.close()
+
+
+async def repeat(duty: Duty, seconds: float) -> None:
+    """Again at once while there is work, else after a rest. What is out of reach comes back."""
     while True:
         try:
-            done = await duty(db)
-        except OUT_OF_REACH as problem:
-            _log.warning("duty_put_off", duty=duty.__name__, problem=type(problem).__name__)
+            done = await duty()
+        except (*OUT_OF_REACH, ChainOutOfReach) as problem:
+            _log.warning(
+                "duty_put_off", duty=getattr(duty, "__qualname__", "?"), problem=repr(problem)
+            )
             done = 0
         if not done:
             await asyncio.sleep(seconds)

@@ -56,8 +56,7 @@ _encode = msgspec.json.Encoder().encode
 _log = structlog.get_logger()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SpendRequest:
+class SpendRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A validated request to spend."""
 
     realm_id: int
@@ -72,8 +71,7 @@ class SpendRequest:
     key: IdempotencyKey | None
 
 
-@dataclass(frozen=True, slots=True)
-class Authorised:
+class Authorised(msgspec.Struct, frozen=True):
     """The answer: `{"data": …}` as it was committed, now or when the key was first used."""
 
     body: bytes
@@ -81,6 +79,7 @@ class Authorised:
 
 
 _Outcome = Authorised | ApiError
+_Answer = Callable[[list[_Outcome]], Awaitable[None]]
 
 
 class Authoriser:
@@ -99,7 +98,9 @@ class Authoriser:
         self._approval = timedelta(seconds=approval_seconds)
         self._recent = _RecentKeys()
         self._lanes = [
-            _Lane(lambda batch, shard=shard * LANES + lane: self._write(batch, shard))
+            _Lane(
+                lambda batch, answer, shard=shard * LANES + lane: self._write(batch, answer, shard)
+            )
             for lane in range(LANES)
         ]
 
@@ -118,24 +119,25 @@ class Authoriser:
         state = (await self._facts(tx, [request], {request.agent_id: found}))[request.agent_id]
         return state.policy, state.pay_to[request.recipient], state.decide(request)
 
-    async def _write(self, batch: Sequence[SpendRequest], shard: int) -> list[_Outcome]:
+    async def _write(
+        self, batch: Sequence[SpendRequest], answer: "_Answer", shard: int
+    ) -> list[_Outcome]:
         """Looks for stored answers only where there may be one; the keys' uniqueness sees to the
         rest, because a look for each of them would cost a tenth of the whole."""
         keys = [request.key for request in batch if request.key is not None]
         known = keys if self._recent.has_any(keys) else []
+        self._recent.add(keys)
         try:
-            outcomes = await self._db.transact(
-                lambda tx: self._decide_batch(tx, batch, shard, known)
+            return await self._db.transact(
+                lambda tx: self._decide_batch(tx, batch, shard, known), answer
             )
         except asyncpg.UniqueViolationError as problem:
             if known or problem.constraint_name != store.KEY_CONSTRAINT:
                 raise
             # Another process used one of the keys, or this one did long ago. Nothing was written.
-            outcomes = await self._db.transact(
-                lambda tx: self._decide_batch(tx, batch, shard, keys)
+            return await self._db.transact(
+                lambda tx: self._decide_batch(tx, batch, shard, keys), answer
             )
-        self._recent.add(keys)
-        return outcomes
 
     async def _decide_batch(
         self, tx: Tx, batch: Sequence[SpendRequest], shard: int, keys: Sequence[IdempotencyKey]
@@ -144,11 +146,12 @@ class Authoriser:
             tx,
             sorted({request.agent_id for request in batch}),
             sorted({request.realm_id for request in batch}),
+            until="answer",
         )
         # The wallets' locks also keep two requests with one key from passing each other here.
         answered = await idempotency.find(tx, keys) if keys else {}
         states = await self._facts(tx, batch, locked)
-        made = _Made(Totals(shard))
+        made = _Made(Totals(shard), self._approval)
         outcomes = [self._one(request, states, answered, made) for request in batch]
         await made.write(tx)
         return outcomes
@@ -276,8 +279,9 @@ class _State:
 class _Made:
     """What a batch decided, on its way to the database."""
 
-    def __init__(self, totals: Totals) -> None:
+    def __init__(self, totals: Totals, approval: timedelta) -> None:
         self._totals = totals
+        self._approval = approval
         self._decided: list[Decided] = []
         self._touched: dict[str, _State] = {}
         self._events: list[NewEvent] = []
@@ -310,7 +314,9 @@ class _Made:
             return
         touched = [state.touched() for state in self._touched.values()]
         at = self._decided[0].spend.created_at
-        await store.write_decided(tx, at, self._decided, touched, self._totals.added())
+        await store.write_decided(
+            tx, at, at + self._approval, self._decided, touched, self._totals.added()
+        )
         if self._events:
             await address(tx, self._events)
 
@@ -338,7 +344,7 @@ class _Lane:
     """One batch at a time: what arrives meanwhile is the next batch."""
 
     def __init__(
-        self, write: Callable[[Sequence[SpendRequest]], Awaitable[list[_Outcome]]]
+        self, write: Callable[[Sequence[SpendRequest], _Answer], Awaitable[list[_Outcome]]]
     ) -> None:
         self._write = write
         self._queue: deque[tuple[SpendRequest, asyncio.Future[Authorised]]] = deque()
@@ -366,24 +372,31 @@ class _Lane:
     async def _decide(
         self, batch: Sequence[tuple[SpendRequest, "asyncio.Future[Authorised]"]]
     ) -> None:
+        async def answer(outcomes: list[_Outcome]) -> None:
+            """Runs while the session still holds the realm's decisions: whoever waits for the
+            answers to go out (see `hold_decisions`) waits for this."""
+            check(len(outcomes) == len(batch), "every request of a batch has an outcome")
+            for (_, waiting), outcome in zip(batch, outcomes, strict=True):
+                _settle(waiting, outcome)
+            # The handlers are woken in this turn of the loop, and are done in it.
+            await asyncio.sleep(0)
+
         try:
-            outcomes = await self._write([request for request, _ in batch])
+            await self._write([request for request, _ in batch], answer)
         except OUT_OF_REACH as problem:
             # Perhaps it was committed, perhaps not: the idempotency key finds out.
-            for _, answer in batch:
-                _settle(answer, problem)
+            for _, waiting in batch:
+                _settle(waiting, problem)
         except Exception as problem:  # noqa: BLE001 - whatever it is, it is one request's fault
             if len(batch) == 1:
                 _settle(batch[0][1], problem)
                 return
             # One bad request must not fail its neighbours: each gets a transaction of its own.
+            # Never those that are answered: their batch is committed.
             _log.warning("batch_undone", size=len(batch), problem=type(problem).__name__)
             for item in batch:
-                await self._decide([item])
-        else:
-            check(len(outcomes) == len(batch), "every request of a batch has an outcome")
-            for (_, answer), outcome in zip(batch, outcomes, strict=True):
-                _settle(answer, outcome)
+                if not item[1].done():
+                    await self._decide([item])
 
 
 def _settle(answer: "asyncio.Future[Authorised]", outcome: Authorised | BaseException) -> None:

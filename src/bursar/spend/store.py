@@ -17,6 +17,7 @@ _COLUMNS = (
     " decided_at, decision_reason, signature, block_time, fee_lamports, settled_at, updated_at,"
     " decision_number"
 )
+_QUALIFIED = ", ".join(f"spend.{name.strip()}" for name in _COLUMNS.split(","))
 # The constraint that keeps an idempotency key from being used twice.
 KEY_CONSTRAINT: Final = "idempotency_pkey"
 _decode_decision = msgspec.json.Decoder(Decision).decode
@@ -66,12 +67,16 @@ class TotalDelta(NamedTuple):
 async def write_decided(
     tx: Tx,
     at: datetime,
+    expires_at: datetime,
     decided: Sequence[Decided],
     touched: Sequence[Touched],
     totals: Sequence[TotalDelta],
 ) -> None:
     """Everything a batch decided, in one statement: each further one would cost as much time as
-    five spends. Raises UniqueViolationError when an idempotency key was used before."""
+    five spends. Those that wait for approval expire at `expires_at`.
+
+    Raises UniqueViolationError when an idempotency key was used before.
+    """
     spends = [d.spend for d in decided]
     keys = [d.key for d in decided]
     await tx.execute(
@@ -82,16 +87,16 @@ async def write_decided(
         words(s.agent_id for s in spends),
         numbers(s.amount_micros for s in spends),
         words(s.recipient for s in spends),
-        [s.pay_to for s in spends],
+        words(s.pay_to or "" for s in spends),
         words(s.status for s in spends),
-        [s.reject_code for s in spends],
+        words(s.reject_code or "" for s in spends),
         [s.memo for s in spends],
         [_encode(s.metadata).decode() if s.metadata else "{}" for s in spends],
         numbers(s.policy_version for s in spends),
         [_encode(s.decision).decode() for s in spends],
         words(s.network for s in spends),
         words(s.created_by for s in spends),
-        [s.expires_at for s in spends],
+        expires_at,
         numbers(s.decision_number for s in spends),
         numbers(d.number for d in decided),
         numbers(d.credits_posted for d in decided),
@@ -101,8 +106,8 @@ async def write_decided(
         words(d.event_type for d in decided),
         [d.data for d in decided],
         words("" if key is None else key.route for key in keys),
-        [None if key is None else key.key for key in keys],
-        [None if key is None else key.fingerprint for key in keys],
+        words("" if key is None else key.key for key in keys),
+        words("" if key is None else key.fingerprint.hex() for key in keys),
         words(t.agent_id for t in touched),
         numbers(t.debits_pending for t in touched),
         numbers(t.transfers for t in touched),
@@ -123,13 +128,14 @@ _WRITE_DECIDED: Final = """
 WITH decided AS (
   SELECT * FROM unnest(
     $2::text::text[], $3::text::int[], $4::text::text[], $5::text::bigint[], $6::text::text[],
-    $7::text[], $8::text::text[], $9::text[], $10::text[], $11::text[], $12::text::int[],
-    $13::text[], $14::text::text[], $15::text::text[], $16::timestamptz[], $17::text::bigint[],
+    $7::text::text[], $8::text::text[], $9::text::text[], $10::text[], $11::text[],
+    $12::text::int[], $13::text[], $14::text::text[], $15::text::text[], $17::text::bigint[],
     $18::text::bigint[], $19::text::bigint[], $20::text::bigint[], $21::text::bigint[],
-    $22::text::text[], $23::text::text[], $24::text[], $25::text::text[], $26::text[], $27::bytea[])
+    $22::text::text[], $23::text::text[], $24::text[], $25::text::text[], $26::text::text[],
+    $27::text::text[])
   AS d (id, realm_id, agent_id, amount_micros, recipient, pay_to, status, reject_code, memo,
-        metadata, policy_version, decision, network, created_by, expires_at, decision_number,
-        number, credits_posted, debits_posted, debits_pending, event_id, event_type, data, route,
+        metadata, policy_version, decision, network, created_by, decision_number, number,
+        credits_posted, debits_posted, debits_pending, event_id, event_type, data, route,
         key, fingerprint)
 ), touched AS (
   SELECT * FROM unnest(
@@ -140,9 +146,9 @@ WITH decided AS (
   INSERT INTO spend (id, realm_id, agent_id, amount_micros, recipient, pay_to, status, reject_code,
                      memo, metadata, policy_version, decision, network, created_by, created_at,
                      expires_at, updated_at, decision_number)
-  SELECT id, realm_id, agent_id, amount_micros, recipient, pay_to, status, reject_code, memo,
-         metadata, policy_version, decision, network, created_by, $1, expires_at, $1,
-         decision_number
+  SELECT id, realm_id, agent_id, amount_micros, recipient, nullif(pay_to, ''), status,
+         nullif(reject_code, ''), memo, metadata, policy_version, decision, network, created_by,
+         $1, CASE WHEN status = 'pending' THEN $16::timestamptz END, $1, decision_number
     FROM decided
 ), transfers AS (
   INSERT INTO transfer (agent_id, number, kind, payment_id, amount_micros, credits_posted_after,
@@ -155,8 +161,8 @@ WITH decided AS (
   SELECT event_id, realm_id, event_type, agent_id, data, $1 FROM decided
 ), answers AS (
   INSERT INTO idempotency (realm_id, route, agent_id, key, fingerprint, status, event_id)
-  SELECT realm_id, route, agent_id, key, fingerprint, 201, event_id FROM decided
-   WHERE key IS NOT NULL
+  SELECT realm_id, route, agent_id, key, decode(fingerprint, 'hex'), 201, event_id FROM decided
+   WHERE key <> ''
 ), wallets AS (
   UPDATE wallet w SET debits_pending = t.debits_pending, transfers = t.transfers,
                       decisions = t.decisions
@@ -213,7 +219,7 @@ async def expired(tx: Tx, limit: int) -> list[tuple[str, int, str]]:
     """(agent, realm, spend) of pending spends whose time is over, oldest first."""
     rows = await tx.fetch(
         "SELECT agent_id, realm_id, id FROM spend WHERE status = 'pending'"
-        " AND expires_at <= clock_timestamp() ORDER BY expires_at LIMIT $1",
+        " AND expires_at <= moment() ORDER BY expires_at LIMIT $1",
         limit,
     )
     return [(row["agent_id"], row["realm_id"], row["id"]) for row in rows]
@@ -230,10 +236,15 @@ async def move_spends(
     decision_reason: str | None,
     at: datetime,
 ) -> list[SpendRow]:
-    """Moves those that are still in the expected state; whoever is missing was not."""
+    """Moves those that are still in the expected state; whoever is missing was not.
+
+    With `decided_by` None nobody decides: what is known of an earlier decision stays.
+    """
     rows = await tx.fetch(
-        "UPDATE spend SET status = $3, reject_code = $4, decided_by = $5, decided_at = $7,"
-        " decision_reason = $6, updated_at = $7 WHERE id = ANY($1) AND status = $2"
+        "UPDATE spend SET status = $3, reject_code = $4, decided_by = coalesce($5, decided_by),"
+        " decided_at = CASE WHEN $5 IS NULL THEN decided_at ELSE $7 END,"
+        " decision_reason = CASE WHEN $5 IS NULL THEN decision_reason ELSE $6 END,"
+        " updated_at = $7 WHERE id = ANY($1) AND status = $2"
         f" RETURNING {_COLUMNS}",
         spend_ids,
         expected,
@@ -241,6 +252,26 @@ async def move_spends(
         reject_code,
         decided_by,
         decision_reason,
+        at,
+    )
+    return [spend_of(row) for row in rows]
+
+
+async def settle_spends(
+    tx: Tx, landed: Sequence[tuple[str, str, int | None, int]], at: datetime
+) -> list[SpendRow]:
+    """Rows of (spend, signature, block time, fee): those that were approved until now."""
+    ids, signatures, times, fees = zip(*landed, strict=True)
+    rows = await tx.fetch(
+        "UPDATE spend SET status = 'settled', signature = l.signature, block_time = l.block_time,"
+        " fee_lamports = l.fee, settled_at = $5, updated_at = $5"
+        " FROM unnest($1::text[], $2::text[], $3::bigint[], $4::bigint[])"
+        " AS l (spend_id, signature, block_time, fee)"
+        f" WHERE id = l.spend_id AND status = 'approved' RETURNING {_QUALIFIED}",
+        ids,
+        signatures,
+        times,
+        fees,
         at,
     )
     return [spend_of(row) for row in rows]

@@ -1,12 +1,51 @@
-"""/v1/wallets."""
+"""/v1/wallets, /v1/withdrawals and the test faucet."""
 
 from datetime import datetime
+from typing import Any
 
-from bursar.errors import not_found
-from bursar.http.call import Answer, Call, data
+from bursar.chain.networks import network_name
+from bursar.errors import ApiError, ErrorCode, not_found
+from bursar.http.call import Answer, Call, data, page, page_fields, page_start
+from bursar.http.codec import Address, Amount, Field, Flag, Metadata, Record, Text
 from bursar.ids import is_id
+from bursar.wallet import fund as faucet
 from bursar.wallet import store
-from bursar.wallet.model import WalletRow, show_balance, show_wallet
+from bursar.wallet import withdraw as withdrawals
+from bursar.wallet.model import (
+    WalletRow,
+    show_balance,
+    show_deposit,
+    show_wallet,
+    show_withdrawal,
+)
+
+PAGE_DEFAULT, PAGE_MOST = 20, 100
+LIST_QUERY = page_fields(PAGE_DEFAULT, PAGE_MOST)
+WITHDRAWAL = Record(
+    "NewWithdrawal",
+    (
+        Field("amount", Amount(), "How much, at most what is available.", required=True),
+        Field("destination", Address(), "The address that is paid, base58.", required=True),
+        Field(
+            "allowOffCurve",
+            Flag(),
+            "True pays an address that no key can spend from, such as a program's vault.",
+        ),
+        Field("memo", Text(0, 200), "A note of yours.", nullable=True),
+        Field("metadata", Metadata(), "Up to 50 pairs of your own, string values."),
+    ),
+)
+FUNDING = Record(
+    "Funding",
+    (
+        Field(
+            "amount",
+            Amount(most_micros=faucet.MOST_MICROS),
+            "Test USDC to mint, at most 1,000,000 a call.",
+            required=True,
+        ),
+    ),
+)
 
 
 async def get(call: Call) -> Answer:
@@ -16,6 +55,73 @@ async def get(call: Call) -> Answer:
 
 async def balance(call: Call) -> Answer:
     return data(show_balance(*await _visible_wallet(call)))
+
+
+async def withdraw(call: Call) -> Answer:
+    row, _ = await _visible_wallet(call)
+    made = await withdrawals.withdraw(
+        call.tx,
+        realm_id=call.caller.realm_id,
+        agent_id=row.agent_id,
+        amount_micros=call.body["amount"],
+        destination=call.body["destination"],
+        allow_off_curve=call.body.get("allowOffCurve", False),
+        memo=call.body.get("memo"),
+        metadata=call.body.get("metadata", {}),
+        network=network_name(call.services.config, call.caller.mode),
+        created_by=call.caller.key_id,
+        request_id=call.request_id,
+    )
+    return data(show_withdrawal(made), 201)
+
+
+async def list_withdrawals(call: Call) -> Answer:
+    wallet, _ = await _visible_wallet(call)
+    limit = call.query.get("limit", PAGE_DEFAULT)
+    rows = await store.list_withdrawals(call.tx, wallet.agent_id, page_start(call), limit + 1)
+    return page(call, rows, limit, lambda row: (row.created_at, row.id), show_withdrawal)
+
+
+async def get_withdrawal(call: Call) -> Answer:
+    withdrawal_id = call.params["id"]
+    row = None
+    if is_id("wdr", withdrawal_id):
+        row = await store.get_withdrawal(call.tx, call.caller.realm_id, withdrawal_id)
+    if row is None or not call.caller.may_see_agent(row.agent_id):
+        raise not_found("withdrawal")
+    return data(show_withdrawal(row))
+
+
+async def list_deposits(call: Call) -> Answer:
+    wallet, _ = await _visible_wallet(call)
+    limit = call.query.get("limit", PAGE_DEFAULT)
+    rows = await store.list_deposits(call.tx, wallet.agent_id, page_start(call), limit + 1)
+    return page(call, rows, limit, lambda row: (row.created_at, row.id), show_deposit)
+
+
+async def fund(call: Call) -> Answer:
+    """Mints on the chain, so it runs outside any transaction; the key is honoured around it."""
+    if call.caller.mode != "test":
+        raise ApiError(ErrorCode.NOT_FOUND, "Only test wallets can be funded here.")
+    services = call.services
+    if services.test_funds is None:
+        raise ApiError(
+            ErrorCode.NOT_FOUND,
+            "The test network is not the localnet, so there is no faucet: send USDC to the wallet.",
+        )
+    funds = services.test_funds
+    async with services.db.read() as tx:
+        call.use(tx)
+        wallet, _ = await _visible_wallet(call)
+
+    async def work() -> tuple[int, Any]:
+        deposit = await faucet.fund(
+            services.db, funds, call.caller.realm_id, wallet, call.body["amount"]
+        )
+        return 201, {"data": show_deposit(deposit)}
+
+    status, body, replayed = await services.once.answer(call.idempotency_key(), work)
+    return Answer(status, body, headers={"Idempotent-Replayed": "true"} if replayed else {})
 
 
 async def _visible_wallet(call: Call) -> tuple[WalletRow, datetime]:

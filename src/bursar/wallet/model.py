@@ -11,6 +11,7 @@ from bursar.clock import iso, iso_or_none
 from bursar.money import format_micros
 
 WalletStatus = Literal["provisioned", "funded", "depleted"]
+FailureCode = Literal["destination_invalid", "settlement_failed"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,4 +99,110 @@ def show_balance(row: WalletRow, as_of: datetime) -> Balance:
         available=format_micros(row.available_micros),
         currency=CURRENCY,
         as_of=iso(as_of),
+    )
+
+
+# Withdrawals and deposits -------------------------------------------------------------------------
+
+
+class WithdrawalRow(msgspec.Struct, frozen=True, kw_only=True):
+    id: str
+    realm_id: int
+    agent_id: str
+    amount_micros: int
+    destination: str
+    status: Literal["pending", "settled", "failed"]
+    failure_code: FailureCode | None
+    memo: str | None
+    metadata: dict[str, str]
+    network: str
+    created_by: str
+    created_at: datetime
+    signature: str | None
+    block_time: int | None
+    fee_lamports: int | None
+    settled_at: datetime | None
+
+
+class Withdrawal(msgspec.Struct, rename="camel", kw_only=True):
+    """Money on its way out of a wallet, or gone, or failed and available again."""
+
+    id: str
+    agent_id: str
+    amount: str
+    currency: str
+    destination: str
+    status: Literal["pending", "settled", "failed"]
+    signature: str | None
+    block_time: int | None
+    failure_code: FailureCode | None
+    memo: str | None
+    metadata: dict[str, str]
+    network: str
+    created_by: str
+    created_at: str
+    settled_at: str | None
+
+
+class DepositRow(msgspec.Struct, frozen=True, kw_only=True):
+    id: str
+    realm_id: int
+    agent_id: str
+    amount_micros: int
+    token_account: str
+    sender: str | None
+    signature: str
+    block_time: int | None
+    status: Literal["pending", "credited"]
+    created_at: datetime
+    credited_at: datetime | None
+
+
+class Deposit(msgspec.Struct, rename="camel", kw_only=True):
+    """Money that came into a wallet. `sender` is null when it was minted."""
+
+    id: str
+    agent_id: str
+    amount: str
+    currency: str
+    sender: str | None
+    signature: str
+    block_time: int | None
+    status: Literal["pending", "credited"]
+    created_at: str
+    credited_at: str | None
+
+
+def show_withdrawal(row: WithdrawalRow) -> Withdrawal:
+    return Withdrawal(
+        id=row.id,
+        agent_id=row.agent_id,
+        amount=format_micros(row.amount_micros),
+        currency=CURRENCY,
+        destination=row.destination,
+        status=row.status,
+        signature=row.signature,
+        block_time=row.block_time,
+        failure_code=row.failure_code,
+        memo=row.memo,
+        metadata=row.metadata,
+        network=row.network,
+        created_by=row.created_by,
+        created_at=iso(row.created_at),
+        settled_at=iso_or_none(row.settled_at),
+    )
+
+
+def show_deposit(row: DepositRow) -> Deposit:
+    return Deposit(
+        id=row.id,
+        agent_id=row.agent_id,
+        amount=format_micros(row.amount_micros),
+        currency=CURRENCY,
+        sender=row.sender,
+        signature=row.signature,
+        block_time=row.block_time,
+        status=row.status,
+        created_at=iso(row.created_at),
+        credited_at=iso_or_none(row.credited_at),
     )

@@ -3,9 +3,11 @@
 from collections.abc import Sequence
 from datetime import datetime
 
+import msgspec
+
 from bursar.custody.model import SealedKey
 from bursar.db import Row, Tx
-from bursar.wallet.model import WalletRow
+from bursar.wallet.model import DepositRow, WalletRow, WithdrawalRow
 
 COLUMNS = (
     "w.agent_id, w.address, w.mint, w.status AS wallet_status, w.credits_posted, w.debits_posted,"
@@ -17,20 +19,21 @@ async def insert_wallet(tx: Tx, realm_id: int, key: SealedKey, mint: str, is_low
     await tx.execute(
         "INSERT INTO wallet (agent_id, realm_id, address, mint, is_low)"
         " VALUES ($1, $2, $3, $4, $5)",
-        key.agent_id,
+        key.owner,
         realm_id,
         key.address,
         mint,
         is_low,
     )
     await tx.execute(
-        "INSERT INTO wallet_key (agent_id, address, key_version, master_version, sealed)"
-        " VALUES ($1, $2, $3, $4, $5)",
-        key.agent_id,
+        "INSERT INTO wallet_key (agent_id, address, key_version, master_version, sealed, provider)"
+        " VALUES ($1, $2, $3, $4, $5, $6)",
+        key.owner,
         key.address,
         key.key_version,
         key.master_version,
         key.sealed,
+        key.provider,
     )
 
 
@@ -72,3 +75,170 @@ def wallet_of(row: Row) -> WalletRow:
         is_low=row["is_low"],
         last_funded_at=row["last_funded_at"],
     )
+
+
+# Withdrawals --------------------------------------------------------------------------------------
+
+_WITHDRAWAL = ", ".join(WithdrawalRow.__struct_fields__)
+
+
+async def insert_withdrawal(tx: Tx, row: WithdrawalRow) -> None:
+    await tx.execute(
+        "INSERT INTO withdrawal (id, realm_id, agent_id, amount_micros, destination, status, memo,"
+        " metadata, network, created_by, created_at)"
+        " VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)",
+        row.id,
+        row.realm_id,
+        row.agent_id,
+        row.amount_micros,
+        row.destination,
+        row.status,
+        row.memo,
+        msgspec.json.encode(row.metadata).decode(),
+        row.network,
+        row.created_by,
+        row.created_at,
+    )
+
+
+async def get_withdrawal(tx: Tx, realm_id: int, withdrawal_id: str) -> WithdrawalRow | None:
+    row = await tx.fetchrow(
+        f"SELECT {_WITHDRAWAL} FROM withdrawal WHERE id = $2 AND realm_id = $1",
+        realm_id,
+        withdrawal_id,
+    )
+    return None if row is None else _withdrawal(row)
+
+
+async def list_withdrawals(
+    tx: Tx, agent_id: str, before: tuple[datetime, str] | None, limit: int
+) -> list[WithdrawalRow]:
+    rows = await tx.fetch(
+        f"SELECT {_WITHDRAWAL} FROM withdrawal WHERE agent_id = $1"
+        " AND ($2::timestamptz IS NULL OR (created_at, id) < ($2, $3::text))"
+        " ORDER BY created_at DESC, id DESC LIMIT $4",
+        agent_id,
+        before[0] if before else None,
+        before[1] if before else None,
+        limit,
+    )
+    return [_withdrawal(row) for row in rows]
+
+
+async def settle_withdrawal(
+    tx: Tx, withdrawal_id: str, signature: str, block_time: int | None, fee: int, at: datetime
+) -> WithdrawalRow | None:
+    """pending -> settled; None when it no longer was pending."""
+    row = await tx.fetchrow(
+        "UPDATE withdrawal SET status = 'settled', signature = $2, block_time = $3,"
+        " fee_lamports = $4, settled_at = $5 WHERE id = $1 AND status = 'pending'"
+        f" RETURNING {_WITHDRAWAL}",
+        withdrawal_id,
+        signature,
+        block_time,
+        fee,
+        at,
+    )
+    return None if row is None else _withdrawal(row)
+
+
+async def fail_withdrawal(tx: Tx, withdrawal_id: str, code: str) -> WithdrawalRow | None:
+    """pending -> failed; None when it no longer was pending."""
+    row = await tx.fetchrow(
+        "UPDATE withdrawal SET status = 'failed', failure_code = $2"
+        f" WHERE id = $1 AND status = 'pending' RETURNING {_WITHDRAWAL}",
+        withdrawal_id,
+        code,
+    )
+    return None if row is None else _withdrawal(row)
+
+
+def _withdrawal(row: Row) -> WithdrawalRow:
+    values = dict(row.items())
+    return WithdrawalRow(**{**values, "metadata": msgspec.json.decode(values["metadata"])})
+
+
+# Deposits -----------------------------------------------------------------------------------------
+
+_DEPOSIT = ", ".join(DepositRow.__struct_fields__)
+
+
+async def insert_deposit(
+    tx: Tx,
+    *,
+    deposit_id: str,
+    realm_id: int,
+    agent_id: str,
+    amount_micros: int,
+    token_account: str,
+    signature: str,
+) -> DepositRow:
+    """A deposit that is known of but not credited; the one that is there, if there is one."""
+    row = await tx.fetchrow(
+        "INSERT INTO deposit AS d (id, realm_id, agent_id, amount_micros, token_account, signature,"
+        " status, created_at) VALUES ($1, $2, $3, $4, $5, $6, 'pending', moment())"
+        " ON CONFLICT (signature, token_account) DO UPDATE SET id = d.id WHERE d.status = 'pending'"
+        f" RETURNING {_DEPOSIT}",
+        deposit_id,
+        realm_id,
+        agent_id,
+        amount_micros,
+        token_account,
+        signature,
+    )
+    if row is None:
+        row = await tx.fetchrow(
+            f"SELECT {_DEPOSIT} FROM deposit WHERE signature = $1 AND token_account = $2",
+            signature,
+            token_account,
+        )
+    assert row is not None
+    return _deposit(row)
+
+
+async def credit_deposit(
+    tx: Tx,
+    deposit_id: str,
+    *,
+    amount_micros: int,
+    sender: str | None,
+    block_time: int | None,
+    at: datetime,
+) -> DepositRow | None:
+    """pending -> credited; None when it was credited before."""
+    row = await tx.fetchrow(
+        "UPDATE deposit SET status = 'credited', amount_micros = $2, sender = $3, block_time = $4,"
+        f" credited_at = $5 WHERE id = $1 AND status = 'pending' RETURNING {_DEPOSIT}",
+        deposit_id,
+        amount_micros,
+        sender,
+        block_time,
+        at,
+    )
+    return None if row is None else _deposit(row)
+
+
+async def get_deposit(tx: Tx, realm_id: int, deposit_id: str) -> DepositRow | None:
+    row = await tx.fetchrow(
+        f"SELECT {_DEPOSIT} FROM deposit WHERE id = $2 AND realm_id = $1", realm_id, deposit_id
+    )
+    return None if row is None else _deposit(row)
+
+
+async def list_deposits(
+    tx: Tx, agent_id: str, before: tuple[datetime, str] | None, limit: int
+) -> list[DepositRow]:
+    rows = await tx.fetch(
+        f"SELECT {_DEPOSIT} FROM deposit WHERE agent_id = $1"
+        " AND ($2::timestamptz IS NULL OR (created_at, id) < ($2, $3::text))"
+        " ORDER BY created_at DESC, id DESC LIMIT $4",
+        agent_id,
+        before[0] if before else None,
+        before[1] if before else None,
+        limit,
+    )
+    return [_deposit(row) for row in rows]
+
+
+def _deposit(row: Row) -> DepositRow:
+    return DepositRow(**dict(row.items()))

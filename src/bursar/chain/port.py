@@ -1,0 +1,228 @@
+"""What Bursar asks of a chain, in its own words. `solana.py` is the adapter.
+
+Every call is bounded in time and answered from the network, so nothing here is trusted: an answer
+that cannot be read raises `ChainOutOfReach`, which means "unknown" and never "failed". Only
+`send` answers with a value even then, because what was sent may have arrived.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Protocol
+
+from bursar.errors import BursarError
+
+
+class ChainOutOfReach(BursarError):
+    """No node gave an answer that can be read. Nothing is known; ask again later."""
+
+
+@dataclass(frozen=True, slots=True)
+class Height:
+    """How far a node has finalized. Slots number time, heights number blocks: a skipped slot has
+    no block, so blockhashes expire by height while answers tell their age by slot."""
+
+    slot: int
+    height: int
+
+
+@dataclass(frozen=True, slots=True)
+class Blockhash:
+    hash: str
+    last_valid_height: int
+
+
+# Sending -----------------------------------------------------------------------------------------
+
+
+class RefusalKind(IntEnum):
+    """Why a node did not take a transaction. When several nodes refuse, the first of these is the
+    answer. None proves that the transaction will not land: it may have been sent before."""
+
+    BLOCKHASH = 1  # unknown or expired blockhash: this node may lag; wait for the expiry rule
+    FEE_PAYER = 2  # the fee payer cannot pay: not the payment's fault, never fail it for this
+    PAYMENT = 3  # the transaction would fail (funds, frozen account): final after the expiry rule
+    BUG = 4  # we built something no node accepts: halt
+    BUSY = 5  # rate limit, unhealthy, behind: says nothing about the transaction; later again
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """A node took it, or knows it already."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    kind: RefusalKind
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """No readable answer: treat it as sent."""
+
+    reason: str
+
+
+SendResult = Sent | Refused | Unknown
+
+
+# Looking up --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    slot: int
+    finalized: bool
+    error: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Statuses:
+    """Every signature asked for is a key; `context_slot` is the oldest state an answer is from."""
+
+    context_slot: int
+    found: Mapping[str, Status | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Movement:
+    """What a transaction changed in one token account; never zero."""
+
+    token_account: str
+    owner: str
+    mint: str
+    delta_micros: int
+
+
+@dataclass(frozen=True, slots=True)
+class Landed:
+    """A finalized transaction. `block_time` may come later; a failed one moved nothing."""
+
+    signature: str
+    slot: int
+    block_time: int | None
+    fee_lamports: int
+    fee_payer: str
+    error: str | None
+    memos: tuple[str, ...]
+    movements: tuple[Movement, ...]
+
+    def senders(self, mint: str) -> tuple[str, ...]:
+        """Owners of the accounts that gave of this token, the largest giver first; empty when it
+        was minted."""
+        gave = [m for m in self.movements if m.mint == mint and m.delta_micros < 0]
+        return tuple(m.owner for m in sorted(gave, key=lambda m: m.delta_micros))
+
+    def moved(self, token_account: str, mint: str) -> int:
+        """Micro-units that the account gained; negative when it gave."""
+        return sum(
+            m.delta_micros
+            for m in self.movements
+            if m.token_account == token_account and m.mint == mint
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Mention:
+    """One line of an address's history. Whoever sends to the address chooses the memos: a memo
+    proves nothing before `transaction` shows that the address itself paid."""
+
+    signature: str
+    slot: int
+    block_time: int | None
+    error: str | None
+    memos: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TokenHolding:
+    mint: str
+    owner: str
+    amount_micros: int
+    frozen: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """`owner` is the program that owns it; `token` is set when it is a token account."""
+
+    owner: str
+    lamports: int
+    executable: bool
+    token: TokenHolding | None
+
+
+@dataclass(frozen=True, slots=True)
+class Balances:
+    """Every owner asked for is a key; without a token account it holds 0. `slot` is the oldest
+    state an answer came from."""
+
+    slot: int
+    micros: Mapping[str, int]
+
+
+class View(Protocol):
+    """What can be read, from whichever node answers or from one of them."""
+
+    @property
+    def name(self) -> str:
+        """For logs: the host without path or token."""
+        ...
+
+    async def finalized(self) -> Height: ...
+
+    async def statuses(self, signatures: Sequence[str]) -> Statuses:
+        """Searches the whole history, not only the recent past."""
+        ...
+
+    async def signatures_of(
+        self,
+        address: str,
+        *,
+        until: str | None = None,
+        before: str | None = None,
+        limit: int = 1000,
+        from_slot: int | None = None,
+    ) -> list[Mention]:
+        """Finalized transactions that mention the address, newest first: older than `before`,
+        newer than `until`. A node that has not reached `from_slot` does not count as an answer."""
+        ...
+
+    async def transaction(self, signature: str) -> Landed | None:
+        """None until it is finalized on the node that answers."""
+        ...
+
+
+class Chain(View, Protocol):
+    async def genesis_hash(self) -> str: ...
+
+    async def mint(self, address: str) -> int | None:
+        """The decimals of a token; None when the address is no mint of the Token program."""
+        ...
+
+    async def latest_blockhash(self) -> Blockhash:
+        """At `confirmed`, which is also the level that `send` is checked at."""
+        ...
+
+    async def send(self, raw: bytes) -> SendResult:
+        """Never raises. May be repeated with the same bytes at will."""
+        ...
+
+    async def accounts(self, addresses: Sequence[str]) -> dict[str, Account | None]:
+        """At `confirmed`; every address is a key, None where nothing exists."""
+        ...
+
+    async def token_balances(self, owners: Sequence[str], mint: str) -> Balances:
+        """What the associated token accounts hold, at `finalized`."""
+        ...
+
+    async def priority_fee(self, writable: Sequence[str]) -> int:
+        """Micro-lamports per compute unit that transactions on these accounts lately paid, within
+        the configured cap."""
+        ...
+
+    def witnesses(self) -> Sequence[View]:
+        """One view per configured address, each asking that address alone. To be sure that
+        something never happened, every one of them has to say so."""
+        ...

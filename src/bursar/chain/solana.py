@@ -1,0 +1,338 @@
+"""Solana behind the port: JSON-RPC to one address or several, the next one when one fails.
+
+The `solana` package is not used: its parser raises BaseException on some error answers, and its
+confirmation can call a paid transaction expired.
+"""
+
+import asyncio
+import base64
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final, Self, TypeVar
+
+import aiohttp
+import structlog
+from solders.signature import Signature
+
+from bursar.chain import answers, refusal
+from bursar.chain.answers import Unreadable
+from bursar.chain.message import COMPUTE_LIMIT, token_account
+from bursar.chain.node import Node, NodeError, NotReached
+from bursar.chain.port import (
+    Account,
+    Balances,
+    Blockhash,
+    ChainOutOfReach,
+    Height,
+    Landed,
+    Mention,
+    Refused,
+    SendResult,
+    Sent,
+    Status,
+    Statuses,
+    Unknown,
+)
+from bursar.errors import check
+
+T = TypeVar("T")
+S = TypeVar("S")
+
+# What nodes accept in one request.
+MOST_STATUSES: Final = 256
+MOST_ACCOUNTS: Final = 100
+MOST_HISTORY: Final = 1_000
+_MOST_FEE_ACCOUNTS: Final = 128
+# Requests of one call that are under way at once, so that 10,000 wallets do not flood a node.
+_AT_ONCE: Final = 4
+# Every address is asked this often before a read is given up.
+_ROUNDS: Final = 2
+_BACKOFF_SECONDS: Final = 0.1
+# Only account keys and balances are read, which every version of a transaction has. With a lower
+# number a deposit in a newer version would be an error instead of money.
+_NEWEST_VERSION: Final = 127
+_MICROS_PER_LAMPORT: Final = 1_000_000
+
+_log = structlog.get_logger()
+
+
+class Solana:
+    """Implements `port.Chain`. Only for one network: see `expect`."""
+
+    def __init__(self, nodes: Sequence[Node], priority_fee_max_lamports: int) -> None:
+        check(len(nodes) > 0, "a chain has at least one address")
+        self._nodes = tuple(nodes)
+        self._fee_max_lamports = priority_fee_max_lamports
+        self._session: aiohttp.ClientSession | None = None
+        # Where the last answer came from: a node that is down is not asked first every time.
+        self._first = 0
+        self._genesis: str | None = None
+
+    @classmethod
+    def open(
+        cls, addresses: Sequence[str], timeout_seconds: float, priority_fee_max_lamports: int
+    ) -> Self:
+        """To be closed. Needs a running event loop."""
+        # Proxies of the environment are not asked: they would see what is signed and could lie.
+        session = aiohttp.ClientSession(trust_env=False)
+        nodes = [Node(session, address, timeout_seconds) for address in addresses]
+        chain = cls(nodes, priority_fee_max_lamports)
+        chain._session = session
+        return chain
+
+    async def close(self) -> None:
+        if self._session is not None:
+            await self._session.close()
+
+    @property
+    def name(self) -> str:
+        return ",".join(str(node.name) for node in self._nodes)
+
+    def expect(self, genesis: str) -> None:
+        """From now on a node counts as out of reach until it has shown this genesis hash."""
+        self._genesis = genesis
+
+    def witnesses(self) -> Sequence["Solana"]:
+        views = [Solana([node], self._fee_max_lamports) for node in self._nodes]
+        if self._genesis is not None:
+            for view in views:
+                view.expect(self._genesis)
+        return views
+
+    # Reading ------------------------------------------------------------------------------------
+
+    async def genesis_hash(self) -> str:
+        return await self._ask("getGenesisHash", [], answers.read_hash)
+
+    async def mint(self, address: str) -> int | None:
+        config = {"encoding": "base64", "commitment": "confirmed"}
+        return await self._ask("getAccountInfo", [address, config], answers.read_decimals)
+
+    async def latest_blockhash(self) -> Blockhash:
+        config = {"commitment": "confirmed"}
+        return await self._ask("getLatestBlockhash", [config], answers.read_blockhash)
+
+    async def finalized(self) -> Height:
+        config = {"commitment": "finalized"}
+        return await self._ask("getEpochInfo", [config], answers.read_height)
+
+    async def statuses(self, signatures: Sequence[str]) -> Statuses:
+        check(len(signatures) > 0, "statuses of at least one signature")
+
+        async def ask(batch: Sequence[str]) -> tuple[int, dict[str, Status | None]]:
+            return await self._ask(
+                "getSignatureStatuses",
+                [batch, {"searchTransactionHistory": True}],
+                lambda result: answers.read_statuses(result, batch),
+            )
+
+        parts = await _in_batches(ask, signatures, MOST_STATUSES)
+        found: dict[str, Status | None] = {}
+        for _, part in parts:
+            found |= part
+        return Statuses(min(slot for slot, _ in parts), found)
+
+    async def signatures_of(
+        self,
+        address: str,
+        *,
+        until: str | None = None,
+        before: str | None = None,
+        limit: int = MOST_HISTORY,
+        from_slot: int | None = None,
+    ) -> list[Mention]:
+        check(1 <= limit <= MOST_HISTORY, "a page of history has 1 to 1,000 lines")
+        config: dict[str, Any] = {"commitment": "finalized", "limit": limit}
+        given = {"until": until, "before": before, "minContextSlot": from_slot}
+        config |= {name: value for name, value in given.items() if value is not None}
+        return await self._ask("getSignaturesForAddress", [address, config], answers.read_mentions)
+
+    async def transaction(self, signature: str) -> Landed | None:
+        config = {
+            "commitment": "finalized",
+            "encoding": "json",
+            "maxSupportedTransactionVersion": _NEWEST_VERSION,
+        }
+        return await self._ask(
+            "getTransaction",
+            [signature, config],
+            lambda result: None if result is None else answers.read_transaction(result, signature),
+        )
+
+    async def accounts(self, addresses: Sequence[str]) -> dict[str, Account | None]:
+        _, found = await self._accounts(addresses, "confirmed")
+        return dict(zip(addresses, found, strict=True))
+
+    async def token_balances(self, owners: Sequence[str], mint: str) -> Balances:
+        held_in = [token_account(owner, mint) for owner in owners]
+        slot, accounts = await self._accounts(held_in, "finalized")
+        return Balances(
+            slot,
+            {
+                owner: account.token.amount_micros
+                if account is not None and account.token is not None and account.token.mint == mint
+                else 0
+                for owner, account in zip(owners, accounts, strict=True)
+            },
+        )
+
+    async def priority_fee(self, writable: Sequence[str]) -> int:
+        """Three quarters of the recent blocks were entered for this or less. A node that does not
+        tell holds nothing up: the fee is then 0."""
+        try:
+            recent = await self._ask(
+                "getRecentPrioritizationFees", [writable[:_MOST_FEE_ACCOUNTS]], answers.read_fees
+            )
+        except ChainOutOfReach:
+            return 0
+        usual = sorted(recent)[len(recent) * 3 // 4] if recent else 0
+        return min(usual, self._fee_max_lamports * _MICROS_PER_LAMPORT // COMPUTE_LIMIT)
+
+    async def _accounts(
+        self, addresses: Sequence[str], commitment: str
+    ) -> tuple[int, list[Account | None]]:
+        """The oldest slot that any answer came from, and the accounts in the order asked for."""
+        check(len(addresses) > 0, "at least one account")
+        config = {
+            "commitment": commitment,
+            "encoding": "base64",
+            "dataSlice": answers.ACCOUNT_SLICE,
+        }
+
+        async def ask(batch: Sequence[str]) -> tuple[int, list[Account | None]]:
+            return await self._ask(
+                "getMultipleAccounts",
+                [batch, config],
+                lambda result: answers.read_accounts(result, len(batch)),
+            )
+
+        parts = await _in_batches(ask, addresses, MOST_ACCOUNTS)
+        return min(slot for slot, _ in parts), [account for _, part in parts for account in part]
+
+    async def _ask(self, method: str, params: Sequence[Any], read: Callable[[Any], T]) -> T:
+        """From the first node that gives a readable answer. Bounded: nodes x rounds x timeout."""
+        problem = ChainOutOfReach("no node was asked")
+        for round_ in range(_ROUNDS):
+            if round_ > 0:
+                await asyncio.sleep(_BACKOFF_SECONDS)
+            for index in self._order():
+                node = self._nodes[index]
+                try:
+                    await self._check_genesis(node)
+                    answer = read(await node.call(method, *params))
+                except Unreadable as unreadable:
+                    problem = ChainOutOfReach(f"{node.name}: {method} answered {unreadable}")
+                except ChainOutOfReach as out_of_reach:
+                    problem = out_of_reach
+                else:
+                    self._first = index
+                    return answer
+        raise problem
+
+    # Sending ------------------------------------------------------------------------------------
+
+    async def send(self, raw: bytes) -> SendResult:
+        """To the first node that takes it. If none does, one lost answer means that it may be under
+        way, whatever the other nodes say; a node that was not reached says nothing."""
+        refused: list[Refused] = []
+        unknown = not_reached = None
+        for index in self._order():
+            try:
+                result = await self._send_to(self._nodes[index], raw)
+            except ChainOutOfReach as problem:
+                not_reached = Unknown(str(problem))
+                continue
+            match result:
+                case Sent():
+                    self._first = index
+                    return result
+                case Unknown():
+                    unknown = result
+                case Refused():
+                    refused.append(result)
+        weakest = min(refused, key=lambda refusal: refusal.kind, default=None)
+        return unknown or weakest or not_reached or Unknown("no node was asked")
+
+    async def _send_to(self, node: Node, raw: bytes) -> SendResult:
+        """Raises ChainOutOfReach only when nothing was sent."""
+        config = {
+            "encoding": "base64",
+            # The level of the blockhash: a lower one would refuse what is good.
+            "preflightCommitment": "confirmed",
+            # Sending again is our decision: a node that goes on by itself cannot be stopped.
+            "maxRetries": 0,
+        }
+        await self._check_genesis(node)
+        try:
+            told = await node.call("sendTransaction", base64.b64encode(raw).decode(), config)
+        except NotReached:
+            raise
+        except NodeError as error:
+            return refusal.of_answer(error.code, error.message, error.data)
+        except ChainOutOfReach as problem:
+            return Unknown(str(problem))
+        if told != _signature(raw):
+            return Unknown(f"{node.name}: answered with another signature")
+        return Sent()
+
+    # Gifts of test networks --------------------------------------------------------------------
+
+    async def airdrop(self, address: str, lamports: int) -> str:
+        """SOL out of nowhere, as test networks and the localnet give it; its signature."""
+        return await self._once("requestAirdrop", address, lamports)
+
+    async def mint_test_money(self, owner: str, micros: int) -> str:
+        """Test USDC out of nowhere, into the owner's token account: on the localnet only."""
+        return await self._once("bursar_faucet", owner, micros)
+
+    async def _once(self, method: str, *params: Any) -> str:
+        """Not repeated when the answer is lost: it would be given twice."""
+        node = self._nodes[self._first]
+        await self._check_genesis(node)
+        try:
+            return answers.read_text(await node.call(method, *params))
+        except Unreadable as unreadable:
+            raise ChainOutOfReach(f"{node.name}: {method} answered {unreadable}") from None
+
+    # Which node ---------------------------------------------------------------------------------
+
+    def _order(self) -> list[int]:
+        count = len(self._nodes)
+        return [(self._first + offset) % count for offset in range(count)]
+
+    async def _check_genesis(self, node: Node) -> None:
+        """A second address that leads to another network must not be believed, least of all when
+        it says that it has never heard of a payment."""
+        if self._genesis is None or node.genesis == self._genesis:
+            return
+        try:
+            seen = answers.read_hash(await node.call("getGenesisHash"))
+        except Unreadable as unreadable:
+            raise ChainOutOfReach(f"{node.name}: getGenesisHash answered {unreadable}") from None
+        if seen != self._genesis:
+            _log.error("wrong_network", node=node.name, expected=self._genesis, found=seen)
+            raise ChainOutOfReach(f"{node.name} is another network: {seen}")
+        node.genesis = seen
+
+
+def _signature(raw: bytes) -> str:
+    """A transaction begins with how many signatures it has; the first is its name."""
+    return str(Signature.from_bytes(raw[1:65]))
+
+
+async def _in_batches(
+    ask: Callable[[Sequence[S]], Awaitable[T]], items: Sequence[S], size: int
+) -> list[T]:
+    turn = asyncio.Semaphore(_AT_ONCE)
+
+    async def one(batch: Sequence[S]) -> T:
+        async with turn:
+            return await ask(batch)
+
+    batches = [items[start : start + size] for start in range(0, len(items), size)]
+    tasks = [asyncio.create_task(one(batch)) for batch in batches]
+    try:
+        return list(await asyncio.gather(*tasks))
+    finally:
+        # After a failure the others are in vain: the answer would be incomplete.
+        for task in tasks:
+            task.cancel()

@@ -1,0 +1,154 @@
+"""The chains of the two modes: the embedded ones as children of `bursar serve`, the way to all of
+them, and the fee payer that has to have SOL on each."""
+
+import asyncio
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final
+
+import aiohttp
+import structlog
+
+from bursar.chain.networks import usdc_mint
+from bursar.chain.node import Node
+from bursar.chain.pin import check_network
+from bursar.chain.port import ChainOutOfReach
+from bursar.chain.solana import Solana
+from bursar.config import MODES, Config, Mode
+from bursar.db import Database
+from bursar.errors import CommandFailed
+from bursar.metrics import FEE_PAYER_LAMPORTS
+from bursar.service.ports import free_port
+from bursar.service.supervisor import Child
+
+LOCALNET: Final = "localnet"
+# What a localnet's fee payer is given at a time: 100 SOL, enough for ten million payments.
+_GIFT_LAMPORTS: Final = 100_000_000_000
+_READY_SECONDS: Final = 30.0
+_POLL_SECONDS: Final = 0.02
+_HEALTH_SECONDS: Final = 2.0
+_RETRY_SECONDS: Final = 1.0
+
+_log = structlog.get_logger()
+
+
+def choose_ports(config: Config) -> Config:
+    """The settings with a port for every embedded chain. Raises CommandFailed when one is taken."""
+    return replace(
+        config,
+        localnet_port=_port(config, "test", config.localnet_port, "BURSAR_LOCALNET_PORT"),
+        live_localnet_port=_port(
+            config, "live", config.live_localnet_port, "BURSAR_LIVE_LOCALNET_PORT"
+        ),
+    )
+
+
+def _port(config: Config, mode: Mode, port: int, variable: str) -> int:
+    if config.network(mode) != LOCALNET:
+        return port
+    try:
+        return free_port("127.0.0.1", port)
+    except CommandFailed:
+        raise CommandFailed(
+            f"The {mode} localnet cannot listen on port {port} of 127.0.0.1. Stop the program that"
+            f" uses it, or choose another port with {variable} (0 takes a free one)."
+        ) from None
+
+
+def localnet_children(config: Config, environment: Mapping[str, str]) -> list[Child]:
+    """One for each mode whose network is `localnet`."""
+    return [_child(config, mode, environment) for mode in MODES if config.network(mode) == LOCALNET]
+
+
+def _child(config: Config, mode: Mode, environment: Mapping[str, str]) -> Child:
+    (address,) = config.rpc_addresses(mode)
+    options = {
+        "--genesis": mode,
+        "--port": address.rpartition(":")[2],
+        "--data-dir": str(config.data_dir / f"localnet-{mode}"),
+    }
+    if mode == "live":
+        # The next port is where clients of the test chain look by default.
+        options["--ws-port"] = "0"
+    return Child(
+        name=LOCALNET if mode == "test" else f"{LOCALNET}-live",
+        argv=[
+            *(sys.executable, "-m", "bursar.cli.main", "localnet"),
+            *(part for option in options.items() for part in option),
+            "--quiet",
+        ],
+        env=environment,
+        ready=lambda: _healthy(address),
+        ready_seconds=_READY_SECONDS,
+    )
+
+
+async def _healthy(address: str) -> None:
+    """Returns once the node says that it is; the caller bounds the wait."""
+    async with aiohttp.ClientSession() as session:
+        node = Node(session, address, _HEALTH_SECONDS)
+        while True:
+            try:
+                if await node.call("getHealth") == "ok":
+                    return
+            except ChainOutOfReach:
+                pass  # not listening yet
+            await asyncio.sleep(_POLL_SECONDS)
+
+
+def open_chain(config: Config, mode: Mode) -> Solana:
+    """To be closed; `chain.pin.check_network` comes before anything is signed."""
+    return Solana.open(
+        config.rpc_addresses(mode), config.chain_timeout_seconds, config.priority_fee_max_lamports
+    )
+
+
+async def refuse_wrong_networks(config: Config, db: Database) -> None:
+    """Raises CommandFailed when a mode leads to another network than it began on. One that does not
+    answer now is checked by the worker before anything is signed."""
+    for mode in MODES:
+        if config.network(mode) is not None:
+            chain = open_chain(config, mode)
+            try:
+                await check_network(db, chain, mode, usdc_mint(config, mode))
+            except ChainOutOfReach as problem:
+                _log.warning("network_out_of_reach", mode=mode, problem=str(problem))
+            finally:
+                await chain.close()
+
+
+async def wait_for_network(config: Config, db: Database, chain: Solana, mode: Mode) -> int:
+    """Asks until a node answers; returns the token's decimals. Raises CommandFailed on the wrong
+    network."""
+    while True:
+        try:
+            return (await check_network(db, chain, mode, usdc_mint(config, mode))).decimals
+        except ChainOutOfReach as problem:
+            _log.warning("network_out_of_reach", mode=mode, problem=str(problem))
+            await asyncio.sleep(_RETRY_SECONDS)
+
+
+async def ensure_fee_payer_funded(config: Config, chain: Solana, mode: Mode, address: str) -> bool:
+    """Whether the fee payer has what `fee_payer_low_lamports` asks for. On a localnet it is given
+    more by itself; elsewhere somebody has to send SOL, and the log says where to.
+
+    To be called every minute or so. Raises ChainOutOfReach.
+    """
+    account = (await chain.accounts([address]))[address]
+    lamports = 0 if account is None else account.lamports
+    if lamports < config.fee_payer_low_lamports and config.network(mode) == LOCALNET:
+        await chain.airdrop(address, _GIFT_LAMPORTS)
+        lamports += _GIFT_LAMPORTS
+    FEE_PAYER_LAMPORTS.labels(mode).set(lamports)
+    if lamports >= config.fee_payer_low_lamports:
+        return True
+    _log.warning(
+        "fee_payer_low",
+        mode=mode,
+        address=address,
+        lamports=lamports,
+        wanted=config.fee_payer_low_lamports,
+        advice="send SOL to this address: payments wait when it has none",
+    )
+    return False

@@ -1,0 +1,100 @@
+"""A payment on its way to the chain, and the attempts that were signed for it.
+
+waiting  nothing signed is alive: an attempt may be signed
+live     one attempt is signed, and may land at any time
+settled  one attempt is final on the chain
+failed   every attempt is dead, and there will be no other
+"""
+
+from datetime import datetime
+from typing import Final
+
+import msgspec
+
+from bursar.config import Mode
+
+# More than this many that never land is not bad luck.
+MOST_ATTEMPTS: Final = 10
+# A blockhash is valid for so many blocks; what was signed before can land no longer than that.
+BLOCKHASH_BLOCKS: Final = 150
+# Blocks beyond the last valid one before an attempt that nobody saw counts as dead.
+SAFETY_BLOCKS: Final = 32
+
+
+class PaymentRow(msgspec.Struct, frozen=True, kw_only=True):
+    id: str
+    mode: Mode
+    realm_id: int
+    agent_id: str
+    amount_micros: int
+    destination: str
+    source: str
+    mint: str
+    attempts: int
+    created_at: datetime
+
+    @property
+    def is_withdrawal(self) -> bool:
+        return self.id.startswith("wdr_")
+
+
+class SubmissionRow(msgspec.Struct, frozen=True, kw_only=True):
+    payment: PaymentRow
+    attempt: int
+    raw: bytes
+    signature: str
+    last_valid_height: int
+    signed_slot: int
+    checks: int
+    refusal: str | None
+    in_doubt: bool
+
+
+class Look(msgspec.Struct, frozen=True):
+    """When an attempt is looked at again, and what is known of it by then."""
+
+    submission: SubmissionRow
+    seconds: float
+    in_doubt: bool = False
+    refusal: str | msgspec.UnsetType | None = msgspec.UNSET  # unset: as it is
+
+
+class NewSubmission(msgspec.Struct, frozen=True, kw_only=True):
+    payment: PaymentRow
+    attempt: int
+    raw: bytes
+    signature: str
+    blockhash: str
+    last_valid_height: int
+    signed_slot: int
+
+
+class Watch(msgspec.Struct, frozen=True, kw_only=True):
+    """Which history of the database the settlement knows, and how careful it has to be."""
+
+    timeline: str
+    quiet_until_height: int
+    careful_before: datetime | None
+
+
+class WatchedWallet(msgspec.Struct, frozen=True, kw_only=True):
+    """A wallet as the ledger had it before the chain was asked."""
+
+    agent_id: str
+    realm_id: int
+    address: str
+    credits_micros: int
+    debits_micros: int
+    held: bool
+
+    @property
+    def balance_micros(self) -> int:
+        return self.credits_micros - self.debits_micros
+
+
+class LedgerNow(msgspec.Struct, frozen=True, kw_only=True):
+    """The same wallet after the chain was asked. `alive_micros`: payments that may have left."""
+
+    credits_micros: int
+    debits_micros: int
+    alive_micros: int

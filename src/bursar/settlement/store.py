@@ -1,0 +1,430 @@
+"""Queries on payments, their attempts, and what the settlement watches."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from msgspec import UNSET
+
+from bursar.config import Mode
+from bursar.db import Row, Tx
+from bursar.settlement.model import (
+    LedgerNow,
+    Look,
+    NewSubmission,
+    PaymentRow,
+    SubmissionRow,
+    Watch,
+    WatchedWallet,
+)
+
+# Longer than any round of the worker takes. A worker that died gives its payments back then.
+_LEASE: Final = "30 seconds"
+_PAYMENT = (
+    "p.id, p.mode, p.realm_id, p.agent_id, p.amount_micros, p.destination, p.attempts,"
+    " p.created_at, w.address AS source, w.mint"
+)
+
+
+_WATCH = "timeline, quiet_until_height, careful_before"
+_WATCHED = (
+    "w.agent_id, w.realm_id, w.address, w.held, w.credits_posted::bigint AS credits_micros,"
+    " w.debits_posted::bigint AS debits_micros"
+)
+
+
+# Payments ----------------------------------------------------------------------------------------
+
+
+async def claim_payments(tx: Tx, mode: Mode, limit: int) -> list[PaymentRow]:
+    """Takes payments for which nothing signed is alive, oldest first, so that nobody else does.
+
+    A spend or withdrawal becomes a payment the first time it is claimed.
+    """
+    await tx.execute(
+        "INSERT INTO payment (id, mode, realm_id, agent_id, amount_micros, destination,"
+        " leased_until, created_at)"
+        " (SELECT o.id, r.mode, o.realm_id, o.agent_id, o.amount_micros, o.pay_to,"
+        " clock_timestamp(), o.created_at FROM spend o JOIN realm r ON r.id = o.realm_id"
+        " WHERE o.status = 'approved' AND r.mode = $1"
+        " AND NOT EXISTS (SELECT FROM payment p WHERE p.id = o.id)"
+        " ORDER BY o.created_at LIMIT $2)"
+        " UNION ALL"
+        " (SELECT o.id, r.mode, o.realm_id, o.agent_id, o.amount_micros, o.destination,"
+        " clock_timestamp(), o.created_at FROM withdrawal o JOIN realm r ON r.id = o.realm_id"
+        " WHERE o.status = 'pending' AND r.mode = $1"
+        " AND NOT EXISTS (SELECT FROM payment p WHERE p.id = o.id)"
+        " ORDER BY o.created_at LIMIT $2)"
+        " ON CONFLICT (id) DO NOTHING",
+        mode,
+        limit,
+    )
+    rows = await tx.fetch(
+        "WITH due AS (SELECT p.id FROM payment p JOIN wallet w ON w.agent_id = p.agent_id"
+        " WHERE p.mode = $1 AND p.state = 'waiting' AND p.leased_until <= clock_timestamp()"
+        " AND NOT w.held ORDER BY p.created_at LIMIT $2 FOR UPDATE OF p SKIP LOCKED)"
+        f" UPDATE payment p SET leased_until = clock_timestamp() + interval '{_LEASE}'"
+        f" FROM due, wallet w WHERE p.id = due.id AND w.agent_id = p.agent_id RETURNING {_PAYMENT}",
+        mode,
+        limit,
+    )
+    return [_payment(row) for row in rows]
+
+
+async def release_payments(
+    tx: Tx, payment_ids: Sequence[str], after_seconds: int, problem: str | None
+) -> None:
+    """Gives claimed payments back, to be tried again after a while."""
+    await tx.execute(
+        "UPDATE payment SET leased_until = clock_timestamp() + make_interval(secs => $2),"
+        " problem = $3 WHERE id = ANY($1) AND state = 'waiting'",
+        payment_ids,
+        float(after_seconds),
+        problem,
+    )
+
+
+async def insert_submissions(
+    tx: Tx, submissions: Sequence[NewSubmission], known_timeline: str
+) -> set[str]:
+    """Stores what was signed, if nothing else of the payment is alive; returns the payments.
+
+    The payment's row is locked first, so that of two workers one signs in vain and sends nothing.
+    The same for one that signed before a failover and stores after it.
+    """
+    if await timeline(tx) != known_timeline:
+        return set()
+    ids = [s.payment.id for s in submissions]
+    rows = await tx.fetch(
+        "SELECT p.id, p.attempts FROM payment p JOIN wallet w ON w.agent_id = p.agent_id"
+        " WHERE p.id = ANY($1) AND p.state = 'waiting' AND NOT w.held"
+        " ORDER BY p.id FOR UPDATE OF p",
+        ids,
+    )
+    free = {row["id"]: row["attempts"] for row in rows}
+    kept = [s for s in submissions if free.get(s.payment.id) == s.attempt - 1]
+    if kept:
+        await tx.execute(
+            "INSERT INTO submission (payment_id, attempt, mode, state, raw, signature, blockhash,"
+            " last_valid_height, signed_slot, next_check_at)"
+            " SELECT s.*, clock_timestamp() FROM unnest($1::text[], $2::int[], $3::text[],"
+            " $4::text[], $5::bytea[], $6::text[], $7::text[], $8::bigint[], $9::bigint[]) AS s",
+            [s.payment.id for s in kept],
+            [s.attempt for s in kept],
+            [s.payment.mode for s in kept],
+            ["live"] * len(kept),
+            [s.raw for s in kept],
+            [s.signature for s in kept],
+            [s.blockhash for s in kept],
+            [s.last_valid_height for s in kept],
+            [s.signed_slot for s in kept],
+        )
+        await tx.execute(
+            "UPDATE payment SET state = 'live', attempts = attempts + 1, problem = NULL"
+            " WHERE id = ANY($1)",
+            [s.payment.id for s in kept],
+        )
+    return {s.payment.id for s in kept}
+
+
+async def insert_adopted(tx: Tx, withdrawal_id: str) -> None:
+    """A withdrawal that was made without an attempt of ours, as a payment that is settled."""
+    await tx.execute(
+        "INSERT INTO payment (id, mode, realm_id, agent_id, amount_micros, destination, state,"
+        " leased_until, problem, created_at)"
+        " SELECT o.id, r.mode, o.realm_id, o.agent_id, o.amount_micros, o.destination, 'settled',"
+        " clock_timestamp(), 'found on the chain', o.created_at"
+        " FROM withdrawal o JOIN realm r ON r.id = o.realm_id WHERE o.id = $1",
+        withdrawal_id,
+    )
+
+
+async def is_paid_with(tx: Tx, signature: str) -> bool:
+    """Whether a transaction is an attempt of ours, or a payment that was found on the chain."""
+    return await tx.fetchval(
+        "SELECT EXISTS (SELECT FROM submission WHERE signature = $1)"
+        " OR EXISTS (SELECT FROM spend WHERE signature = $1)"
+        " OR EXISTS (SELECT FROM withdrawal WHERE signature = $1)",
+        signature,
+    )
+
+
+async def mode_of(tx: Tx, agent_id: str) -> Mode | None:
+    return await tx.fetchval(
+        "SELECT r.mode FROM wallet w JOIN realm r ON r.id = w.realm_id WHERE w.agent_id = $1",
+        agent_id,
+    )
+
+
+async def fail_payment(tx: Tx, payment_id: str, problem: str) -> bool:
+    """False when it is closed already, or an attempt of it is alive."""
+    status = await tx.execute(
+        "UPDATE payment SET state = 'failed', problem = $2"
+        " WHERE id = $1 AND state IN ('waiting', 'live')"
+        " AND NOT EXISTS (SELECT FROM submission WHERE payment_id = $1 AND state = 'live')",
+        payment_id,
+        problem,
+    )
+    return status == "UPDATE 1"
+
+
+# Attempts ----------------------------------------------------------------------------------------
+
+
+async def claim_submissions(tx: Tx, mode: Mode, limit: int) -> list[SubmissionRow]:
+    """Takes live attempts that are due for a look."""
+    rows = await tx.fetch(
+        "WITH due AS (SELECT payment_id, attempt FROM submission WHERE mode = $1 AND state = 'live'"
+        " AND next_check_at <= clock_timestamp() ORDER BY next_check_at LIMIT $2"
+        " FOR UPDATE SKIP LOCKED)"
+        f" UPDATE submission s SET next_check_at = clock_timestamp() + interval '{_LEASE}',"
+        " checks = s.checks + 1 FROM due, payment p, wallet w"
+        " WHERE s.payment_id = due.payment_id AND s.attempt = due.attempt"
+        " AND p.id = s.payment_id AND w.agent_id = p.agent_id"
+        " RETURNING s.attempt, s.raw, s.signature, s.last_valid_height, s.signed_slot, s.checks,"
+        f" s.refusal, s.in_doubt, {_PAYMENT}",
+        mode,
+        limit,
+    )
+    return [_submission(row) for row in rows]
+
+
+async def look_again(tx: Tx, looks: Sequence[Look]) -> None:
+    await tx.execute(
+        "UPDATE submission s SET refusal = n.refusal, in_doubt = n.in_doubt,"
+        " next_check_at = clock_timestamp() + make_interval(secs => n.seconds)"
+        " FROM unnest($1::text[], $2::int[], $3::float8[], $4::text[], $5::boolean[])"
+        " AS n (payment_id, attempt, seconds, refusal, in_doubt)"
+        " WHERE s.payment_id = n.payment_id AND s.attempt = n.attempt AND s.state = 'live'",
+        [look.submission.payment.id for look in looks],
+        [look.submission.attempt for look in looks],
+        [look.seconds for look in looks],
+        [look.submission.refusal if look.refusal is UNSET else look.refusal for look in looks],
+        [look.in_doubt for look in looks],
+    )
+
+
+async def bury_submission(
+    tx: Tx, payment_id: str, attempt: int, outcome: str, fee_lamports: int | None
+) -> bool:
+    """live -> dead; False when somebody else ended it."""
+    status = await tx.execute(
+        "UPDATE submission SET state = 'dead', outcome = $3, fee_lamports = $4, in_doubt = false"
+        " WHERE payment_id = $1 AND attempt = $2 AND state = 'live'",
+        payment_id,
+        attempt,
+        outcome,
+        fee_lamports,
+    )
+    return status == "UPDATE 1"
+
+
+async def settle_payments(tx: Tx, landed: Sequence[tuple[str, str, int]]) -> set[str]:
+    """Rows of (payment, signature, fee): the payments that this call settled.
+
+    A payment found on the chain without its attempt here (after a restore) says so.
+    """
+    payments, signatures, fees = zip(*landed, strict=True)
+    rows = await tx.fetch(
+        "UPDATE payment p SET state = 'settled', problem = CASE WHEN s.payment_id IS NULL"
+        " THEN 'found on the chain' END"
+        " FROM unnest($1::text[], $2::text[]) AS l (id, signature)"
+        " LEFT JOIN submission s ON s.payment_id = l.id AND s.signature = l.signature"
+        " WHERE p.id = l.id AND p.state IN ('waiting', 'live') RETURNING p.id",
+        payments,
+        signatures,
+    )
+    await tx.execute(
+        "UPDATE submission s SET state = 'settled', outcome = 'finalized', in_doubt = false,"
+        " fee_lamports = l.fee FROM unnest($1::text[], $2::bigint[]) AS l (signature, fee)"
+        " WHERE s.signature = l.signature AND s.state = 'live'",
+        signatures,
+        fees,
+    )
+    # Made by an attempt that this database forgot: the one it knows has expired.
+    await tx.execute(
+        "UPDATE submission SET state = 'dead', outcome = 'paid by another', in_doubt = false"
+        " WHERE payment_id = ANY($1) AND state = 'live'",
+        [row["id"] for row in rows],
+    )
+    return {row["id"] for row in rows}
+
+
+async def let_payment_wait(tx: Tx, payment_id: str, problem: str) -> None:
+    """Its attempt is dead: another may be signed."""
+    await tx.execute(
+        "UPDATE payment SET state = 'waiting', leased_until = clock_timestamp(), problem = $2"
+        " WHERE id = $1 AND state = 'live'",
+        payment_id,
+        problem,
+    )
+
+
+async def backlog(tx: Tx, mode: Mode) -> Row:
+    """waiting, live, in_doubt, failed attempts, and the age of the oldest open payment."""
+    row = await tx.fetchrow(
+        "SELECT count(*) FILTER (WHERE p.state = 'waiting') AS waiting,"
+        " count(*) FILTER (WHERE p.state = 'live') AS live,"
+        " count(*) FILTER (WHERE s.in_doubt) AS in_doubt,"
+        " coalesce(extract(epoch FROM clock_timestamp() - min(p.created_at)), 0)::float8 AS oldest"
+        " FROM payment p LEFT JOIN submission s ON s.payment_id = p.id AND s.state = 'live'"
+        " WHERE p.mode = $1 AND p.state IN ('waiting', 'live')",
+        mode,
+    )
+    assert row is not None
+    return row
+
+
+# The watch ---------------------------------------------------------------------------------------
+
+
+async def timeline(tx: Tx) -> str:
+    """Which history this database is: another one after a promotion, a restore to a point in time,
+    or a restore of a dump into a new cluster."""
+    return await tx.fetchval(
+        "SELECT system_identifier || '/' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8)"
+        " FROM pg_control_system()"
+    )
+
+
+async def get_watch(tx: Tx, mode: Mode) -> Watch | None:
+    row = await tx.fetchrow(f"SELECT {_WATCH} FROM settlement_watch WHERE mode = $1", mode)
+    return None if row is None else Watch(**dict(row.items()))
+
+
+async def put_watch(
+    tx: Tx, mode: Mode, timeline: str, quiet_until_height: int, careful: bool
+) -> Watch:
+    """A new timeline is written once: whoever comes later gets what the first one wrote."""
+    row = await tx.fetchrow(
+        "INSERT INTO settlement_watch AS w (mode, timeline, quiet_until_height, careful_before)"
+        " VALUES ($1, $2, $3, CASE WHEN $4 THEN clock_timestamp() END)"
+        " ON CONFLICT (mode) DO UPDATE SET timeline = excluded.timeline,"
+        " quiet_until_height = CASE WHEN w.timeline = excluded.timeline"
+        " THEN w.quiet_until_height ELSE excluded.quiet_until_height END,"
+        " careful_before = CASE WHEN w.timeline = excluded.timeline"
+        " THEN w.careful_before ELSE excluded.careful_before END"
+        f" RETURNING {_WATCH}",
+        mode,
+        timeline,
+        quiet_until_height,
+        careful,
+    )
+    assert row is not None
+    return Watch(**dict(row.items()))
+
+
+# Wallets against the chain -----------------------------------------------------------------------
+
+
+async def wallets_after(tx: Tx, mode: Mode, after: str, limit: int) -> list[WatchedWallet]:
+    """Wallets of a mode in id order."""
+    rows = await tx.fetch(
+        f"SELECT {_WATCHED} FROM wallet w JOIN realm r ON r.id = w.realm_id"
+        " WHERE r.mode = $1 AND w.agent_id > $2 ORDER BY w.agent_id LIMIT $3",
+        mode,
+        after,
+        limit,
+    )
+    return [WatchedWallet(**dict(row.items())) for row in rows]
+
+
+async def wallets(tx: Tx, agent_ids: Sequence[str]) -> list[WatchedWallet]:
+    rows = await tx.fetch(
+        f"SELECT {_WATCHED} FROM wallet w WHERE w.agent_id = ANY($1::text[])", agent_ids
+    )
+    return [WatchedWallet(**dict(row.items())) for row in rows]
+
+
+async def ledger_now(tx: Tx, agent_ids: Sequence[str]) -> dict[str, LedgerNow]:
+    """In one snapshot. A payment may have left if an attempt is live, or if it is open and older
+    than a restore, which may have forgotten an attempt."""
+    rows = await tx.fetch(
+        "WITH alive AS (SELECT p.agent_id, sum(p.amount_micros) AS micros FROM payment p"
+        " LEFT JOIN settlement_watch s ON s.mode = p.mode"
+        # Only open ones are in an index, and there are never many.
+        " WHERE p.state IN ('waiting', 'live') AND p.agent_id = ANY($1::text[])"
+        " AND (p.state = 'live' OR p.created_at <= s.careful_before) GROUP BY 1)"
+        " SELECT w.agent_id, w.credits_posted::bigint AS credits_micros,"
+        " w.debits_posted::bigint AS debits_micros, coalesce(a.micros, 0)::bigint AS alive_micros"
+        " FROM wallet w LEFT JOIN alive a USING (agent_id) WHERE w.agent_id = ANY($1::text[])",
+        agent_ids,
+    )
+    return {
+        row["agent_id"]: LedgerNow(
+            credits_micros=row["credits_micros"],
+            debits_micros=row["debits_micros"],
+            alive_micros=row["alive_micros"],
+        )
+        for row in rows
+    }
+
+
+async def hold_wallet(tx: Tx, agent_id: str, held: bool) -> None:
+    await tx.execute("UPDATE wallet SET held = $2 WHERE agent_id = $1", agent_id, held)
+
+
+async def held_wallets(tx: Tx, mode: Mode) -> list[str]:
+    rows = await tx.fetch(
+        "SELECT w.agent_id FROM wallet w JOIN realm r ON r.id = w.realm_id"
+        " WHERE r.mode = $1 AND w.held",
+        mode,
+    )
+    return [row["agent_id"] for row in rows]
+
+
+async def deposit_cursor(tx: Tx, agent_id: str) -> str | None:
+    return await tx.fetchval("SELECT signature FROM deposit_cursor WHERE agent_id = $1", agent_id)
+
+
+async def accounted_for(
+    tx: Tx, agent_id: str, token_account: str, signatures: Sequence[str]
+) -> set[str]:
+    """Those of the signatures that are credited deposits of this account, or its own payments."""
+    rows = await tx.fetch(
+        "SELECT signature FROM deposit"
+        " WHERE token_account = $2 AND status = 'credited' AND signature = ANY($3::text[])"
+        " UNION ALL SELECT s.signature FROM submission s JOIN payment p ON p.id = s.payment_id"
+        " WHERE p.agent_id = $1 AND s.signature = ANY($3::text[])",
+        agent_id,
+        token_account,
+        signatures,
+    )
+    return {row["signature"] for row in rows}
+
+
+async def put_deposit_cursor(tx: Tx, agent_id: str, signature: str) -> None:
+    await tx.execute(
+        "INSERT INTO deposit_cursor (agent_id, signature) VALUES ($1, $2)"
+        " ON CONFLICT (agent_id) DO UPDATE SET signature = excluded.signature",
+        agent_id,
+        signature,
+    )
+
+
+def _payment(row: Row) -> PaymentRow:
+    return PaymentRow(
+        id=row["id"],
+        mode=row["mode"],
+        realm_id=row["realm_id"],
+        agent_id=row["agent_id"],
+        amount_micros=row["amount_micros"],
+        destination=row["destination"],
+        source=row["source"],
+        mint=row["mint"],
+        attempts=row["attempts"],
+        created_at=row["created_at"],
+    )
+
+
+def _submission(row: Row) -> SubmissionRow:
+    return SubmissionRow(
+        payment=_payment(row),
+        attempt=row["attempt"],
+        raw=row["raw"],
+        signature=row["signature"],
+        last_valid_height=row["last_valid_height"],
+        signed_slot=row["signed_slot"],
+        checks=row["checks"],
+        refusal=row["refusal"],
+        in_doubt=row["in_doubt"],
+    )

@@ -1,0 +1,592 @@
+"""Pays what was approved, each payment once. The rules it lives by:
+
+1. What is signed is stored and committed before it is sent; one live attempt per payment.
+2. The same bytes are sent again; only a status with history search is believed. No answer, a reset
+   or an error of the node means "unknown", never "failed". Blocks are counted, not seconds.
+3. Final without error: settled. Final with an error: that attempt is dead, nothing was paid.
+4. An attempt that nobody saw is dead only when the final height is past its last valid height with
+   room to spare, and every configured node, asked beyond that point, finds neither its signature
+   nor the payment's memo on the source account. Until then it is in doubt: nothing new is signed.
+5. Another attempt is signed only when every earlier one is dead. A payment fails only when all are
+   dead and the failure can never change, or when too many expired.
+6. After a failover or a restore nothing is signed until what was forgotten can no longer land, and
+   payments from before are looked for on the chain first.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+import structlog
+
+from bursar.chain.message import (
+    EMPTY_ACCOUNT_LAMPORTS,
+    TOKEN_ACCOUNT_LAMPORTS,
+    Payment,
+    fee_lamports,
+    token_account,
+)
+from bursar.chain.port import (
+    Account,
+    Chain,
+    ChainOutOfReach,
+    Height,
+    Landed,
+    RefusalKind,
+    Refused,
+    Sent,
+    Unknown,
+    View,
+)
+from bursar.chain.refusal import kind_of_text
+from bursar.config import Mode
+from bursar.custody import store as custody_store
+from bursar.custody.model import SealedKey
+from bursar.custody.vault import KeyUnusable, Vault
+from bursar.db import Database, Tx
+from bursar.errors import check
+from bursar.ledger import book
+from bursar.ledger import store as ledger_store
+from bursar.metrics import Settlement as Metrics
+from bursar.policy.cache import PolicyCache
+from bursar.policy.engine import RejectCode
+from bursar.settlement import store
+from bursar.settlement.model import (
+    BLOCKHASH_BLOCKS,
+    MOST_ATTEMPTS,
+    SAFETY_BLOCKS,
+    Look,
+    NewSubmission,
+    PaymentRow,
+    SubmissionRow,
+    Watch,
+)
+from bursar.spend.close import reject_spends
+from bursar.spend.settle import settle_spends
+from bursar.wallet.model import FailureCode
+from bursar.wallet.withdraw import fail_withdrawal, settle_withdrawals
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+# Payments that one round signs, and attempts that one round looks after.
+SIGN_AT_ONCE: Final = 64
+FOLLOW_AT_ONCE: Final = 256
+# Wallets whose locks one commit holds at most.
+SETTLE_AT_ONCE: Final = 64
+_CALLS_AT_ONCE: Final = 16
+# Transactions of the source account that are searched for a memo; more than a wallet makes while a
+# blockhash lives.
+_MOST_PAGES: Final = 20
+# No clock is so wrong that a payment lands this long before it was made.
+_CLOCKS_DIFFER_SECONDS: Final = 3_600
+# How long until the next look: at first soon, because an instant chain is done by then.
+_LOOK_SECONDS: Final = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
+_DOUBT_SECONDS: Final = 10.0
+_RETRY_SECONDS: Final = 5
+
+_SYSTEM_PROGRAM: Final = "11111111111111111111111111111111"
+
+_log = structlog.get_logger()
+
+
+@dataclass(slots=True)
+class Settler:
+    """Settles the payments of one mode. Any number may run, on any number of machines."""
+
+    db: Database
+    chain: Chain
+    vault: Vault
+    policies: PolicyCache
+    mode: Mode
+    decimals: int
+
+    async def work(self) -> int:
+        """One round; returns how many payments or attempts it touched."""
+        signed = await self.sign()
+        return signed + await self.follow()
+
+    # Signing -------------------------------------------------------------------------------------
+
+    async def sign(self) -> int:
+        """Rules 1, 5 and 6: sign for payments of which nothing is alive, store, then send."""
+        async with self.db.transaction() as tx:
+            claimed = await store.claim_payments(tx, self.mode, SIGN_AT_ONCE)
+        if not claimed:
+            return 0
+        try:
+            await self._sign(claimed, await self._watch())
+        except ChainOutOfReach as problem:
+            # Nothing was stored, so nothing was sent: they are free again after a while.
+            await self._give_back(claimed, str(problem))
+        return len(claimed)
+
+    async def _sign(self, claimed: Sequence[PaymentRow], watch: Watch) -> None:
+        final = await self.chain.finalized()
+        if final.height <= watch.quiet_until_height:
+            await self._give_back(claimed, "quiet after a failover or restore")
+            return
+        unpaid = await self._adopt_forgotten(claimed, watch)
+        if not unpaid:
+            return
+        async with self.db.read() as tx:
+            wallet_keys = await custody_store.wallet_keys(tx, [p.agent_id for p in unpaid])
+            fee_payer = await custody_store.fee_payer_key(tx, self.mode)
+        check(fee_payer is not None, "the fee payer is made when the service starts")
+        assert fee_payer is not None
+        fee = await self.chain.priority_fee(
+            sorted({token_account(p.source, p.mint) for p in unpaid})
+        )
+        accounts = await self.chain.accounts(
+            sorted({fee_payer.address, *(p.destination for p in unpaid)})
+        )
+        payable = await self._refuse_bad_destinations(unpaid, accounts)
+        payable = await self._within_means(payable, accounts[fee_payer.address], fee)
+        if not payable:
+            return
+        blockhash = await self.chain.latest_blockhash()
+
+        async def submission(payment: PaymentRow) -> NewSubmission | None:
+            attempt = payment.attempts + 1
+            try:
+                signed = await self.vault.sign(
+                    self._message(payment, attempt, blockhash.hash, fee_payer, fee),
+                    wallet_keys[payment.agent_id],
+                    fee_payer,
+                )
+            except KeyUnusable as problem:  # of this wallet: the others go on
+                _log.error("key_unusable", payment=payment.id, problem=str(problem))
+                await self._give_back([payment], str(problem))
+                return None
+            return NewSubmission(
+                payment=payment,
+                attempt=attempt,
+                raw=signed.raw,
+                signature=signed.signature,
+                blockhash=blockhash.hash,
+                # A node that counts too few blocks must not make us bury what can still land.
+                last_valid_height=max(blockhash.last_valid_height, final.height + BLOCKHASH_BLOCKS),
+                signed_slot=final.slot,
+            )
+
+        signed = [s for s in await _gather(submission, payable) if s is not None]
+        if not signed:
+            return
+        stored = await self.db.transact(
+            lambda tx: store.insert_submissions(tx, signed, watch.timeline)
+        )
+        # Only what is committed is sent; what another worker was faster with never leaves here.
+        await self._send([s for s in signed if s.payment.id in stored])
+
+    def _message(
+        self,
+        payment: PaymentRow,
+        attempt: int,
+        blockhash: str,
+        fee_payer: SealedKey,
+        priority_fee: int,
+    ) -> Payment:
+        return Payment(
+            id=payment.id,
+            attempt=attempt,
+            amount_micros=payment.amount_micros,
+            source=payment.source,
+            destination=payment.destination,
+            mint=payment.mint,
+            decimals=self.decimals,
+            blockhash=blockhash,
+            fee_payer=fee_payer.address,
+            priority_fee=priority_fee,
+        )
+
+    async def _refuse_bad_destinations(
+        self, unpaid: Sequence[PaymentRow], accounts: Mapping[str, Account | None]
+    ) -> list[PaymentRow]:
+        """A destination is absent or owned by the System program; nothing else is ever paid."""
+        payable: list[PaymentRow] = []
+        for payment in unpaid:
+            account = accounts[payment.destination]
+            if account is None or (account.owner == _SYSTEM_PROGRAM and not account.executable):
+                payable.append(payment)
+            else:
+                await self._fail(payment, "destination_invalid", "the destination is no wallet")
+        return payable
+
+    async def _within_means(
+        self, payable: Sequence[PaymentRow], fee_payer: Account | None, priority_fee: int
+    ) -> list[PaymentRow]:
+        """As many as the fee payer can pay for, each to a new recipient if need be. The others
+        wait: attempts that no node takes would be counted against them."""
+        each = TOKEN_ACCOUNT_LAMPORTS + fee_lamports(priority_fee)
+        spare = (0 if fee_payer is None else fee_payer.lamports) - EMPTY_ACCOUNT_LAMPORTS
+        count = max(spare, 0) // each
+        if count < len(payable):
+            await self._give_back(payable[count:], "the fee payer has too little SOL")
+        return list(payable[:count])
+
+    async def _adopt_forgotten(
+        self, claimed: Sequence[PaymentRow], watch: Watch
+    ) -> list[PaymentRow]:
+        """Rule 6: a payment from before the restore may have been made; if so, it is settled."""
+        before = watch.careful_before
+        if before is None:
+            return list(claimed)
+
+        async def unpaid(payment: PaymentRow) -> bool:
+            if payment.created_at > before:
+                return True
+            try:
+                landed = await self._made_before(payment, watch)
+            except ChainOutOfReach as problem:  # one that cannot be searched holds up no other
+                await self._give_back([payment], str(problem))
+                return False
+            if landed is None:
+                return True
+            _log.warning("payment_found_on_chain", payment=payment.id)
+            await self._settle([(payment, landed)])
+            return False
+
+        answers = await _gather(unpaid, claimed)
+        return [payment for payment, answer in zip(claimed, answers, strict=True) if answer]
+
+    async def _made_before(self, payment: PaymentRow, watch: Watch) -> Landed | None:
+        """Every node is asked, past the point where what was forgotten could land."""
+        for witness in self.chain.witnesses():
+            final = await witness.finalized()
+            if final.height <= watch.quiet_until_height:
+                raise ChainOutOfReach(f"{witness.name} is behind")
+            landed = await self._find_by_memo(witness, payment, 0, final.slot)
+            if landed is not None:
+                return landed
+        return None
+
+    async def _watch(self) -> Watch:
+        """Notices a failover or restore by the database's timeline (rule 6)."""
+        async with self.db.read() as tx:
+            timeline = await store.timeline(tx)
+            known = await store.get_watch(tx, self.mode)
+        if known is not None and known.timeline == timeline:
+            return known
+        quiet_until = 0
+        if known is not None:
+            # Whatever was signed until now has this blockhash or an older one.
+            newest = await self.chain.latest_blockhash()
+            quiet_until = newest.last_valid_height + SAFETY_BLOCKS
+            _log.warning("database_history_changed", mode=self.mode, quiet_until=quiet_until)
+        async with self.db.read() as tx:
+            return await store.put_watch(
+                tx, self.mode, timeline, quiet_until, careful=known is not None
+            )
+
+    # Following -----------------------------------------------------------------------------------
+
+    async def follow(self) -> int:
+        """Rules 2, 3 and 4: look after what is signed until it is settled or provably dead."""
+        async with self.db.transaction() as tx:
+            alive = await store.claim_submissions(tx, self.mode, FOLLOW_AT_ONCE)
+        if not alive:
+            return 0
+        try:
+            await self._follow(alive)
+        except ChainOutOfReach as problem:
+            _log.warning("chain_out_of_reach", mode=self.mode, problem=str(problem))
+            await self._look_again([Look(s, _RETRY_SECONDS, in_doubt=s.in_doubt) for s in alive])
+        return len(alive)
+
+    async def _follow(self, alive: Sequence[SubmissionRow]) -> None:
+        statuses = await self.chain.statuses([s.signature for s in alive])
+        unseen: list[SubmissionRow] = []
+        landed: list[SubmissionRow] = []
+        waiting: list[SubmissionRow] = []
+        for submission in alive:
+            status = statuses.found[submission.signature]
+            if status is None:
+                unseen.append(submission)
+            elif status.finalized:
+                landed.append(submission)
+            else:
+                waiting.append(submission)
+        await self._look_again([Look(s, _pause(s)) for s in waiting])
+        await self._conclude(landed)
+        if unseen:
+            final = await self.chain.finalized()
+            expired = [s for s in unseen if final.height > s.last_valid_height + SAFETY_BLOCKS]
+            young = [s for s in unseen if final.height <= s.last_valid_height + SAFETY_BLOCKS]
+            await self._resend(young)
+            await _gather(self._bury_if_dead, expired)
+
+    async def _conclude(self, landed: Sequence[SubmissionRow]) -> None:
+        """Rule 3, on what the transaction itself says."""
+        found = await _gather(self._shown, landed)
+        paid: list[tuple[PaymentRow, Landed]] = []
+        for submission, transaction in zip(landed, found, strict=True):
+            if transaction is None:  # the node that answered is behind the one that knew it
+                long_since = submission.checks > len(_LOOK_SECONDS)
+                await self._look_again([Look(submission, _pause(submission), in_doubt=long_since)])
+            elif transaction.error is not None:
+                await self._bury_failed(submission, transaction.error)
+            elif not _pays(transaction, submission.payment):
+                # Never to be seen: our own signature on something we did not sign.
+                _log.error("payment_differs_from_chain", payment=submission.payment.id)
+                await self._look_again([Look(submission, _DOUBT_SECONDS, in_doubt=True)])
+            else:
+                paid.append((submission.payment, transaction))
+        for start in range(0, len(paid), SETTLE_AT_ONCE):
+            await self._settle(paid[start : start + SETTLE_AT_ONCE])
+
+    async def _shown(self, submission: SubmissionRow) -> Landed | None:
+        """One that is not shown now is looked at again, and holds up none of the others."""
+        try:
+            return await self.chain.transaction(submission.signature)
+        except ChainOutOfReach:
+            return None
+
+    async def _resend(self, unseen: Sequence[SubmissionRow]) -> None:
+        """Rule 2: the same bytes again."""
+        results = await _gather(lambda s: self.chain.send(s.raw), unseen)
+        looks: list[Look] = []
+        for submission, result in zip(unseen, results, strict=True):
+            refusal = submission.refusal
+            match result:
+                case Sent():
+                    refusal = None  # what a node once had against it has passed
+                case Refused(kind, reason):
+                    Metrics.refused(self.mode, kind.name.lower())
+                    if kind is RefusalKind.PAYMENT:
+                        refusal = reason
+                    elif kind is RefusalKind.BUG:
+                        # Nothing of it can land, so nothing is lost; it is for a person to read.
+                        _log.error(
+                            "payment_unreadable", payment=submission.payment.id, problem=reason
+                        )
+                case Unknown():
+                    pass
+            looks.append(Look(submission, _pause(submission), refusal=refusal))
+        await self._look_again(looks)
+
+    async def _send(self, submissions: Sequence[NewSubmission]) -> None:
+        """The first time. Whatever comes back, the status tells the truth."""
+        await _gather(lambda s: self.chain.send(s.raw), submissions)
+
+    async def _bury_failed(self, submission: SubmissionRow, error: str) -> None:
+        """Rule 3: it is final with an error. Every node must show it so."""
+        fee: int | None = None
+        try:
+            for witness in self.chain.witnesses():
+                landed = await witness.transaction(submission.signature)
+                if landed is None or landed.error is None:
+                    raise ChainOutOfReach(f"{witness.name} does not show that it failed")
+                fee = landed.fee_lamports
+        except ChainOutOfReach as problem:
+            await self._doubt(submission, problem)
+            return
+        final = kind_of_text(error) is RefusalKind.PAYMENT
+        await self._bury(submission, error, fee, final=final)
+
+    async def _bury_if_dead(self, submission: SubmissionRow) -> None:
+        """Rule 4. Every node must say so; one that cannot be asked leaves the attempt in doubt."""
+        payment = submission.payment
+        try:
+            for witness in self.chain.witnesses():
+                seen_until = await self._never_saw(witness, submission)
+                if seen_until is None:
+                    await self._look_again([Look(submission, _pause(submission), in_doubt=True)])
+                    return
+                landed = await self._find_by_memo(
+                    witness, payment, submission.signed_slot, seen_until.slot
+                )
+                if landed is not None:
+                    # By bytes that this database forgot, or the node denied a status it has.
+                    _log.warning("payment_found_on_chain", payment=payment.id)
+                    await self._settle([(payment, landed)])
+                    return
+        except ChainOutOfReach as problem:
+            await self._doubt(submission, problem)
+            return
+        outcome = submission.refusal or "expired"
+        await self._bury(submission, outcome, None, final=submission.refusal is not None)
+
+    async def _doubt(self, submission: SubmissionRow, problem: ChainOutOfReach) -> None:
+        _log.warning("payment_in_doubt", payment=submission.payment.id, problem=str(problem))
+        await self._look_again([Look(submission, _DOUBT_SECONDS, in_doubt=True)])
+
+    async def _never_saw(self, witness: View, submission: SubmissionRow) -> Height | None:
+        """How far this node is, if that is past where it could land and it has no such signature.
+
+        The height is read before the status: what lands between the two is then seen.
+        """
+        final = await witness.finalized()
+        if final.height <= submission.last_valid_height + SAFETY_BLOCKS:
+            return None
+        statuses = await witness.statuses([submission.signature])
+        if statuses.found[submission.signature] is not None:
+            return None
+        return None if statuses.context_slot < final.slot else final
+
+    async def _find_by_memo(
+        self, view: View, payment: PaymentRow, since_slot: int, from_slot: int
+    ) -> Landed | None:
+        """A transaction that made this payment, whoever signed it and whenever it was sent."""
+        account = token_account(payment.source, payment.mint)
+        since_time = payment.created_at.timestamp() - _CLOCKS_DIFFER_SECONDS
+        before: str | None = None
+        for _ in range(_MOST_PAGES):
+            mentions = await view.signatures_of(account, before=before, from_slot=from_slot)
+            for mention in mentions:
+                if mention.error is None and payment.id in mention.memos:
+                    landed = await view.transaction(mention.signature)
+                    if landed is None:
+                        raise ChainOutOfReach(f"{mention.signature} is mentioned but not shown")
+                    # A memo alone proves nothing: anybody can write one.
+                    if _pays(landed, payment):
+                        return landed
+            if not mentions:
+                return None
+            oldest = mentions[-1]
+            if oldest.slot < since_slot or (
+                oldest.block_time is not None and oldest.block_time < since_time
+            ):
+                return None
+            before = oldest.signature
+        raise ChainOutOfReach(f"the history of {account} is longer than is searched")
+
+    # Outcomes ------------------------------------------------------------------------------------
+
+    async def _settle(self, paid: Sequence[tuple[PaymentRow, Landed]]) -> None:
+        """One commit for the payment, its spend or withdrawal, the ledger, totals and events."""
+
+        async def work(tx: Tx) -> int:
+            locked = await ledger_store.lock_agents(
+                tx,
+                sorted({payment.agent_id for payment, _ in paid}),
+                sorted({payment.realm_id for payment, _ in paid}),
+            )
+            settled = await store.settle_payments(
+                tx, [(p.id, found.signature, found.fee_lamports) for p, found in paid]
+            )
+            rows = [
+                (p.id, found.signature, found.block_time, found.fee_lamports)
+                for p, found in paid
+                if p.id in settled
+            ]
+            accounts = {agent_id: found.account for agent_id, found in locked.items()}
+            await settle_spends(tx, accounts, [row for row in rows if row[0].startswith("txn_")])
+            await settle_withdrawals(
+                tx, accounts, [row for row in rows if row[0].startswith("wdr_")]
+            )
+            versions = await self.policies.get(
+                tx, [(agent_id, found.policy_version) for agent_id, found in locked.items()]
+            )
+            for agent_id, found in locked.items():
+                if found.account.moves:
+                    policy = versions[agent_id, found.policy_version]
+                    await book.save_balance(
+                        tx, found.account, policy.cap_micros_daily, found.agent_status
+                    )
+
+            return len(settled)
+
+        Metrics.settled(self.mode, await self.db.transact(work))
+
+    async def _bury(
+        self, submission: SubmissionRow, outcome: str, fee_lamports: int | None, final: bool
+    ) -> None:
+        """The attempt is dead. The payment is tried again, or fails if that can never help."""
+        payment = submission.payment
+        give_up = final or submission.attempt >= MOST_ATTEMPTS
+
+        async def work(tx: Tx) -> bool:
+            # The wallet's lock first, as everywhere.
+            locked = await ledger_store.lock_agents(tx, [payment.agent_id], [payment.realm_id])
+            buried = await store.bury_submission(
+                tx, payment.id, submission.attempt, outcome, fee_lamports
+            )
+            if buried and give_up:
+                await self._close(tx, payment, locked, "settlement_failed", outcome)
+            elif buried:
+                await store.let_payment_wait(tx, payment.id, outcome)
+            return buried
+
+        if not await self.db.transact(work):
+            return  # somebody else ended it
+        Metrics.dead(self.mode)
+        _log.warning("attempt_dead", payment=payment.id, attempt=submission.attempt, why=outcome)
+
+    async def _fail(self, payment: PaymentRow, code: FailureCode, why: str) -> None:
+        """Before anything was signed, or with every attempt dead."""
+
+        async def work(tx: Tx) -> None:
+            locked = await ledger_store.lock_agents(tx, [payment.agent_id], [payment.realm_id])
+            await self._close(tx, payment, locked, code, why)
+
+        await self.db.transact(work)
+        _log.warning("payment_failed", payment=payment.id, why=why)
+
+    async def _close(
+        self,
+        tx: Tx,
+        payment: PaymentRow,
+        locked: "dict[str, ledger_store.LockedAgent]",
+        code: FailureCode,
+        why: str,
+    ) -> None:
+        if not await store.fail_payment(tx, payment.id, why):
+            return
+        account = locked[payment.agent_id].account
+        if payment.is_withdrawal:
+            await fail_withdrawal(tx, account, payment.id, code)
+        else:
+            await reject_spends(
+                tx,
+                account,
+                [payment.id],
+                expected="approved",
+                code=RejectCode.SETTLEMENT_FAILED,
+                decided_by="system",
+                reason=why,
+            )
+        Metrics.failed(self.mode)
+
+    async def _look_again(self, looks: Sequence[Look]) -> None:
+        if looks:
+            async with self.db.read() as tx:
+                await store.look_again(tx, looks)
+
+    async def _give_back(self, claimed: Sequence[PaymentRow], why: str) -> None:
+        async with self.db.read() as tx:
+            await store.release_payments(tx, [p.id for p in claimed], _RETRY_SECONDS, why)
+
+    async def report(self) -> int:
+        """Backlog, age of the oldest and doubts, as metrics."""
+        async with self.db.read() as tx:
+            row = await store.backlog(tx, self.mode)
+        Metrics.backlog(self.mode, row["waiting"], row["live"], row["in_doubt"], row["oldest"])
+        return 0
+
+
+def _pays(landed: Landed, payment: PaymentRow) -> bool:
+    """Whether the transaction is this payment: its memo, from this wallet, exactly this amount."""
+    return (
+        landed.error is None
+        and payment.id in landed.memos
+        and landed.moved(token_account(payment.source, payment.mint), payment.mint)
+        == -payment.amount_micros
+        and landed.moved(token_account(payment.destination, payment.mint), payment.mint)
+        == payment.amount_micros
+    )
+
+
+def _pause(submission: SubmissionRow) -> float:
+    return _LOOK_SECONDS[min(submission.checks - 1, len(_LOOK_SECONDS) - 1)]
+
+
+async def _gather(call: Callable[[T], Awaitable[R]], items: Sequence[T]) -> list[R]:
+    """As `asyncio.gather`, with a bound on how many run at once."""
+    turns = asyncio.Semaphore(_CALLS_AT_ONCE)
+
+    async def one(item: T) -> R:
+        async with turns:
+            return await call(item)
+
+    return await asyncio.gather(*(one(item) for item in items))

@@ -1,0 +1,120 @@
+"""Withdrawals: out of a wallet to an address of the operator's choice, outside every cap."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from solders.pubkey import Pubkey
+
+from bursar.access.trail import leave_trail
+from bursar.db import Tx
+from bursar.errors import ApiError, ErrorCode, Fault, ValidationFailed, not_found
+from bursar.event.catalog import EventType
+from bursar.event.outbox import NewEvent, emit
+from bursar.ids import new_id
+from bursar.ledger import book
+from bursar.ledger import store as ledger_store
+from bursar.ledger.model import Account
+from bursar.money import format_micros
+from bursar.wallet import store
+from bursar.wallet.model import FailureCode, WithdrawalRow, show_withdrawal
+
+
+async def withdraw(
+    tx: Tx,
+    *,
+    realm_id: int,
+    agent_id: str,
+    amount_micros: int,
+    destination: str,
+    allow_off_curve: bool,
+    memo: str | None,
+    metadata: dict[str, str],
+    network: str,
+    created_by: str,
+    request_id: str,
+) -> WithdrawalRow:
+    """Reserves at once; the settlement pays. Also from a terminated agent's wallet."""
+    if not allow_off_curve and not Pubkey.from_string(destination).is_on_curve():
+        raise ValidationFailed(
+            [
+                Fault(
+                    "destination",
+                    "destination is not on the curve, so no key can spend from it. If it is a vault"
+                    " that a program controls, send allowOffCurve true.",
+                )
+            ]
+        )
+    locked = (await ledger_store.lock_agents(tx, [agent_id], [realm_id])).get(agent_id)
+    if locked is None:
+        raise not_found("agent")
+    account = locked.account
+    if destination == account.address:
+        raise ValidationFailed([Fault("destination", "destination is this wallet itself.")])
+    if amount_micros > account.available_micros:
+        raise ApiError(
+            ErrorCode.INSUFFICIENT_FUNDS,
+            f"The wallet has {format_micros(account.available_micros)} USDC available.",
+            param="amount",
+        )
+    row = WithdrawalRow(
+        id=new_id("wdr"),
+        realm_id=realm_id,
+        agent_id=agent_id,
+        amount_micros=amount_micros,
+        destination=destination,
+        status="pending",
+        failure_code=None,
+        memo=memo,
+        metadata=metadata,
+        network=network,
+        created_by=created_by,
+        created_at=account.now,
+        signature=None,
+        block_time=None,
+        fee_lamports=None,
+        settled_at=None,
+    )
+    account.reserve(row.id, amount_micros)
+    await store.insert_withdrawal(tx, row)
+    await book.save(tx, [account])
+    await leave_trail(
+        tx,
+        realm_id=realm_id,
+        actor=created_by,
+        request_id=request_id,
+        action="withdrawal.created",
+        subject=row.id,
+        after=show_withdrawal(row),
+    )
+    return row
+
+
+async def settle_withdrawals(
+    tx: Tx,
+    accounts: Mapping[str, Account],
+    landed: Sequence[tuple[str, str, int | None, int]],
+) -> None:
+    """Rows of (withdrawal, signature, block time, fee). Posts; the caller saves the accounts."""
+    now = max(account.now for account in accounts.values())
+    for withdrawal_id, signature, block_time, fee in landed:
+        row = await store.settle_withdrawal(tx, withdrawal_id, signature, block_time, fee, now)
+        if row is not None:
+            accounts[row.agent_id].post(row.id, row.amount_micros)
+            await _announce(tx, EventType.WITHDRAWAL_SETTLED, row, accounts[row.agent_id])
+
+
+async def fail_withdrawal(
+    tx: Tx, account: Account, withdrawal_id: str, failure_code: FailureCode
+) -> None:
+    """pending -> failed; what was reserved is available again."""
+    row = await store.fail_withdrawal(tx, withdrawal_id, failure_code)
+    if row is None:
+        return
+    account.void(row.id, row.amount_micros)
+    await book.save(tx, [account])
+    await _announce(tx, EventType.WITHDRAWAL_FAILED, row, account)
+
+
+async def _announce(tx: Tx, type_: EventType, row: WithdrawalRow, account: Account) -> None:
+    data: Any = show_withdrawal(row)
+    await emit(tx, [NewEvent(row.realm_id, type_, row.agent_id, data, account.now)])
