@@ -133,13 +133,14 @@ CREATE TABLE delivery (
     webhook_id id NOT NULL,
     event_id id NOT NULL,
     status text DEFAULT 'pending'::text NOT NULL,
-    attempts json DEFAULT '[]'::json NOT NULL,
+    attempts jsonb DEFAULT '[]'::jsonb NOT NULL,
     attempt_count integer DEFAULT 0 NOT NULL,
     next_attempt_at timestamp(3) with time zone,
     leased_until timestamp(3) with time zone,
     created_at timestamp(3) with time zone NOT NULL,
     CONSTRAINT delivery_check CHECK (((status = 'pending'::text) = (next_attempt_at IS NOT NULL))),
-    CONSTRAINT delivery_status_check CHECK ((status = ANY (ARRAY['pending'::text, 'delivered'::text, 'failed'::text])))
+    CONSTRAINT delivery_status_check CHECK ((status = ANY (ARRAY['pending'::text, 'delivered'::text, 'failed'::text]))),
+    CONSTRAINT only_pending_is_leased CHECK (((leased_until IS NULL) OR (status = 'pending'::text)))
 );
 
 CREATE TABLE deposit (
@@ -467,15 +468,23 @@ CREATE TABLE webhook (
     events text[] NOT NULL,
     status text DEFAULT 'enabled'::text NOT NULL,
     disabled_reason text,
-    secret_sealed bytea NOT NULL,
-    previous_sealed bytea,
-    previous_until timestamp(3) with time zone,
     created_at timestamp(3) with time zone NOT NULL,
-    CONSTRAINT webhook_check CHECK (((previous_sealed IS NULL) = (previous_until IS NULL))),
+    failing_since timestamp(3) with time zone,
     CONSTRAINT webhook_check1 CHECK (((status = 'disabled'::text) OR (disabled_reason IS NULL))),
     CONSTRAINT webhook_events_check CHECK ((cardinality(events) >= 1)),
+    CONSTRAINT webhook_events_check1 CHECK ((cardinality(events) <= 100)),
     CONSTRAINT webhook_status_check CHECK ((status = ANY (ARRAY['enabled'::text, 'disabled'::text]))),
     CONSTRAINT webhook_url_check CHECK ((length(url) <= 2048))
+);
+
+CREATE TABLE webhook_secret (
+    owner text NOT NULL COLLATE pg_catalog."C",
+    webhook_id id NOT NULL,
+    number integer NOT NULL,
+    master_version integer NOT NULL,
+    sealed bytea NOT NULL,
+    signs_until timestamp(3) with time zone,
+    CONSTRAINT webhook_secret_number_check CHECK ((number >= 1))
 );
 
 CREATE TABLE withdrawal (
@@ -617,6 +626,12 @@ ALTER TABLE ONLY wallet
 ALTER TABLE ONLY webhook
     ADD CONSTRAINT webhook_pkey PRIMARY KEY (id);
 
+ALTER TABLE ONLY webhook_secret
+    ADD CONSTRAINT webhook_secret_pkey PRIMARY KEY (owner);
+
+ALTER TABLE ONLY webhook_secret
+    ADD CONSTRAINT webhook_secret_webhook_id_number_key UNIQUE (webhook_id, number);
+
 ALTER TABLE ONLY withdrawal
     ADD CONSTRAINT withdrawal_pkey PRIMARY KEY (id);
 
@@ -636,11 +651,17 @@ CREATE INDEX delivery_by_event ON delivery USING btree (event_id);
 
 CREATE INDEX delivery_by_webhook ON delivery USING btree (webhook_id, created_at DESC, id DESC);
 
-CREATE INDEX delivery_due ON delivery USING btree (next_attempt_at) WHERE (status = 'pending'::text);
+CREATE INDEX delivery_due ON delivery USING btree (webhook_id, next_attempt_at) WHERE (status = 'pending'::text);
+
+CREATE INDEX delivery_leased ON delivery USING btree (webhook_id) WHERE (leased_until IS NOT NULL);
 
 CREATE INDEX deposit_by_agent ON deposit USING btree (agent_id, created_at DESC, id DESC);
 
 CREATE INDEX event_by_age ON event USING btree (realm_id, created_at DESC, id DESC);
+
+CREATE INDEX event_by_agent ON event USING btree (agent_id, created_at DESC, id DESC);
+
+CREATE INDEX event_by_type ON event USING btree (realm_id, type, created_at DESC, id DESC);
 
 CREATE INDEX event_to_forget ON event USING brin (created_at);
 
@@ -677,6 +698,10 @@ CREATE UNIQUE INDEX transfer_once ON transfer USING btree (payment_id, ((kind = 
 CREATE INDEX wallet_key_by_master ON wallet_key USING btree (master_version);
 
 CREATE INDEX webhook_by_age ON webhook USING btree (realm_id, created_at DESC, id DESC);
+
+CREATE INDEX webhook_secret_by_master ON webhook_secret USING btree (master_version);
+
+CREATE UNIQUE INDEX webhook_secret_in_force ON webhook_secret USING btree (webhook_id) WHERE (signs_until IS NULL);
 
 CREATE INDEX withdrawal_by_agent ON withdrawal USING btree (agent_id, created_at DESC, id DESC);
 
@@ -735,9 +760,6 @@ ALTER TABLE ONLY audit_log
 ALTER TABLE ONLY delivery
     ADD CONSTRAINT delivery_event_id_fkey FOREIGN KEY (event_id) REFERENCES event(id) ON DELETE CASCADE;
 
-ALTER TABLE ONLY delivery
-    ADD CONSTRAINT delivery_webhook_id_fkey FOREIGN KEY (webhook_id) REFERENCES webhook(id) ON DELETE CASCADE;
-
 ALTER TABLE ONLY deposit
     ADD CONSTRAINT deposit_agent_id_realm_id_fkey FOREIGN KEY (agent_id, realm_id) REFERENCES agent(id, realm_id);
 
@@ -767,6 +789,12 @@ ALTER TABLE ONLY wallet_key
 
 ALTER TABLE ONLY webhook
     ADD CONSTRAINT webhook_realm_id_fkey FOREIGN KEY (realm_id) REFERENCES realm(id);
+
+ALTER TABLE ONLY webhook_secret
+    ADD CONSTRAINT webhook_secret_master_version_fkey FOREIGN KEY (master_version) REFERENCES master_key(version);
+
+ALTER TABLE ONLY webhook_secret
+    ADD CONSTRAINT webhook_secret_webhook_id_fkey FOREIGN KEY (webhook_id) REFERENCES webhook(id) ON DELETE CASCADE;
 
 ALTER TABLE ONLY withdrawal
     ADD CONSTRAINT withdrawal_agent_id_realm_id_fkey FOREIGN KEY (agent_id, realm_id) REFERENCES agent(id, realm_id);
