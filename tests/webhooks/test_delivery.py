@@ -184,7 +184,7 @@ async def test_a_test_event_goes_to_its_webhook_only(hooks: Hooks, client: httpx
     assert await hooks.receiver.received("ok/untested") == []
 
 
-# Verifiers -----------------------------------------------------------------------------------------
+# Verifiers --------------------------------------------------------------------------------------
 
 
 def _verified_by_all(delivery: Received, secret: str) -> None:
@@ -219,7 +219,7 @@ def _counts(deliveries: list[Received]) -> dict[str, int]:
     return found
 
 
-# Steps ---------------------------------------------------------------------------------------------
+# Steps ------------------------------------------------------------------------------------------
 
 
 async def _fund(client: httpx.AsyncClient, agent: str, amount: str) -> None:

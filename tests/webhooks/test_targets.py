@@ -29,7 +29,8 @@ NOTHING = Allowed([])
 HOSTILE_URLS = [
     # Other schemes and no scheme
     "http://example.com/", "ftp://example.com/", "file:///etc/passwd", "gopher://example.com/",
-    "javascript:alert(1)", "data:text/plain,x", "//example.com/", "example.com/x", "https:/example.com",
+    "javascript:alert(1)", "data:text/plain,x", "//example.com/", "example.com/x",
+    "https:/example.com",
     "https:example.com", "https//example.com", "", "https://", "https:///", "https:///example.com",
     "unix:///var/run/docker.sock", "httpss://example.com/",
     # User info, fragments, backslashes, white space, control characters
