@@ -40,9 +40,27 @@ async def bursar(*arguments: str, **variables: str) -> Finished:
     return Finished(process.returncode, out.decode(), err.decode())
 
 
+@dataclass(frozen=True)
+class ApiProcess:
+    process: asyncio.subprocess.Process
+    url: str
+
+
 @asynccontextmanager
 async def running_api(config: Config, log: IO[bytes] | None = None) -> AsyncGenerator[str]:
     """`bursar api` on the database and the data folder of `config`; gives its address."""
+    api = await spawn_api(config, log)
+    try:
+        yield api.url
+    finally:
+        if api.process.returncode is None:
+            api.process.send_signal(signal.SIGTERM)
+        code = await asyncio.wait_for(api.process.wait(), 30)
+    assert code == 0, "bursar api did not stop in order"
+
+
+async def spawn_api(config: Config, log: IO[bytes] | None = None) -> ApiProcess:
+    """The same, for whoever ends it by other means."""
     port = free_port("127.0.0.1", 0)
     config = replace(config, host="127.0.0.1", port=port)
     process = await asyncio.create_subprocess_exec(
@@ -53,23 +71,23 @@ async def running_api(config: Config, log: IO[bytes] | None = None) -> AsyncGene
         stderr=log,
     )
     url = f"http://127.0.0.1:{port}"
+
+    async def answers() -> bool:
+        assert process.returncode is None, "bursar api ended early"
+        try:
+            async with httpx.AsyncClient() as client:
+                return (await client.get(f"{url}/healthz")).status_code == 200
+        except httpx.TransportError:
+            return False
+
     try:
-
-        async def answers() -> bool:
-            assert process.returncode is None, "bursar api ended early"
-            try:
-                async with httpx.AsyncClient() as client:
-                    return (await client.get(f"{url}/healthz")).status_code == 200
-            except httpx.TransportError:
-                return False
-
         await until(answers, seconds=30)
-        yield url
-    finally:
+    except BaseException:
         if process.returncode is None:
-            process.send_signal(signal.SIGTERM)
-        code = await asyncio.wait_for(process.wait(), 30)
-    assert code == 0, "bursar api did not stop in order"
+            process.kill()
+        await process.wait()
+        raise
+    return ApiProcess(process, url)
 
 
 def clean_environment() -> dict[str, str]:

@@ -7,6 +7,7 @@ from typing import Any
 import httpx
 
 from bursar.access.model import Scope
+from bursar.chain.message import token_account
 from bursar.config import Config, Mode
 from bursar.db import Database, Tx
 from bursar.ids import new_id
@@ -14,11 +15,14 @@ from bursar.ledger.book import deposit
 from bursar.money import parse_micros
 from bursar.policy.cache import PolicyCache
 from bursar.service.first_key import make_key
+from bursar.wallet import store as wallet_store
 
 _numbers = itertools.count(1)
 
 POLICY: dict[str, Any] = {"dailyCap": "100.00", "allowlist": ["api.example.com"]}
 ADDRESS = "7EqQdEULxWcraVx3mXKFjc84LhCkMGZCkRvDpvcMwJeK"
+# The address of a key that somebody could have, unlike the one above.
+ON_CURVE = "4zvwRjXUKGfvwnParsHAS3HuSVzV5cA4McphgmoCtajS"
 
 
 @dataclass(frozen=True)
@@ -61,13 +65,32 @@ class Service:
         return self.client(await self.key(account=account or new_account(), mode=mode))
 
     async def fund(self, agent_id: str, amount: str) -> None:
-        """Posts a deposit through the ledger's own operation."""
+        """A deposit as if it had been found on the chain, where it is not."""
         micros = parse_micros(amount)
         assert micros is not None
+        deposit_id = new_id("dep")
 
         async def work(tx: Tx) -> None:
             realm_id = await tx.fetchval("SELECT realm_id FROM agent WHERE id = $1", agent_id)
-            await deposit(tx, PolicyCache(), agent_id, realm_id, new_id("dep"), micros)
+            account = await deposit(tx, PolicyCache(), agent_id, realm_id, deposit_id, micros)
+            await wallet_store.insert_deposit(
+                tx,
+                deposit_id=deposit_id,
+                realm_id=realm_id,
+                agent_id=agent_id,
+                amount_micros=micros,
+                token_account=token_account(account.address, account.mint),
+                signature=f"not on the chain: {deposit_id}",
+            )
+            credited = await wallet_store.credit_deposit(
+                tx,
+                deposit_id,
+                amount_micros=micros,
+                sender=None,
+                block_time=None,
+                at=account.now,
+            )
+            assert credited is not None
 
         await self.db.transact(work)
 

@@ -39,7 +39,7 @@ FLOORS: Final[dict[str, dict[str, int]]] = {
         "model": 1, "provider": 1, "store": 2, "master": 3, "vault": 3, "setup": 4, "rotate": 4,
     },
     "settlement": {
-        "model": 1, "store": 2, "worker": 5, "deposits": 5, "reconcile": 5, "api": 6,
+        "model": 1, "store": 2, "worker": 5, "deposits": 5, "reconcile": 6, "adopt": 5,
     },
     "webhook": {
         "model": 1, "signature": 1, "store": 2, "target": 3, "send": 4, "worker": 5, "api": 6,
@@ -50,8 +50,8 @@ FLOORS: Final[dict[str, dict[str, int]]] = {
     },
     "localnet": {"genesis": 0, "base58": 0, "*": 5},
     "http": {
-        "codec": 0, "query": 1, "cursor": 1, "call": 5, "dispatch": 6, "webhook_routes": 7,
-        "routes": 7, "openapi": 7, "docs": 7, "app": 7,
+        "codec": 0, "query": 1, "cursor": 1, "once": 4, "call": 5, "dispatch": 6,
+        "webhook_routes": 7, "routes": 7, "examples": 7, "openapi": 7, "docs": 7, "app": 7,
     },
     "migrations": {"migrate": 2},
     "console": {"*": 6},

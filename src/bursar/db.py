@@ -27,6 +27,9 @@ OUT_OF_REACH: Final = (
     OSError,
     TimeoutError,
     asyncpg.InterfaceError,
+    # A connection that is used between the server's last word and its end.
+    asyncpg.InternalClientError,
+    asyncpg.IdleInTransactionSessionTimeoutError,
     asyncpg.PostgresConnectionError,
     asyncpg.InsufficientResourcesError,
     asyncpg.OperatorInterventionError,
@@ -38,8 +41,17 @@ OUT_OF_REACH: Final = (
 
 async def _keep_session(connection: "asyncpg.Connection[Row]") -> None:
     """Nothing to undo when a connection goes back to the pool, so no round trip for it: settings
-    are only changed with SET LOCAL, and all locks end with their transaction."""
+    are only changed with SET LOCAL, and locks end with their transaction or in `transact`."""
     del connection
+
+
+async def _let_go(connection: Tx) -> None:
+    """Gives up the session's locks, if need be with the session."""
+    try:
+        await connection.execute("SELECT pg_advisory_unlock_all()")
+    except BaseException:
+        connection.terminate()
+        raise
 
 
 class Database:
@@ -103,12 +115,28 @@ class Database:
         ):
             yield connection
 
-    async def transact(self, work: Callable[[Tx], Awaitable[T]]) -> T:
-        """Runs `work` in one transaction; again from the start if it lost a deadlock."""
+    async def transact(
+        self,
+        work: Callable[[Tx], Awaitable[T]],
+        answer: Callable[[T], Awaitable[None]] | None = None,
+    ) -> T:
+        """Runs `work` in one transaction; again from the start if it lost a deadlock.
+
+        With `answer`, `work` may take locks of the session, which outlast the commit: they are let
+        go when `answer` was given the committed result, or when there is none.
+        """
         for attempt in range(1, _TRIES + 1):
             try:
-                async with self.transaction() as tx:
-                    return await work(tx)
+                async with self.read() as connection:
+                    try:
+                        async with connection.transaction():
+                            result = await work(connection)
+                        if answer is not None:
+                            await answer(result)
+                        return result
+                    finally:
+                        if answer is not None:
+                            await _let_go(connection)
             except (asyncpg.DeadlockDetectedError, asyncpg.SerializationError):
                 if attempt == _TRIES:
                     raise

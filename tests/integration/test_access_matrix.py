@@ -16,7 +16,7 @@ from bursar.chain.networks import MAINNET_USDC
 from bursar.config import MODES, Mode
 from bursar.http.routes import ROUTES
 from bursar.ids import new_id
-from tests.support import ADDRESS, POLICY, Service, error_of, new_account, new_agent
+from tests.support import ADDRESS, ON_CURVE, POLICY, Service, error_of, new_account, new_agent
 
 SCOPES = ("admin", "agent", "approver", "read")
 ALL = "admin agent approver read"
@@ -79,7 +79,7 @@ EXPECTED: dict[str, Expected] = {
     "GET /v1/wallets/:agentId/withdrawals": Expected(ALL, names="agent"),
     # An empty wallet has nothing to withdraw.
     "POST /v1/wallets/:agentId/withdraw": Expected(
-        "admin", 409, names="agent", body=lambda _: {"amount": "1", "destination": ADDRESS}
+        "admin", 409, names="agent", body=lambda _: {"amount": "1", "destination": ON_CURVE}
     ),
     "GET /v1/withdrawals/:id": Expected(ALL, names="withdrawal", exists=False),
     "POST /v1/test/wallets/:agentId/fund": Expected(

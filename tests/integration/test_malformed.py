@@ -545,7 +545,7 @@ async def test_a_page_size_is_a_whole_number_within_its_bounds(
     """Goal: anything but 1 to the maximum is refused, and the message names the maximum."""
     async with await service.admin() as client:
         agent = await new_agent(client)
-        path = route.path.replace(":id", agent["id"])
+        path = route.path.replace(":id", agent["id"]).replace(":agentId", agent["id"])
         for text in [*BAD_LIMITS, str(size.most + 1)]:
             error = error_of(await client.get(f"{path}?limit={text}"), 400, "validation_error")
             assert error["param"] == "limit", text

@@ -22,7 +22,7 @@ async def landed(rpc: Rpc, signature: str) -> bool:
 
 
 async def test_there_are_no_switches_unless_allowed(rpc: Rpc) -> None:
-    for method in ("bursar_faults", "bursar_expireBlockhashes", "bursar_fork"):
+    for method in ("bursar_faults", "bursar_expireBlockhashes", "bursar_fork", "bursar_freeze"):
         with pytest.raises(RpcFailed, match="Method not found"):
             await rpc(method)
 

@@ -220,7 +220,7 @@ SHAPES: list[tuple[str, Callable[[Scene], list[Any]], Any]] = [
                     "parsed": {
                         "info": {
                             "decimals": 6,
-                            "freezeAuthority": None,
+                            "freezeAuthority": str,
                             "isInitialized": True,
                             "mintAuthority": str,
                             "supply": "5000000",

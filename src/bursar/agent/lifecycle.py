@@ -99,11 +99,14 @@ async def change_agent(tx: Tx, actor: Actor, agent_id: str, body: dict[str, Any]
 
 async def terminate_agent(tx: Tx, actor: Actor, agent_id: str) -> AgentRow:
     """Idempotent and permanent. The wallet stays readable and can still be withdrawn from."""
-    before = await lock_agent(tx, actor.realm_id, agent_id)
+    await get_agent(tx, actor.realm_id, agent_id)
+    # The realm before the wallet, as every spend does: the other way around, this and a spend and
+    # a change of the directory could wait for each other in a circle.
+    locked = await ledger_store.lock_agents(tx, [agent_id], [actor.realm_id])
+    before = await get_agent(tx, actor.realm_id, agent_id)
     if before.status == "terminated":
         return before
     await access_store.revoke_keys_of_agent(tx, agent_id)
-    locked = await ledger_store.lock_agents(tx, [agent_id], [actor.realm_id])
     await reject_spends(
         tx,
         locked[agent_id].account,

@@ -59,32 +59,42 @@ async def list_agents(
     before: tuple[datetime, str] | None,
     limit: int,
 ) -> list[AgentRow]:
-    """Newest first. A metadata filter walks one pair's index, so its cost does not grow."""
+    """Newest first. The page is found on one index, in its order, and only then filled in: whatever
+    the planner believes of the filters, the cost does not grow with the number of agents."""
     arguments: list[Any] = [realm_id, limit]
 
     def bind(value: Any) -> str:
         arguments.append(value)
         return f"${len(arguments)}"
 
-    source, where, order = "", "a.realm_id = $1", "a.created_at DESC, a.id DESC"
-    age = "(a.created_at, a.id)"
-    if metadata:
-        name, value = next(iter(metadata.items()))
-        source = " JOIN agent_label l ON l.agent_id = a.id"
-        where += (
-            f" AND l.realm_id = $1 AND l.name = {bind(name)}"
-            f" AND l.value_hash = {bind(_value_hash(value))}"
-            f" AND a.metadata @> {bind(_json(metadata))}::jsonb"
-        )
-        order = "l.created_at DESC, l.agent_id DESC"
-        age = "(l.created_at, l.agent_id)"
+    about_agent = ""
     if agent_id is not None:
-        where += f" AND a.id = {bind(agent_id)}"
+        about_agent += f" AND a.id = {bind(agent_id)}"
     if status is not None:
-        where += f" AND a.status = {bind(status)}"
+        about_agent += f" AND a.status = {bind(status)}"
+    if metadata:
+        # One pair's index gives the order; each of its agents is then looked at for the rest.
+        # OFFSET 0 keeps the planner from turning this around.
+        name, value = next(iter(metadata.items()))
+        page = (
+            "SELECT l.agent_id AS id, l.created_at FROM agent_label l CROSS JOIN LATERAL"
+            f" (SELECT FROM agent a WHERE a.id = l.agent_id"
+            f" AND a.metadata @> {bind(_json(metadata))}::jsonb{about_agent} OFFSET 0) AS a"
+            f" WHERE l.realm_id = $1 AND l.name = {bind(name)}"
+            f" AND l.value_hash = {bind(_value_hash(value))}"
+        )
+        age = "l.created_at, l.agent_id"
+    else:
+        page = f"SELECT a.id, a.created_at FROM agent a WHERE a.realm_id = $1{about_agent}"
+        age = "a.created_at, a.id"
     if before is not None:
-        where += f" AND {age} < ({bind(before[0])}::timestamptz, {bind(before[1])}::text)"
-    rows = await tx.fetch(f"{_SELECT}{source} WHERE {where} ORDER BY {order} LIMIT $2", *arguments)
+        page += f" AND ({age}) < ({bind(before[0])}::timestamptz, {bind(before[1])}::text)"
+    newest_first = ", ".join(f"{column} DESC" for column in age.split(", "))
+    rows = await tx.fetch(
+        f"{_SELECT} JOIN ({page} ORDER BY {newest_first} LIMIT $2) AS page ON page.id = a.id"
+        " ORDER BY page.created_at DESC, page.id DESC",
+        *arguments,
+    )
     return [_agent(row) for row in rows]
 
 

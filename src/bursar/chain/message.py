@@ -9,7 +9,7 @@ the same bytes.
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Final
+from typing import Final, NamedTuple, Self
 
 from solders.compute_budget import set_compute_unit_limit, set_compute_unit_price
 from solders.hash import Hash
@@ -30,6 +30,11 @@ MEMO: Final = Pubkey.from_string("MemoSq4gqABAXKb96qnH8TysNcWxMyWCqXgDLGmfcHr")
 COMPUTE_LIMIT: Final = 60_000
 MOST_ATTEMPTS: Final = 1_000
 SIGNATURES: Final = 2
+LAMPORTS_PER_SIGNATURE: Final = 5_000
+# What a new token account, and an account without data, must hold to exist.
+TOKEN_ACCOUNT_LAMPORTS: Final = 2_039_280
+EMPTY_ACCOUNT_LAMPORTS: Final = 890_880
+_MICROS_PER_LAMPORT: Final = 1_000_000
 _MOST_MICROS: Final = 2**63 - 1
 _MOST_MEMO_BYTES: Final = 100
 _CREATE_IDEMPOTENT: Final = b"\x01"
@@ -63,8 +68,9 @@ def build(payment: Payment) -> MessageV0:
     check(payment.fee_payer != payment.source, "the fee payer is not a wallet")
     memo = payment.id.encode("ascii")
     check(0 < len(memo) <= _MOST_MEMO_BYTES, "the memo is a payment's id")
-    fee_payer, source = Pubkey.from_string(payment.fee_payer), Pubkey.from_string(payment.source)
-    destination, mint = Pubkey.from_string(payment.destination), Pubkey.from_string(payment.mint)
+    fee_payer, mint = Pubkey.from_string(payment.fee_payer), Pubkey.from_string(payment.mint)
+    source = _Holder.of(payment.source, payment.mint)
+    destination = _Holder.of(payment.destination, payment.mint)
     instructions = [
         # The attempt is part of the limit, so that two attempts never have the same signature,
         # even with the same blockhash and price.
@@ -78,25 +84,36 @@ def build(payment: Payment) -> MessageV0:
     return MessageV0.try_compile(fee_payer, instructions, [], blockhash)
 
 
-def token_account(owner: str, mint: str) -> str:
-    """The address where an owner keeps a token: the associated token account."""
-    return _token_account(owner, mint)
+def fee_lamports(priority_fee: int) -> int:
+    """The most that one payment costs, without the token account of a new recipient."""
+    limit = COMPUTE_LIMIT + MOST_ATTEMPTS
+    return SIGNATURES * LAMPORTS_PER_SIGNATURE + limit * priority_fee // _MICROS_PER_LAMPORT + 1
 
 
 # Finding the address takes 34 µs, and the same wallets are asked about again and again.
 @lru_cache(maxsize=100_000)
-def _token_account(owner: str, mint: str) -> str:
+def token_account(owner: str, mint: str) -> str:
+    """The address where an owner keeps a token: the associated token account."""
     return str(get_associated_token_address(Pubkey.from_string(owner), Pubkey.from_string(mint)))
 
 
-def _create_token_account(payer: Pubkey, owner: Pubkey, mint: Pubkey) -> Instruction:
+class _Holder(NamedTuple):
+    owner: Pubkey
+    tokens: Pubkey
+
+    @classmethod
+    def of(cls, owner: str, mint: str) -> Self:
+        return cls(Pubkey.from_string(owner), Pubkey.from_string(token_account(owner, mint)))
+
+
+def _create_token_account(payer: Pubkey, holder: _Holder, mint: Pubkey) -> Instruction:
     return Instruction(
         ASSOCIATED_TOKEN,
         _CREATE_IDEMPOTENT,
         [
             AccountMeta(payer, is_signer=True, is_writable=True),
-            AccountMeta(get_associated_token_address(owner, mint), False, is_writable=True),
-            AccountMeta(owner, is_signer=False, is_writable=False),
+            AccountMeta(holder.tokens, is_signer=False, is_writable=True),
+            AccountMeta(holder.owner, is_signer=False, is_writable=False),
             AccountMeta(mint, is_signer=False, is_writable=False),
             AccountMeta(SYSTEM, is_signer=False, is_writable=False),
             AccountMeta(TOKEN, is_signer=False, is_writable=False),
@@ -105,15 +122,15 @@ def _create_token_account(payer: Pubkey, owner: Pubkey, mint: Pubkey) -> Instruc
 
 
 def _transfer(
-    source: Pubkey, destination: Pubkey, mint: Pubkey, amount_micros: int, decimals: int
+    source: _Holder, destination: _Holder, mint: Pubkey, amount_micros: int, decimals: int
 ) -> Instruction:
     return Instruction(
         TOKEN,
         _TRANSFER_CHECKED + amount_micros.to_bytes(8, "little") + bytes([decimals]),
         [
-            AccountMeta(get_associated_token_address(source, mint), False, is_writable=True),
+            AccountMeta(source.tokens, is_signer=False, is_writable=True),
             AccountMeta(mint, is_signer=False, is_writable=False),
-            AccountMeta(get_associated_token_address(destination, mint), False, is_writable=True),
-            AccountMeta(source, is_signer=True, is_writable=False),
+            AccountMeta(destination.tokens, is_signer=False, is_writable=True),
+            AccountMeta(source.owner, is_signer=True, is_writable=False),
         ],
     )

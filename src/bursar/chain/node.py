@@ -24,6 +24,10 @@ class NodeError(ChainOutOfReach):
         self.data = data
 
 
+class NotReached(ChainOutOfReach):
+    """There was no connection, so the request was not even sent."""
+
+
 class Node:
     def __init__(
         self, session: aiohttp.ClientSession, address: str, timeout_seconds: float
@@ -39,7 +43,7 @@ class Node:
         self.genesis: str | None = None
 
     async def call(self, method: str, *params: Any) -> Any:
-        """The result. Raises NodeError or ChainOutOfReach, never anything else."""
+        """The result. Raises NodeError, NotReached or ChainOutOfReach, never anything else."""
         number = next(self._numbers)
         body = {"jsonrpc": "2.0", "id": number, "method": method, "params": params}
         try:
@@ -51,6 +55,8 @@ class Node:
                 allow_redirects=False,
             ) as response:
                 status, raw = response.status, await _read(response)
+        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as problem:
+            raise NotReached(f"{self.name}: {type(problem).__name__}") from None
         except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as problem:
             # The message of an aiohttp error may quote the address with its token.
             raise ChainOutOfReach(f"{self.name}: {type(problem).__name__}") from None

@@ -36,14 +36,14 @@ class Blockhash:
 
 
 class RefusalKind(IntEnum):
-    """Why a node did not take a transaction, the weakest conclusion first. None of them proves
-    that the transaction will not land: other bytes of the same signature may be under way."""
+    """Why a node did not take a transaction. When several nodes refuse, the first of these is the
+    answer. None proves that the transaction will not land: it may have been sent before."""
 
-    BUSY = 1  # rate limit, unhealthy, behind: another node, later
-    BLOCKHASH = 2  # unknown or expired blockhash: this node may lag; wait for the expiry rule
-    FEE_PAYER = 3  # the fee payer cannot pay: not the payment's fault, never fail it for this
-    PAYMENT = 4  # the transaction would fail (funds, frozen account): final after the expiry rule
-    BUG = 5  # we built something no node accepts: halt
+    BLOCKHASH = 1  # unknown or expired blockhash: this node may lag; wait for the expiry rule
+    FEE_PAYER = 2  # the fee payer cannot pay: not the payment's fault, never fail it for this
+    PAYMENT = 3  # the transaction would fail (funds, frozen account): final after the expiry rule
+    BUG = 4  # we built something no node accepts: halt
+    BUSY = 5  # rate limit, unhealthy, behind: says nothing about the transaction; later again
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from solders.signature import Signature
 from bursar.chain import answers, refusal
 from bursar.chain.answers import Unreadable
 from bursar.chain.message import COMPUTE_LIMIT, token_account
-from bursar.chain.node import Node, NodeError
+from bursar.chain.node import Node, NodeError, NotReached
 from bursar.chain.port import (
     Account,
     Balances,
@@ -231,26 +231,29 @@ class Solana:
     # Sending ------------------------------------------------------------------------------------
 
     async def send(self, raw: bytes) -> SendResult:
-        """To the first node that takes it. If none does, the weakest conclusion is the answer: a
-        time-out anywhere means that it may be under way, whatever the other nodes say."""
-        refused: Refused | None = None
-        unknown: Unknown | None = None
+        """To the first node that takes it. If none does, one lost answer means that it may be under
+        way, whatever the other nodes say; a node that was not reached says nothing."""
+        refused: list[Refused] = []
+        unknown = not_reached = None
         for index in self._order():
-            result = await self._send_to(self._nodes[index], raw)
+            try:
+                result = await self._send_to(self._nodes[index], raw)
+            except ChainOutOfReach as problem:
+                not_reached = Unknown(str(problem))
+                continue
             match result:
                 case Sent():
                     self._first = index
                     return result
                 case Unknown():
                     unknown = result
-                case Refused(kind):
-                    if refused is None or kind < refused.kind:
-                        refused = result
-        answer = unknown or refused
-        assert answer is not None
-        return answer
+                case Refused():
+                    refused.append(result)
+        weakest = min(refused, key=lambda refusal: refusal.kind, default=None)
+        return unknown or weakest or not_reached or Unknown("no node was asked")
 
     async def _send_to(self, node: Node, raw: bytes) -> SendResult:
+        """Raises ChainOutOfReach only when nothing was sent."""
         config = {
             "encoding": "base64",
             # The level of the blockhash: a lower one would refuse what is good.
@@ -258,12 +261,11 @@ class Solana:
             # Sending again is our decision: a node that goes on by itself cannot be stopped.
             "maxRetries": 0,
         }
-        try:
-            await self._check_genesis(node)
-        except ChainOutOfReach as problem:
-            return Unknown(str(problem))
+        await self._check_genesis(node)
         try:
             told = await node.call("sendTransaction", base64.b64encode(raw).decode(), config)
+        except NotReached:
+            raise
         except NodeError as error:
             return refusal.of_answer(error.code, error.message, error.data)
         except ChainOutOfReach as problem:

@@ -7,25 +7,39 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bursar.cli.database import on_database
-from bursar.config import load_config
+from bursar.config import MODES, Mode, load_config, parse_mode
+from bursar.errors import ApiError, CommandFailed, ConfigError
+from bursar.money import format_micros
 
 if TYPE_CHECKING:
     from bursar.db import Database
     from bursar.ledger.audit import Finding
+    from bursar.wallet.model import WithdrawalRow
 
 
 def audit(
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON array.")] = False,
+    with_chain: Annotated[
+        bool, typer.Option("--chain/--no-chain", help="Compare every wallet with the chain.")
+    ] = True,
     data_dir: Annotated[
         str | None, typer.Option(help="Folder of the data. [BURSAR_DATA_DIR]")
     ] = None,
 ) -> None:
-    """Recompute the books and name every difference. Exit code 1 if there is one."""
+    """Recompute the books, compare them with the chain, and name every difference.
+
+    Exit code 1: something differs. 2: nothing does, but not everything could be checked.
+    """
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
     from bursar.ledger.audit import QUESTIONS
     from bursar.ledger.audit import audit as ask
+    from bursar.service.networks import open_chain
+    from bursar.settlement.reconcile import audit_chain, chain_question
+
+    config = load_config(os.environ, data_dir=data_dir)
+    modes: list[Mode] = [mode for mode in MODES if with_chain and config.network(mode) is not None]
 
     bar = Progress(
         BarColumn(),
@@ -36,15 +50,23 @@ def audit(
         transient=True,
     )
     with bar:
-        task = bar.add_task("", total=len(QUESTIONS) + 1)
+        task = bar.add_task("", total=len(QUESTIONS) + 1 + len(modes))
 
         async def work(db: "Database") -> "list[Finding]":
             def asked(question: str) -> None:
                 bar.update(task, advance=1, description=question)
 
-            return await ask(db, asked)
+            findings = await ask(db, asked)
+            for mode in modes:
+                asked(chain_question(mode))
+                chain = open_chain(config, mode)
+                try:
+                    findings.append(await audit_chain(db, chain, mode))
+                finally:
+                    await chain.close()
+            return findings
 
-        findings = on_database(load_config(os.environ, data_dir=data_dir), work)
+        findings = on_database(config, work)
     if as_json:
         typer.echo(
             json.dumps(
@@ -54,6 +76,7 @@ def audit(
                         "checked": finding.checked,
                         "differences": finding.difference_count,
                         "named": finding.differences,
+                        "problem": finding.problem,
                     }
                     for finding in findings
                 ]
@@ -64,9 +87,60 @@ def audit(
             typer.echo(_line(finding))
     if not all(finding.clean for finding in findings):
         raise typer.Exit(1)
+    if any(finding.problem is not None for finding in findings):
+        raise typer.Exit(2)
+
+
+def adopt(
+    agent_id: Annotated[str, typer.Argument(help="The agent whose wallet it left.")],
+    signature: Annotated[str, typer.Argument(help="The transaction on the chain.")],
+    mode: Annotated[str, typer.Option(help="test or live.")] = "test",
+    data_dir: Annotated[
+        str | None, typer.Option(help="Folder of the data. [BURSAR_DATA_DIR]")
+    ] = None,
+) -> None:
+    """Enter money that left a wallet without Bursar into the books, so that they fit again."""
+    from bursar.chain import store as chain_store
+    from bursar.chain.networks import network_name
+    from bursar.chain.port import ChainOutOfReach
+    from bursar.service.networks import open_chain
+    from bursar.settlement.adopt import adopt as enter
+
+    config, of = load_config(os.environ, data_dir=data_dir), parse_mode(mode)
+    if config.network(of) is None:
+        raise ConfigError(f"BURSAR_{mode.upper()}_NETWORK", f"is not set, so {mode} has no chain")
+
+    async def work(db: "Database") -> "WithdrawalRow":
+        async with db.read() as tx:
+            pinned = await chain_store.pinned(tx, of)
+        if pinned is None:
+            raise CommandFailed(f"The worker has never reached the {mode} network.")
+        chain = open_chain(config, of)
+        chain.expect(pinned.genesis_hash)
+        try:
+            return await enter(
+                db,
+                chain,
+                mode=of,
+                mint=pinned.mint,
+                network=network_name(config, of),
+                agent_id=agent_id,
+                signature=signature,
+            )
+        except (ChainOutOfReach, ApiError) as problem:
+            raise CommandFailed(str(problem)) from None
+        finally:
+            await chain.close()
+
+    row = on_database(config, work)
+    typer.echo(
+        f"{row.id}: {format_micros(row.amount_micros)} USDC to {row.destination}, out of {agent_id}"
+    )
 
 
 def _line(finding: "Finding") -> str:
+    if finding.problem is not None:
+        return f"????? {finding.question}: not checked, {finding.problem}"
     if finding.clean:
         return f"ok    {finding.question} ({finding.checked:,} checked)"
     named = "\n".join(f"        {line}" for line in finding.differences)

@@ -44,6 +44,7 @@ def localnet(
     faults: Annotated[
         bool, typer.Option("--faults", help="Allow tests on this machine to inject faults.")
     ] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but the log.")] = False,
 ) -> None:
     """Starts the node, unless a command such as `faucet` was given."""
     if context.invoked_subcommand is not None:
@@ -69,7 +70,8 @@ def localnet(
         faults=faults,
     )
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(run(settings, SystemClock(), echo=typer.echo))
+        clock = SystemClock()
+        runner.run(run(settings, clock) if quiet else run(settings, clock, echo=typer.echo))
 
 
 @app.command()

@@ -22,6 +22,7 @@ app = typer.Typer(
 app.add_typer(keys.app, name="keys")
 app.add_typer(localnet.app, name="localnet")
 app.command()(audit.audit)
+app.command()(audit.adopt)
 app.command()(listen.listen)
 
 

@@ -92,7 +92,13 @@ class Vault:
         if provider is None:
             raise KeyUnusable(f"the key of {key.owner} needs the provider {key.provider}")
         content = to_bytes_versioned(message)
-        raw = await provider.sign(self._unseal(key), content)
+        handle = self._unseal(key)
+        try:
+            raw = await provider.sign(handle, content)
+        except Exception as problem:  # noqa: BLE001  somebody else's code
+            raise KeyUnusable(
+                f"{key.provider} could not sign for {key.owner} ({type(problem).__name__})"
+            ) from None
         # Also proves that the key is the one of the address. A wrong signature would be refused by
         # every node, after the attempt was stored.
         good = len(raw) == _SIGNATURE_BYTES and Signature.from_bytes(raw).verify(

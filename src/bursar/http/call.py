@@ -135,6 +135,8 @@ class Route:
     scopes: frozenset[Scope]
     category: Category
     unit: Unit
+    # Whether it is answered only when no spend decided before it can be answered any more.
+    supersedes: bool = False
     # Parameters of the path that have a form of their own; ids have none, they are just not found.
     path_fields: tuple[Field, ...] = ()
     query: tuple[Field, ...] = ()

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
-from typing import Any, Final, NoReturn, Protocol, cast
+from typing import Any, Final, NamedTuple, NoReturn, Protocol, cast
 
 from bursar.clock import truncate
 from bursar.errors import ApiError, ErrorCode, Fault
@@ -362,14 +362,27 @@ class Moment:
         return {"type": "string", "format": "date-time"}
 
 
+class Span(NamedTuple):
+    """What a boundary names: from its first moment to the one after it. An instant is empty."""
+
+    start: datetime
+    end: datetime
+
+    def lies_after(self, other: "Span") -> bool:
+        """Whether nothing can be both from this one on and up to the other."""
+        return self.start > other.start and self.start >= other.end
+
+
 @dataclass(frozen=True, slots=True)
 class Boundary:
-    """A date or timestamp that bounds a list. A bare date as an end includes its whole day."""
+    """A date or timestamp that bounds a list. A bare date stands for its whole day.
 
-    end: bool
+    Between two of the milliseconds that rows have, an instant stands for the later one: as a start
+    that is the first row not before it, and as an end it still includes the earlier one.
+    """
 
     def parse(self, value: Any, path: str, faults: list[Fault]) -> Any:
-        moment = parse_moment(value)
+        moment = parse_moment(value, up=True)
         if moment is None:
             faults.append(
                 Fault(
@@ -377,9 +390,9 @@ class Boundary:
                     f"{path} must be an ISO-8601 date or time: 2026-11-30 or 2026-11-30T12:00:00Z.",
                 )
             )
-        elif self.end and _BARE_DATE.fullmatch(value):
-            return moment + timedelta(days=1)
-        return moment
+            return None
+        whole_day = _BARE_DATE.fullmatch(value) is not None
+        return Span(moment, moment + timedelta(days=1) if whole_day else moment)
 
     def schema(self) -> Schema:
         return {"type": "string", "minLength": 8, "examples": ["2026-11-30"]}
@@ -473,8 +486,9 @@ def unknown_name(what: str, prefix: str, name: str, known: Sequence[str], accept
 _BARE_DATE = re.compile(r"\d{4}-\d{2}-\d{2}|\d{8}", re.ASCII)
 
 
-def parse_moment(text: str) -> datetime | None:
-    """Any ISO-8601 date or time, to UTC at the millisecond; None when it is not one."""
+def parse_moment(text: str, *, up: bool = False) -> datetime | None:
+    """Any ISO-8601 date or time, to UTC at the millisecond, cut or rounded up; None when it is not
+    one."""
     if not text.isascii() or len(text) > 40:
         return None
     try:
@@ -490,7 +504,9 @@ def parse_moment(text: str) -> datetime | None:
     except (ValueError, OverflowError):
         return None
     # Beyond these the database or a day's arithmetic would overflow.
-    return truncate(moment) if 1970 <= moment.year <= 9998 else None
+    if not 1970 <= moment.year <= 9998:
+        return None
+    return truncate(moment + timedelta(microseconds=999) if up else moment)
 
 
 def _canonical(

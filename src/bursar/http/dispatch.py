@@ -7,7 +7,16 @@ the checks is the contract's: what a caller may not know is decided before what 
 import asyncio
 import contextlib
 import re
-from collections.abc import Awaitable, Callable, Collection, Mapping, MutableMapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Mapping,
+    MutableMapping,
+    Sequence,
+)
+from dataclasses import replace
 from typing import Any, Final
 
 import msgspec
@@ -24,6 +33,7 @@ from bursar.http.call import Answer, Call, Route, Services, Stream, Unit
 from bursar.http.codec import MAX_BODY_BYTES, Record, decode_object
 from bursar.http.query import parse_query
 from bursar.ids import new_id
+from bursar.ledger.store import hold_decisions
 from bursar.logs import AccessLog
 from bursar.metrics import HttpMetrics
 
@@ -207,7 +217,8 @@ class Dispatcher:
             prefer=request.header(b"prefer"),
         )
         if route.unit is Unit.OWN:
-            return await route.handler(call)
+            answer = await route.handler(call)
+            return await _begun(answer) if isinstance(answer, Stream) else answer
         if route.unit is Unit.READ:
             async with services.db.read() as tx:
                 call.use(tx)
@@ -215,6 +226,9 @@ class Dispatcher:
         answer = await services.db.transact(lambda tx: _write(route, call, tx))
         for effect in call.after_commit:
             effect()
+        if route.supersedes:
+            async with services.db.read() as tx:
+                await hold_decisions(tx, caller.realm_id)
         return answer
 
 
@@ -311,6 +325,18 @@ async def _write(route: Route, call: Call, tx: Tx) -> Answer:
         kept = answer.body if answer.replay_body is None else answer.replay_body
         await idempotency.record(tx, key, answer.status, _encode(kept))
     return answer
+
+
+async def _begun(stream: Stream) -> Stream:
+    """The stream with its first piece made: what fails at once is still answered as an error."""
+    first = await anext(stream.pieces, b"")
+
+    async def pieces() -> AsyncIterator[bytes]:
+        yield first
+        async for piece in stream.pieces:
+            yield piece
+
+    return replace(stream, pieces=pieces())
 
 
 def replay(stored: idempotency.StoredAnswer) -> Answer:

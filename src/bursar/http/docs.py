@@ -4,6 +4,7 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
+import msgspec
 from jinja2 import Environment, PackageLoader
 
 from bursar import __version__
@@ -52,7 +53,20 @@ def _shapes(operation: dict[str, Any]) -> dict[str, Any]:
     if "application/json" in content:
         of = content["application/json"]["schema"]["properties"]["data"]
         gives = _name(of) or f"list of {_name(of['items'])}"
-    return {"takes": takes, "gives": gives, "success": status}
+    return {
+        "takes": takes,
+        "gives": gives,
+        "success": status,
+        "asks": _example(operation.get("requestBody", {})),
+        "answers": _example(operation["responses"][status]),
+    }
+
+
+def _example(part: dict[str, Any]) -> str | None:
+    content = part.get("content", {}).get("application/json", {})
+    if "example" not in content:
+        return None
+    return msgspec.json.format(msgspec.json.encode(content["example"]), indent=2).decode()
 
 
 def _name(schema: dict[str, Any]) -> str | None:

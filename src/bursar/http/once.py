@@ -28,18 +28,16 @@ class Once:
         """(status, body, whether it is an earlier answer)."""
         if key is None:
             return *await work(), False
-        running = self._running.get(key.place)
-        if running is not None:
+        while (running := self._running.get(key.place)) is not None:
             await self._wait(running)
-        async with self._db.read() as tx:
-            stored = (await idempotency.find(tx, [key])).get(key.place)
-        if stored is not None:
-            idempotency.matching(stored, key)
-            return stored.status, msgspec.Raw(stored.body), True
-        if key.place in self._running:
-            raise idempotency.in_progress()
+        # Nothing is awaited between the look and this: of two that come together one is first.
         done = self._running[key.place] = asyncio.get_running_loop().create_future()
         try:
+            async with self._db.read() as tx:
+                stored = (await idempotency.find(tx, [key])).get(key.place)
+            if stored is not None:
+                idempotency.matching(stored, key)
+                return stored.status, msgspec.Raw(stored.body), True
             status, body = await work()
             async with self._db.transaction() as tx:
                 earlier = await idempotency.claim(tx, key)

@@ -12,6 +12,7 @@ from bursar.access.idempotency import KEY_PATTERN
 from bursar.errors import ErrorCode
 from bursar.event.catalog import EventType
 from bursar.event.examples import example
+from bursar.http import examples
 from bursar.http.call import Route
 from bursar.http.codec import Record
 from bursar.http.query import MetadataFilter
@@ -99,7 +100,12 @@ def _operation(route: Route, schemas: dict[str, Any]) -> dict[str, Any]:
         required = any(field.required for field in route.body.fields)
         made["requestBody"] = {
             "required": required,
-            "content": {"application/json": {"schema": {"$ref": _REF.format(name=name)}}},
+            "content": {
+                "application/json": {
+                    "schema": {"$ref": _REF.format(name=name)},
+                    "example": examples.BODIES[name],
+                }
+            },
         }
     return made
 
@@ -186,7 +192,9 @@ def _parameters(route: Route) -> list[dict[str, Any]]:
 def _responses(route: Route) -> dict[str, Any]:
     success: dict[str, Any] = {"description": "Done.", "headers": _headers(route)}
     if route.data is not None:
-        success["content"] = {"application/json": {"schema": _success_schema(route)}}
+        success["content"] = {
+            "application/json": {"schema": _success_schema(route), "example": _example(route)}
+        }
     elif route.content_type != "application/json":
         success["content"] = {route.content_type: {"schema": {"type": "string"}}}
     responses = {str(route.status): success}
@@ -205,6 +213,13 @@ def _responses(route: Route) -> dict[str, Any]:
             "content": {"application/json": {"schema": {"$ref": _REF.format(name="Error")}}},
         }
     return responses
+
+
+def _example(route: Route) -> dict[str, Any]:
+    example = examples.ANSWERS[route.data.__name__]
+    if route.is_list:
+        return {"data": [example], "hasMore": False, "nextCursor": None}
+    return {"data": example}
 
 
 def _success_schema(route: Route) -> dict[str, Any]:

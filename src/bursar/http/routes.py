@@ -79,6 +79,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         scopes=STOP,
         category=Category.AGENT_MANAGEMENT,
         unit=Unit.WRITE,
+        supersedes=True,
         body=agent.AGENT_CHANGE,
         permits=agent.permits_change,
         data=Agent,
@@ -97,6 +98,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         scopes=ADMIN,
         category=Category.AGENT_MANAGEMENT,
         unit=Unit.WRITE,
+        supersedes=True,
         data=Agent,
     ),
     Route(

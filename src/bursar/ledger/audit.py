@@ -14,16 +14,20 @@ from bursar.ledger import seal, store
 # Differences that are named one by one; beyond that only counted.
 MAX_NAMED: Final = 20
 _SEALS_AT_ONCE: Final = 100
+# What one question may take: an audit has more time than a request. (None would mean the pool's
+# own bound, which is a request's.)
+_QUESTION_SECONDS: Final = 6 * 3600
 
 
 @dataclass(slots=True)
 class Finding:
-    """One question that was asked of the books."""
+    """One question that was asked of the books. `problem`: why it could not be answered."""
 
     question: str
     checked: int = 0
     differences: list[str] = field(default_factory=list)
     difference_count: int = 0
+    problem: str | None = None
 
     @property
     def clean(self) -> bool:
@@ -102,12 +106,98 @@ QUESTIONS: Final = (
                                          OR t.agent_id <> s.agent_id))""",
     ),
     _Question(
+        "every withdrawal holds, has paid or has released exactly its amount",
+        "SELECT count(*) FROM withdrawal",
+        """
+        SELECT w.id || ' is ' || w.status || ', but its transfers are: '
+               || coalesce(t.kinds, 'none')
+          FROM withdrawal w
+          LEFT JOIN (SELECT payment_id, string_agg(kind, ' ' ORDER BY number) AS kinds,
+                            min(amount_micros) AS least, max(amount_micros) AS most,
+                            min(agent_id) AS agent_id
+                       FROM transfer WHERE kind <> 'deposit' GROUP BY payment_id) t
+            ON t.payment_id = w.id
+         WHERE t.kinds IS DISTINCT FROM CASE w.status WHEN 'pending' THEN 'reserve'
+                                                      WHEN 'settled' THEN 'reserve post'
+                                                      ELSE 'reserve void' END
+            OR t.least <> w.amount_micros OR t.most <> w.amount_micros
+            OR t.agent_id <> w.agent_id""",
+    ),
+    _Question(
         "every reserve belongs to a payment",
         "SELECT count(*) FROM transfer WHERE kind = 'reserve'",
         """
-        SELECT t.payment_id || ' is reserved, but there is no such payment'
+        SELECT t.payment_id || ' is reserved, but there is no such spend or withdrawal'
           FROM transfer t LEFT JOIN spend s ON s.id = t.payment_id
-         WHERE t.kind = 'reserve' AND s.id IS NULL AND t.payment_id LIKE 'txn\\_%'""",
+          LEFT JOIN withdrawal w ON w.id = t.payment_id
+         WHERE t.kind = 'reserve' AND s.id IS NULL AND w.id IS NULL""",
+    ),
+    _Question(
+        "every deposit in the journal came from the chain, and the reverse",
+        "SELECT count(*) FROM deposit WHERE status = 'credited'",
+        """
+        SELECT coalesce(d.id, t.payment_id) || ' is ' || coalesce(d.amount_micros::text, 'no')
+               || ' credited deposit, ' || coalesce(t.amount_micros::text, 'nothing')
+               || ' in the journal'
+          FROM (SELECT * FROM deposit WHERE status = 'credited') d
+          FULL JOIN (SELECT * FROM transfer WHERE kind = 'deposit') t ON t.payment_id = d.id
+         WHERE d.id IS NULL OR t.payment_id IS NULL OR t.amount_micros <> d.amount_micros
+            OR t.agent_id <> d.agent_id""",
+    ),
+    _Question(
+        "every settled payment was made by exactly one attempt",
+        "SELECT count(*) FROM payment WHERE state = 'settled'",
+        """
+        SELECT o.id || ' is settled with ' || o.signature || '; of its attempts '
+               || count(s.payment_id) || ' say so'
+          FROM (SELECT id, signature FROM spend WHERE status = 'settled'
+                UNION ALL SELECT id, signature FROM withdrawal WHERE status = 'settled') o
+          LEFT JOIN payment p ON p.id = o.id
+          LEFT JOIN submission s ON s.payment_id = o.id AND s.state = 'settled'
+         GROUP BY o.id, o.signature, p.problem
+        HAVING NOT (count(s.payment_id) = 1 AND min(s.signature) = o.signature
+                    OR count(s.payment_id) = 0
+                    AND coalesce(p.problem, '') = 'found on the chain')""",
+    ),
+    _Question(
+        "every payment is where its spend or withdrawal is",
+        "SELECT count(*) FROM payment",
+        """
+        SELECT p.id || ' is ' || p.state || ' on its way, but ' || coalesce(o.status, 'unknown')
+               || ' in the books, or differs in what it pays'
+          FROM payment p
+          LEFT JOIN (SELECT id, agent_id, amount_micros, pay_to, reject_code, status FROM spend
+                     UNION ALL
+                     SELECT id, agent_id, amount_micros, destination, failure_code,
+                            CASE status WHEN 'pending' THEN 'approved'
+                                        WHEN 'failed' THEN 'rejected' ELSE status END
+                       FROM withdrawal) o ON o.id = p.id
+         WHERE o.status IS DISTINCT FROM CASE p.state WHEN 'settled' THEN 'settled'
+                                                      WHEN 'failed' THEN 'rejected'
+                                                      ELSE 'approved' END
+            OR (p.state = 'failed'
+                AND o.reject_code NOT IN ('settlement_failed', 'destination_invalid'))
+            OR o.agent_id <> p.agent_id OR o.amount_micros <> p.amount_micros
+            OR o.pay_to <> p.destination""",
+    ),
+    _Question(
+        "every payment has the attempts that it says",
+        "SELECT count(*) FROM submission",
+        """
+        SELECT p.id || ' is ' || p.state || ' after ' || p.attempts || ' attempts; there are '
+               || count(s.payment_id) || ', alive ' || count(*) FILTER (WHERE s.state = 'live')
+          FROM payment p LEFT JOIN submission s ON s.payment_id = p.id
+         GROUP BY p.id
+        HAVING count(s.payment_id) <> p.attempts
+            OR coalesce(max(s.attempt), 0) <> p.attempts
+            OR count(*) FILTER (WHERE s.state = 'live') <> (p.state = 'live')::int""",
+    ),
+    _Question(
+        "every dead attempt has a reason",
+        "SELECT count(*) FROM submission WHERE state = 'dead'",
+        """
+        SELECT payment_id || ' attempt ' || attempt || ' is dead, and nobody wrote down why'
+          FROM submission WHERE state = 'dead' AND coalesce(outcome, '') = ''""",
     ),
     _Question(
         "every day's use is the sum of its spends, and within its cap",
@@ -183,11 +273,11 @@ async def audit(db: Database, progress: Callable[[str], None]) -> list[Finding]:
 
 
 async def _ask(tx: Tx, question: _Question) -> Finding:
-    finding = Finding(question.text, await tx.fetchval(question.count, timeout=None))
+    finding = Finding(question.text, await tx.fetchval(question.count, timeout=_QUESTION_SECONDS))
     rows: list[Any] = await tx.fetch(
         f"SELECT line, count(*) OVER () AS total FROM ({question.differs}) AS d (line)"
         f" LIMIT {MAX_NAMED}",
-        timeout=None,
+        timeout=_QUESTION_SECONDS,
     )
     if rows:
         finding.differences = [row["line"] for row in rows]

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 
@@ -23,22 +23,36 @@ class LockedAgent:
     has_webhooks: bool
 
 
+# The first half of the advisory locks on realms' decisions; lock_agents() takes them shared.
+_DECISIONS_LOCK: Final = 17481
+
+
 async def lock_agents(
-    tx: Tx, agent_ids: Sequence[str], realm_ids: Sequence[int]
+    tx: Tx,
+    agent_ids: Sequence[str],
+    realm_ids: Sequence[int],
+    until: Literal["commit", "answer"] = "commit",
 ) -> dict[str, LockedAgent]:
-    """Locks these agents' wallets (and their realms' directories, shared), then reads.
+    """Locks these agents' wallets (and their realms' decisions, shared), then reads.
 
     The function behind it reads in a statement of its own, after the locks are held. Agents that
-    do not exist in these realms are missing from the answer.
+    do not exist in these realms are missing from the answer. `until="answer"` keeps the decisions
+    locked beyond the commit, for `Database.transact` to let go of.
     """
-    rows = await tx.fetch("SELECT * FROM lock_agents($1, $2, true)", agent_ids, realm_ids)
+    rows = await tx.fetch("SELECT * FROM lock_agents($1, $2, $3)", agent_ids, realm_ids, until)
     return {row["agent_id"]: _locked(row) for row in rows}
 
 
 async def read_agent(tx: Tx, agent_id: str, realm_id: int) -> LockedAgent | None:
     """The same without any lock, for those who only look."""
-    row = await tx.fetchrow("SELECT * FROM lock_agents($1, $2, false)", [agent_id], [realm_id])
+    row = await tx.fetchrow("SELECT * FROM lock_agents($1, $2, 'none')", [agent_id], [realm_id])
     return None if row is None else _locked(row)
+
+
+async def hold_decisions(tx: Tx, realm_id: int) -> None:
+    """Waits until every spend that is being decided is answered, and holds off new ones for as
+    long as this transaction lasts (outside a transaction: not at all)."""
+    await tx.execute("SELECT pg_advisory_xact_lock($1, $2)", _DECISIONS_LOCK, realm_id)
 
 
 async def insert_transfers(tx: Tx, transfers: Sequence[Transfer]) -> None:

@@ -93,7 +93,9 @@ def open_chain(folder: Path, network: Network, clock: Clock, slot_ms: int, lag: 
 def _found(disk: Disk, network: Network) -> None:
     """The faucet's key is drawn here, per folder: a key anybody could look up is no authority."""
     faucet = Keypair()
-    mint = Mint(faucet.pubkey(), supply=0, decimals=DECIMALS, is_initialized=True)
+    # As of the real USDC, whose issuer can freeze an account too.
+    key = faucet.pubkey()
+    mint = Mint(key, supply=0, decimals=DECIMALS, is_initialized=True, freeze_authority=key)
     settings = {
         "network": network.name.encode(),
         "seed": secrets.token_bytes(32),
@@ -169,6 +171,15 @@ class Chain:
         return self._send_own(
             programs.create_token_account(authority, owner, self.mint),
             programs.mint_to(self.mint, account, authority, micros, DECIMALS),
+        )
+
+    def freeze(self, owner: Pubkey, *, frozen: bool) -> bytes:
+        """As the issuer of the token does it, or takes it back. Raises Refused."""
+        account = get_associated_token_address(owner, self.mint)
+        authority = self._faucet.pubkey()
+        return self._send_own(
+            programs.create_token_account(authority, owner, self.mint),
+            programs.freeze(self.mint, account, authority, frozen=frozen),
         )
 
     def airdrop(self, address: Pubkey, lamports: int) -> bytes:

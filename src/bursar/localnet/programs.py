@@ -21,6 +21,8 @@ MEMO_PROGRAMS: Final = frozenset({MEMO_V1, MEMO_V2, MEMO_V4})
 
 _CREATE_IDEMPOTENT: Final = b"\x01"
 _MINT_TO_CHECKED: Final = b"\x0e"
+_FREEZE: Final = b"\x0a"
+_THAW: Final = b"\x0b"
 
 
 def create_token_account(payer: Pubkey, owner: Pubkey, mint: Pubkey) -> Instruction:
@@ -48,6 +50,18 @@ def mint_to(
         [
             AccountMeta(mint, is_signer=False, is_writable=True),
             AccountMeta(account, is_signer=False, is_writable=True),
+            AccountMeta(authority, is_signer=True, is_writable=False),
+        ],
+    )
+
+
+def freeze(mint: Pubkey, account: Pubkey, authority: Pubkey, *, frozen: bool) -> Instruction:
+    return Instruction(
+        TOKEN,
+        _FREEZE if frozen else _THAW,
+        [
+            AccountMeta(account, is_signer=False, is_writable=True),
+            AccountMeta(mint, is_signer=False, is_writable=False),
             AccountMeta(authority, is_signer=True, is_writable=False),
         ],
     )

@@ -19,7 +19,7 @@ from aiohttp import web
 from bursar.clock import Clock
 from bursar.errors import CommandFailed
 from bursar.localnet import base58
-from bursar.localnet.chain import Chain, open_chain
+from bursar.localnet.chain import Chain, Refused, open_chain
 from bursar.localnet.envelope import (
     Body,
     Call,
@@ -158,6 +158,8 @@ class Node:
                 "bursar_faults": self._set_faults,
                 "bursar_expireBlockhashes": lambda _: self.faults.expire_blockhashes(),
                 "bursar_fork": self._fork,
+                "bursar_freeze": lambda params: self._freeze(params, frozen=True),
+                "bursar_thaw": lambda params: self._freeze(params, frozen=False),
             }
         sockets = Sockets(chain, self.subscriptions, MAX_BODY_BYTES)
         self.app = web.Application(client_max_size=MAX_BODY_BYTES)
@@ -228,6 +230,12 @@ class Node:
         except KeyError:
             raise invalid("Invalid param: not an unfinalized transaction") from None
         return [base58.encode(signature) for signature in lost]
+
+    def _freeze(self, params: Params, *, frozen: bool) -> str:
+        try:
+            return base58.encode(self.chain.freeze(params.address(0), frozen=frozen))
+        except Refused:
+            raise invalid(f"Invalid param: it is {'' if frozen else 'not '}frozen") from None
 
     async def _health(self, _request: web.Request) -> web.Response:
         return web.Response(text="ok")

@@ -144,10 +144,13 @@ CREATE TRIGGER seal_append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON seal
   FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();
 
 -- The one way to an agent's money and policy: takes the locks, then reads in a statement of its
--- own, so that what is read is never older than the lock. Directories are locked shared: a change
--- of the recipients waits for the decisions under way, and the next ones wait for the change.
--- With `locking` false it only reads, for those who decide nothing.
-CREATE FUNCTION lock_agents(agent_ids text[], realm_ids integer[], locking boolean)
+-- own, so that what is read is never older than the lock. Realms are locked shared: a change of the
+-- recipients waits for the decisions under way, and the next ones wait for the change.
+--   locking 'commit'  until the transaction ends
+--           'answer'  the realms until the session lets go of them, which is when the decisions are
+--                     answered: a change of an agent waits for that before it is answered itself
+--           'none'    only reads, for those who decide nothing
+CREATE FUNCTION lock_agents(agent_ids text[], realm_ids integer[], locking text)
 RETURNS TABLE (
   agent_id id, realm_id integer, address text, mint text, wallet_status text,
   credits_posted bigint, debits_posted bigint, debits_pending bigint, transfers bigint,
@@ -158,8 +161,9 @@ LANGUAGE plpgsql AS $$
 DECLARE
   read_at timestamptz;
 BEGIN
-  IF locking THEN
-    PERFORM pg_advisory_xact_lock_shared(17481, r.id)
+  IF locking <> 'none' THEN
+    PERFORM CASE locking WHEN 'answer' THEN pg_advisory_lock_shared(17481, r.id)
+                         ELSE pg_advisory_xact_lock_shared(17481, r.id) END
       FROM unnest(realm_ids) AS r (id) ORDER BY r.id;
     PERFORM FROM wallet w
       WHERE w.agent_id = ANY (agent_ids) AND w.realm_id = ANY (realm_ids)

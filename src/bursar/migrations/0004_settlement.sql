@@ -23,7 +23,8 @@ CREATE TABLE withdrawal (
   settled_at    timestamptz(3),
   CONSTRAINT failed_has_a_code CHECK ((status = 'failed') = (failure_code IS NOT NULL)),
   CONSTRAINT settled_withdrawal_is_on_chain CHECK (
-    (status = 'settled') = (signature IS NOT NULL) AND (status = 'settled') = (settled_at IS NOT NULL)),
+    (status = 'settled') = (signature IS NOT NULL)
+    AND (status = 'settled') = (settled_at IS NOT NULL)),
   FOREIGN KEY (agent_id, realm_id) REFERENCES agent (id, realm_id)
 );
 CREATE INDEX withdrawal_by_agent ON withdrawal (agent_id, created_at DESC, id DESC);

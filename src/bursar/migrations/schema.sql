@@ -11,14 +11,15 @@ CREATE DOMAIN mode AS text
 CREATE DOMAIN sha256 AS bytea
 	CONSTRAINT sha256_check CHECK ((octet_length(VALUE) = 32));
 
-CREATE FUNCTION lock_agents(agent_ids text[], realm_ids integer[], locking boolean) RETURNS TABLE(agent_id id, realm_id integer, address text, mint text, wallet_status text, credits_posted bigint, debits_posted bigint, debits_pending bigint, transfers bigint, decisions bigint, is_low boolean, last_funded_at timestamp with time zone, now timestamp with time zone, agent_status text, policy_version integer, spent_today_micros bigint, directory_epoch bigint, has_webhooks boolean)
+CREATE FUNCTION lock_agents(agent_ids text[], realm_ids integer[], locking text) RETURNS TABLE(agent_id id, realm_id integer, address text, mint text, wallet_status text, credits_posted bigint, debits_posted bigint, debits_pending bigint, transfers bigint, decisions bigint, is_low boolean, last_funded_at timestamp with time zone, now timestamp with time zone, agent_status text, policy_version integer, spent_today_micros bigint, directory_epoch bigint, has_webhooks boolean)
     LANGUAGE plpgsql
     AS $$
 DECLARE
   read_at timestamptz;
 BEGIN
-  IF locking THEN
-    PERFORM pg_advisory_xact_lock_shared(17481, r.id)
+  IF locking <> 'none' THEN
+    PERFORM CASE locking WHEN 'answer' THEN pg_advisory_lock_shared(17481, r.id)
+                         ELSE pg_advisory_xact_lock_shared(17481, r.id) END
       FROM unnest(realm_ids) AS r (id) ORDER BY r.id;
     PERFORM FROM wallet w
       WHERE w.agent_id = ANY (agent_ids) AND w.realm_id = ANY (realm_ids)

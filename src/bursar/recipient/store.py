@@ -2,21 +2,11 @@
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Final
 
 from bursar.db import Row, Tx
 from bursar.recipient.model import RecipientRow
 
-# The first half of the advisory locks on directories; the function lock_agents() takes them shared.
-DIRECTORY_LOCK: Final = 17481
-
 _COLUMNS = "hostname, address, created_by, created_at, updated_at"
-
-
-async def lock_directory(tx: Tx, realm_id: int) -> None:
-    """Waits for every spend that is being decided on the directory as it is, and holds off new
-    ones until this change is committed."""
-    await tx.execute("SELECT pg_advisory_xact_lock($1, $2)", DIRECTORY_LOCK, realm_id)
 
 
 async def raise_epoch(tx: Tx, realm_id: int) -> None:

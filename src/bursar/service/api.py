@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import os
+import resource
 import signal
 from collections.abc import Sequence
 from typing import Final, Self
@@ -34,8 +35,11 @@ from bursar.spend.wait import Waiter
 
 # Connections that wait to be accepted while the process is busy.
 _BACKLOG: Final = 1024
-# Requests that the process works on at once; the others wait in their connections.
-_BACKPRESSURE: Final = 1024
+# Connections that are open at once, idle ones too; the others wait to be accepted. Far more than
+# the spends that may wait (`MAX_WAITING`), so that those beyond get an answer and not silence.
+_CONNECTIONS: Final = 4096
+# Files that are open beside them.
+_OTHER_FILES: Final = 256
 # What closing may take beyond the drain.
 _CLOSE_SECONDS: Final = 5
 
@@ -69,7 +73,7 @@ class Api:
         app: App,
         server: Server,
         log: AccessLog,
-        connections: Sequence[Solana | TestFunds],
+        chains: Sequence[Solana],
     ) -> None:
         self.port = port
         self.tasks: list[asyncio.Task[None]] = []
@@ -78,7 +82,7 @@ class Api:
         self._app = app
         self._server = server
         self._log = log
-        self._connections = connections
+        self._chains = chains
 
     @classmethod
     async def start(cls, config: Config, clock: Clock) -> Self:
@@ -125,12 +129,11 @@ class Api:
             port=port,
             interface=Interfaces.ASGINL,
             backlog=_BACKLOG,
-            backpressure=_BACKPRESSURE,
+            backpressure=_most_connections(),
             websockets=False,
             log_enabled=False,
         )
-        connections = [*chains.values(), *([] if funds is None else [funds])]
-        api = cls(port, config, db, app, server, log, connections)
+        api = cls(port, config, db, app, server, log, list(chains.values()))
         api.tasks = [
             asyncio.create_task(server.serve()),
             asyncio.create_task(guard.recheck_forever()),
@@ -151,10 +154,25 @@ class Api:
             await asyncio.wait_for(asyncio.gather(serving, return_exceptions=True), _CLOSE_SECONDS)
         await asyncio.gather(*others, return_exceptions=True)
         self._log.flush()
-        for connection in self._connections:
-            await connection.close()
+        for chain in self._chains:
+            await chain.close()
         await self._db.close()
         _log.info("api_stopped")
+
+
+def _most_connections() -> int:
+    """As many as the limit on open files allows, which is raised for it as far as we may."""
+    wanted = _CONNECTIONS + _OTHER_FILES
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        if most > soft:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+            soft = most
+        if soft < wanted:
+            _log.warning("few_open_files", limit=soft, advice=f"allow {wanted} with ulimit -n")
+            return max(soft - _OTHER_FILES, soft // 2)
+    return _CONNECTIONS
 
 
 def _limiter(config: Config, clock: Clock) -> Limiter:

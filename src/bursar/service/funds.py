@@ -1,14 +1,12 @@
 """Test money for the HTTP process: the localnet's faucet, and a look at what it gave."""
 
-import aiohttp
-
-from bursar.chain.faucet import LocalnetFaucet
 from bursar.chain.networks import usdc_mint
-from bursar.chain.node import Node
 from bursar.chain.pin import check_network
+from bursar.chain.port import ChainOutOfReach
 from bursar.chain.solana import Solana
 from bursar.config import Config
 from bursar.db import Database
+from bursar.errors import CommandFailed
 from bursar.policy.cache import PolicyCache
 from bursar.settlement.deposits import DepositWatcher
 
@@ -19,22 +17,19 @@ class TestFunds:
     def __init__(self, config: Config, db: Database, policies: PolicyCache, chain: Solana) -> None:
         self._config = config
         self._db = db
-        self._session = aiohttp.ClientSession(trust_env=False)
-        (address,) = config.rpc_addresses("test")
-        self._faucet = LocalnetFaucet(Node(self._session, address, config.chain_timeout_seconds))
         self._chain = chain
         self._watcher = DepositWatcher(db, self._chain, policies, "test", usdc_mint(config, "test"))
         self._checked = False
 
-    async def close(self) -> None:
-        await self._session.close()
-
     async def mint(self, owner: str, amount_micros: int) -> str:
         # Before the first one: nothing is credited from a chain that is not ours.
         if not self._checked:
-            await check_network(self._db, self._chain, "test", usdc_mint(self._config, "test"))
+            try:
+                await check_network(self._db, self._chain, "test", usdc_mint(self._config, "test"))
+            except CommandFailed as problem:
+                raise ChainOutOfReach(str(problem)) from None
             self._checked = True
-        return await self._faucet.mint(owner, amount_micros)
+        return await self._chain.mint_test_money(owner, amount_micros)
 
-    async def look_at(self, realm_id: int, agent_id: str, address: str) -> None:
-        await self._watcher.look_at(realm_id, agent_id, address)
+    async def look_at(self, agent_id: str) -> None:
+        await self._watcher.look_at(agent_id)

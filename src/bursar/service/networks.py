@@ -76,6 +76,7 @@ def _child(config: Config, mode: Mode, environment: Mapping[str, str]) -> Child:
         argv=[
             *(sys.executable, "-m", "bursar.cli.main", "localnet"),
             *(part for option in options.items() for part in option),
+            "--quiet",
         ],
         env=environment,
         ready=lambda: _healthy(address),
@@ -101,6 +102,20 @@ def open_chain(config: Config, mode: Mode) -> Solana:
     return Solana.open(
         config.rpc_addresses(mode), config.chain_timeout_seconds, config.priority_fee_max_lamports
     )
+
+
+async def refuse_wrong_networks(config: Config, db: Database) -> None:
+    """Raises CommandFailed when a mode leads to another network than it began on. One that does not
+    answer now is checked by the worker before anything is signed."""
+    for mode in MODES:
+        if config.network(mode) is not None:
+            chain = open_chain(config, mode)
+            try:
+                await check_network(db, chain, mode, usdc_mint(config, mode))
+            except ChainOutOfReach as problem:
+                _log.warning("network_out_of_reach", mode=mode, problem=str(problem))
+            finally:
+                await chain.close()
 
 
 async def wait_for_network(config: Config, db: Database, chain: Solana, mode: Mode) -> int:

@@ -5,15 +5,16 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from bursar.config import Config
+from bursar.db import Database
 from bursar.migrations.migrate import migrate
 from bursar.service.datadir import locked_data_dir
-from bursar.service.networks import choose_ports, localnet_children
+from bursar.service.networks import choose_ports, localnet_children, refuse_wrong_networks
 from bursar.service.ports import free_port
 from bursar.service.postgres import EmbeddedPostgres
 from bursar.service.supervisor import Child, Supervisor
@@ -63,21 +64,31 @@ async def _start(
     # starts, because nothing else should have to wait for the bad news.
     config = choose_ports(replace(config, port=free_port(config.host, config.port)))
     _clear_metrics(config)
-    url = config.database_url
-    if url is None:
-        url = await _start_database(supervisor, config)
-        config = replace(config, database_url=url)
-    await migrate(url)
+    # One line for each part of the service; what does not need another starts beside it.
+    localnets = localnet_children(config, _environment(config))
+    url, _ = await asyncio.gather(
+        _start_database(supervisor, config), _start_all(supervisor, localnets)
+    )
+    config = replace(config, database_url=url)
     key = None if first_key is None else await first_key(config)
-    # One line for each part of the service, in the order they start.
-    for localnet in localnet_children(config, _environment(config)):
-        await supervisor.start(localnet)
-    await supervisor.start(_api(config))
-    await supervisor.start(_worker(config))
+    db = await Database.open_or_fail(url, 1, config.database_timeout_seconds)
+    try:
+        await refuse_wrong_networks(config, db)
+    finally:
+        await db.close()
+    await _start_all(supervisor, [_api(config), _worker(config)])
     echo(banner(config, key))
 
 
+async def _start_all(supervisor: Supervisor, children: Sequence[Child]) -> None:
+    await asyncio.gather(*(supervisor.start(child) for child in children))
+
+
 async def _start_database(supervisor: Supervisor, config: Config) -> str:
+    """The database's address, once it is up to date."""
+    if config.database_url is not None:
+        await migrate(config.database_url)
+        return config.database_url
     database = EmbeddedPostgres(
         config.data_dir,
         max_connections=config.workers * config.database_connections + _SPARE_CONNECTIONS,
@@ -85,6 +96,7 @@ async def _start_database(supervisor: Supervisor, config: Config) -> str:
     await database.clear()
     await database.prepare()
     await supervisor.start(database.child())
+    await migrate(database.dsn)
     return database.dsn
 
 

@@ -5,6 +5,7 @@ the account's history is read from where it was left, and each transfer into it 
 yet becomes a deposit. What still differs afterwards is for `reconcile.py`.
 """
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -26,7 +27,10 @@ from bursar.wallet import store as wallet_store
 # Wallets that are compared in one go.
 SWEEP_AT_ONCE: Final = 1_000
 _PAGE: Final = 1_000
-_MOST_PAGES: Final = 50
+# More transactions than an account can have made in years. A node that never ends is ill.
+_MOST_PAGES: Final = 100_000
+# Wallets whose histories are read side by side.
+_LOOKS_AT_ONCE: Final = 4
 
 _log = structlog.get_logger()
 
@@ -52,60 +56,86 @@ class DepositWatcher:
             if len(wallets) < SWEEP_AT_ONCE:
                 return differing
 
-    async def look_at(self, realm_id: int, agent_id: str, address: str) -> None:
+    async def look_at(self, agent_id: str) -> None:
         """One wallet, because somebody knows that something came in."""
-        wallet = WatchedWallet(
-            agent_id=agent_id, realm_id=realm_id, address=address, balance_micros=0, held=False
-        )
-        await self.look(wallet)
-
-    async def look(self, wallet: WatchedWallet) -> int:
-        """Credits what came in since the last look; returns how many deposits."""
-        account = token_account(wallet.address, self.mint)
         async with self.db.read() as tx:
-            cursor = await store.deposit_cursor(tx, wallet.agent_id)
-        news = await self._history(account, cursor)
+            found = await store.wallets(tx, [agent_id])
+        for wallet in found:
+            await self.look(wallet)
+
+    async def look(self, wallet: WatchedWallet, *, from_the_start: bool = False) -> int:
+        """Credits what came in since the last look; returns how many deposits.
+
+        Page by page, and the cursor moves at the very end: it never passes a deposit that is not
+        credited. What a look that broke off had credited is known to the next one.
+        """
+        account = token_account(wallet.address, self.mint)
+        cursor: str | None = None
+        if not from_the_start:
+            async with self.db.read() as tx:
+                cursor = await store.deposit_cursor(tx, wallet.agent_id)
+        newest: str | None = None
+        before: str | None = None
         credited = 0
-        # Oldest first, one commit each: the cursor never passes a deposit that is not credited.
-        for mention in reversed(news):
-            landed = await self._landed(mention)
-            gained = 0 if landed is None else landed.moved(account, self.mint)
-            if landed is not None and gained > 0:
-                await self._credit(wallet, account, landed, gained)
-                credited += 1
-            elif mention is news[0]:
-                async with self.db.read() as tx:
-                    await store.put_deposit_cursor(tx, wallet.agent_id, mention.signature)
+        for _ in range(_MOST_PAGES):
+            page = await self.chain.signatures_of(account, until=cursor, before=before, limit=_PAGE)
+            credited += await self._credit_page(wallet, account, page)
+            if page and newest is None:
+                newest = page[0].signature
+            if len(page) < _PAGE:
+                break
+            before = page[-1].signature
+        else:
+            raise ChainOutOfReach(f"the history of {account} does not end")
+        if newest is not None:
+            async with self.db.read() as tx:
+                await store.put_deposit_cursor(tx, wallet.agent_id, newest)
+        if credited:
+            _log.info("deposits_credited", agent=wallet.agent_id, count=credited)
         return credited
 
     async def _compare(self, wallets: Sequence[WatchedWallet]) -> list[tuple[WatchedWallet, int]]:
         held = await self.chain.token_balances([w.address for w in wallets], self.mint)
-        differing: list[tuple[WatchedWallet, int]] = []
-        for wallet in wallets:
-            micros = held.micros[wallet.address]
-            if micros != wallet.balance_micros:
-                credited = await self.look(wallet)
-                if credited:
-                    _log.info("deposits_credited", agent=wallet.agent_id, count=credited)
-                differing.append((wallet, micros))
+        differing = [
+            (wallet, held.micros[wallet.address])
+            for wallet in wallets
+            if held.micros[wallet.address] != wallet.balance_micros
+        ]
+        turns = asyncio.Semaphore(_LOOKS_AT_ONCE)
+
+        async def one(wallet: WatchedWallet) -> None:
+            """A wallet whose history cannot be read now does not hold up the others."""
+            async with turns:
+                try:
+                    await self.look(wallet)
+                except ChainOutOfReach as problem:
+                    _log.warning("deposits_put_off", agent=wallet.agent_id, problem=str(problem))
+
+        await asyncio.gather(*(one(wallet) for wallet, _ in differing))
         return differing
 
-    async def _history(self, account: str, cursor: str | None) -> list[Mention]:
-        """Everything newer than the cursor, newest first."""
-        news: list[Mention] = []
-        before: str | None = None
-        for _ in range(_MOST_PAGES):
-            page = await self.chain.signatures_of(account, until=cursor, before=before, limit=_PAGE)
-            news += page
-            if len(page) < _PAGE:
-                return news
-            before = page[-1].signature
-        raise ChainOutOfReach(f"the history of {account} since the last look is too long")
+    async def _credit_page(
+        self, wallet: WatchedWallet, account: str, page: Sequence[Mention]
+    ) -> int:
+        """Oldest first. What is ours or credited is not asked about again: between two deposits a
+        wallet may have made any number of payments."""
+        successes = [mention for mention in page if mention.error is None]
+        if not successes:
+            return 0
+        async with self.db.read() as tx:
+            known = await store.accounted_for(
+                tx, wallet.agent_id, account, [mention.signature for mention in successes]
+            )
+        credited = 0
+        for mention in reversed(successes):
+            if mention.signature not in known:
+                landed = await self._landed(mention)
+                gained = landed.moved(account, self.mint)
+                if gained > 0 and await self._credit(wallet, account, landed, gained):
+                    credited += 1
+        return credited
 
-    async def _landed(self, mention: Mention) -> Landed | None:
-        """None for one that failed: it moved nothing."""
-        if mention.error is not None:
-            return None
+    async def _landed(self, mention: Mention) -> Landed:
         landed = await self.chain.transaction(mention.signature)
         if landed is None:
             raise ChainOutOfReach(f"{mention.signature} is mentioned but not shown")
@@ -113,10 +143,11 @@ class DepositWatcher:
 
     async def _credit(
         self, wallet: WatchedWallet, account: str, landed: Landed, gained: int
-    ) -> None:
+    ) -> bool:
+        """False when another watcher was faster."""
         senders = landed.senders(self.mint)
 
-        async def work(tx: Tx) -> None:
+        async def work(tx: Tx) -> bool:
             locked = (await ledger_store.lock_agents(tx, [wallet.agent_id], [wallet.realm_id]))[
                 wallet.agent_id
             ]
@@ -139,6 +170,6 @@ class DepositWatcher:
             )
             if credited is not None:
                 await book.credit(tx, self.policies, locked, row.id, gained)
-            await store.put_deposit_cursor(tx, wallet.agent_id, landed.signature)
+            return credited is not None
 
-        await self.db.transact(work)
+        return await self.db.transact(work)

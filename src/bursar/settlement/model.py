@@ -50,6 +50,15 @@ class SubmissionRow(msgspec.Struct, frozen=True, kw_only=True):
     in_doubt: bool
 
 
+class Look(msgspec.Struct, frozen=True):
+    """When an attempt is looked at again, and what is known of it by then."""
+
+    submission: SubmissionRow
+    seconds: float
+    in_doubt: bool = False
+    refusal: str | msgspec.UnsetType | None = msgspec.UNSET  # unset: as it is
+
+
 class NewSubmission(msgspec.Struct, frozen=True, kw_only=True):
     payment: PaymentRow
     attempt: int
@@ -69,10 +78,23 @@ class Watch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WatchedWallet(msgspec.Struct, frozen=True, kw_only=True):
-    """A wallet as the ledger has it, to be compared with the chain."""
+    """A wallet as the ledger had it before the chain was asked."""
 
     agent_id: str
     realm_id: int
     address: str
-    balance_micros: int
+    credits_micros: int
+    debits_micros: int
     held: bool
+
+    @property
+    def balance_micros(self) -> int:
+        return self.credits_micros - self.debits_micros
+
+
+class LedgerNow(msgspec.Struct, frozen=True, kw_only=True):
+    """The same wallet after the chain was asked. `alive_micros`: payments that may have left."""
+
+    credits_micros: int
+    debits_micros: int
+    alive_micros: int

@@ -1,21 +1,29 @@
 """Ledger against chain, all the time. A wallet that holds less than its ledger says is stopped."""
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Final
 
 import structlog
 
 from bursar.agent.lifecycle import Actor, apply_change, lock_agent
+from bursar.chain import store as chain_store
+from bursar.chain.port import ChainOutOfReach
+from bursar.chain.solana import Solana
+from bursar.chain.store import Pinned
+from bursar.config import Mode
 from bursar.db import Database, Tx
+from bursar.ledger.audit import MAX_NAMED, Finding
 from bursar.metrics import Settlement as Metrics
 from bursar.money import format_micros
 from bursar.settlement import store
-from bursar.settlement.deposits import DepositWatcher
+from bursar.settlement.deposits import SWEEP_AT_ONCE, DepositWatcher
 from bursar.settlement.model import WatchedWallet
 
-# Payments land and are posted at different moments, so one look proves nothing.
+# One node may be behind another, so one look proves nothing.
 _LOOKS: Final = 3
+_LOOK_AGAIN_SECONDS: Final = 1.0
 
 _log = structlog.get_logger()
 
@@ -24,21 +32,24 @@ _log = structlog.get_logger()
 class Reconciler:
     db: Database
     watcher: DepositWatcher
-    _seen: dict[str, tuple[int, int]] = field(default_factory=dict)
+    # By agent: how many looks in a row found a difference.
+    _looks: dict[str, int] = field(default_factory=dict)
 
     async def sweep(self) -> int:
         """Credits what came in, then judges what still differs."""
         differing = await self.watcher.sweep()
         differences = await unexplained(self.db, differing)
-        short = {wallet.agent_id: gap for wallet, gap in differences if gap < 0}
+        short = {wallet.agent_id for wallet, gap in differences if gap < 0}
+        looks = {w.agent_id: self._looks.get(w.agent_id, 0) + 1 for w, _ in differences}
         for wallet, gap in differences:
-            looks, before = self._seen.get(wallet.agent_id, (0, gap))
-            looks = looks + 1 if gap == before else 1
-            self._seen[wallet.agent_id] = (looks, gap)
-            if gap < 0 and looks >= _LOOKS and not wallet.held:
+            if looks[wallet.agent_id] < _LOOKS:
+                continue
+            if gap < 0 and not wallet.held:
                 await self._stop(wallet, gap)
-        still = {wallet.agent_id for wallet, _ in differences}
-        self._seen = {agent: seen for agent, seen in self._seen.items() if agent in still}
+            elif gap > 0 and looks[wallet.agent_id] == _LOOKS:
+                # The cursor may have passed what the node listed late.
+                await self.watcher.look(wallet, from_the_start=True)
+        self._looks = looks
         Metrics.differences(self.watcher.mode, len(short), len(differences) - len(short))
         await self._release_those_in_order(short)
         return 0
@@ -57,7 +68,7 @@ class Reconciler:
 
         await self.db.transact(work)
 
-    async def _release_those_in_order(self, short: dict[str, int]) -> None:
+    async def _release_those_in_order(self, short: Set[str]) -> None:
         """What is whole again may be signed for; the policy stays frozen until a person looks."""
         async with self.db.read() as tx:
             for agent_id in await store.held_wallets(tx, self.watcher.mode):
@@ -69,17 +80,97 @@ class Reconciler:
 async def unexplained(
     db: Database, differing: Sequence[tuple[WatchedWallet, int]]
 ) -> list[tuple[WatchedWallet, int]]:
-    """What chain holds beyond what ledger and payments on their way explain: (wallet, gap).
+    """What the chain holds beyond what ledger and payments on their way explain: (wallet, gap).
 
-    The chain was read first. A payment that is alive may or may not have left yet, so anything
-    between the balance and the balance less what is alive is explained.
+    The wallet's row was read before the chain and is read again now, after it. Credits from before
+    are on the chain, and what has left it is posted or alive by now; so whatever happens meanwhile,
+    less than the one without the other is missing, and more than the reverse is too much.
     """
     gaps: list[tuple[WatchedWallet, int]] = []
-    async with db.read() as tx:
-        for wallet, chain_micros in differing:
-            balance, alive = await store.balance_and_alive(tx, wallet.agent_id)
-            if chain_micros > balance:
-                gaps.append((wallet, chain_micros - balance))
-            elif chain_micros < balance - alive:
-                gaps.append((wallet, chain_micros - (balance - alive)))
+    for start in range(0, len(differing), SWEEP_AT_ONCE):
+        part = differing[start : start + SWEEP_AT_ONCE]
+        async with db.read() as tx:
+            ledger = await store.ledger_now(tx, [wallet.agent_id for wallet, _ in part])
+        for wallet, chain_micros in part:
+            now = ledger[wallet.agent_id]
+            least = wallet.credits_micros - now.debits_micros - now.alive_micros
+            most = now.credits_micros - wallet.debits_micros
+            if chain_micros > most:
+                gaps.append((wallet, chain_micros - most))
+            elif chain_micros < least:
+                gaps.append((wallet, chain_micros - least))
     return gaps
+
+
+# The audit ---------------------------------------------------------------------------------------
+
+
+async def audit_chain(db: Database, chain: Solana, mode: Mode) -> Finding:
+    """Every wallet of the mode against the chain; changes nothing. What differs is looked at again,
+    because a deposit may be on its way into the books."""
+    finding = Finding(chain_question(mode))
+    async with db.read() as tx:
+        network = await chain_store.pinned(tx, mode)
+    if network is None:
+        finding.problem = "the worker has never reached this network"
+        return finding
+    chain.expect(network.genesis_hash)
+    try:
+        finding.checked, differing = await _compare_all(db, chain, network)
+        gaps = await unexplained(db, differing)
+        for _ in range(_LOOKS - 1):
+            if not gaps:
+                break
+            await asyncio.sleep(_LOOK_AGAIN_SECONDS)
+            gaps = await _compare_again(db, chain, network.mint, [w.agent_id for w, _ in gaps])
+    except ChainOutOfReach as problem:
+        finding.problem = f"the chain is out of reach ({problem})"
+        return finding
+    finding.difference_count = len(gaps)
+    finding.differences = [_told(wallet, gap) for wallet, gap in gaps[:MAX_NAMED]]
+    return finding
+
+
+def chain_question(mode: Mode) -> str:
+    return f"every {mode} wallet holds on the chain what the ledger says"
+
+
+async def _compare_all(
+    db: Database, chain: Solana, network: Pinned
+) -> tuple[int, list[tuple[WatchedWallet, int]]]:
+    """(how many there are, those that differ)."""
+    checked, after = 0, ""
+    differing: list[tuple[WatchedWallet, int]] = []
+    while True:
+        async with db.read() as tx:
+            wallets = await store.wallets_after(tx, network.mode, after, SWEEP_AT_ONCE)
+        if wallets:
+            differing += await _differing(chain, network.mint, wallets)
+            after = wallets[-1].agent_id
+        checked += len(wallets)
+        if len(wallets) < SWEEP_AT_ONCE:
+            return checked, differing
+
+
+async def _compare_again(
+    db: Database, chain: Solana, mint: str, agent_ids: Sequence[str]
+) -> list[tuple[WatchedWallet, int]]:
+    async with db.read() as tx:
+        wallets = await store.wallets(tx, agent_ids)
+    return await unexplained(db, await _differing(chain, mint, wallets))
+
+
+async def _differing(
+    chain: Solana, mint: str, wallets: Sequence[WatchedWallet]
+) -> list[tuple[WatchedWallet, int]]:
+    held = await chain.token_balances([wallet.address for wallet in wallets], mint)
+    compared = [(wallet, held.micros[wallet.address]) for wallet in wallets]
+    return [(wallet, micros) for wallet, micros in compared if micros != wallet.balance_micros]
+
+
+def _told(wallet: WatchedWallet, gap: int) -> str:
+    missing = "less" if gap < 0 else "more"
+    return (
+        f"{wallet.agent_id} holds {format_micros(abs(gap))} USDC {missing} at {wallet.address} than"
+        f" the ledger ({format_micros(wallet.balance_micros)}) and what is on its way explain"
+    )

@@ -3,9 +3,13 @@
 from collections.abc import Sequence
 from typing import Final
 
+from msgspec import UNSET
+
 from bursar.config import Mode
 from bursar.db import Row, Tx
 from bursar.settlement.model import (
+    LedgerNow,
+    Look,
     NewSubmission,
     PaymentRow,
     SubmissionRow,
@@ -22,6 +26,10 @@ _PAYMENT = (
 
 
 _WATCH = "timeline, quiet_until_height, careful_before"
+_WATCHED = (
+    "w.agent_id, w.realm_id, w.address, w.held, w.credits_posted::bigint AS credits_micros,"
+    " w.debits_posted::bigint AS debits_micros"
+)
 
 
 # Payments ----------------------------------------------------------------------------------------
@@ -75,15 +83,21 @@ async def release_payments(
     )
 
 
-async def insert_submissions(tx: Tx, submissions: Sequence[NewSubmission]) -> set[str]:
+async def insert_submissions(
+    tx: Tx, submissions: Sequence[NewSubmission], known_timeline: str
+) -> set[str]:
     """Stores what was signed, if nothing else of the payment is alive; returns the payments.
 
     The payment's row is locked first, so that of two workers one signs in vain and sends nothing.
+    The same for one that signed before a failover and stores after it.
     """
+    if await timeline(tx) != known_timeline:
+        return set()
     ids = [s.payment.id for s in submissions]
     rows = await tx.fetch(
-        "SELECT id, attempts FROM payment WHERE id = ANY($1) AND state = 'waiting'"
-        " ORDER BY id FOR UPDATE",
+        "SELECT p.id, p.attempts FROM payment p JOIN wallet w ON w.agent_id = p.agent_id"
+        " WHERE p.id = ANY($1) AND p.state = 'waiting' AND NOT w.held"
+        " ORDER BY p.id FOR UPDATE OF p",
         ids,
     )
     free = {row["id"]: row["attempts"] for row in rows}
@@ -110,6 +124,35 @@ async def insert_submissions(tx: Tx, submissions: Sequence[NewSubmission]) -> se
             [s.payment.id for s in kept],
         )
     return {s.payment.id for s in kept}
+
+
+async def insert_adopted(tx: Tx, withdrawal_id: str) -> None:
+    """A withdrawal that was made without an attempt of ours, as a payment that is settled."""
+    await tx.execute(
+        "INSERT INTO payment (id, mode, realm_id, agent_id, amount_micros, destination, state,"
+        " leased_until, problem, created_at)"
+        " SELECT o.id, r.mode, o.realm_id, o.agent_id, o.amount_micros, o.destination, 'settled',"
+        " clock_timestamp(), 'found on the chain', o.created_at"
+        " FROM withdrawal o JOIN realm r ON r.id = o.realm_id WHERE o.id = $1",
+        withdrawal_id,
+    )
+
+
+async def is_paid_with(tx: Tx, signature: str) -> bool:
+    """Whether a transaction is an attempt of ours, or a payment that was found on the chain."""
+    return await tx.fetchval(
+        "SELECT EXISTS (SELECT FROM submission WHERE signature = $1)"
+        " OR EXISTS (SELECT FROM spend WHERE signature = $1)"
+        " OR EXISTS (SELECT FROM withdrawal WHERE signature = $1)",
+        signature,
+    )
+
+
+async def mode_of(tx: Tx, agent_id: str) -> Mode | None:
+    return await tx.fetchval(
+        "SELECT r.mode FROM wallet w JOIN realm r ON r.id = w.realm_id WHERE w.agent_id = $1",
+        agent_id,
+    )
 
 
 async def fail_payment(tx: Tx, payment_id: str, problem: str) -> bool:
@@ -145,22 +188,18 @@ async def claim_submissions(tx: Tx, mode: Mode, limit: int) -> list[SubmissionRo
     return [_submission(row) for row in rows]
 
 
-async def look_again(
-    tx: Tx, submissions: Sequence[tuple[str, int, float, str | None, bool]]
-) -> None:
-    """Rows of (payment, attempt, seconds from now, refusal if one is known, in doubt)."""
-    payments, attempts, seconds, refusals, doubts = zip(*submissions, strict=True)
+async def look_again(tx: Tx, looks: Sequence[Look]) -> None:
     await tx.execute(
-        "UPDATE submission s SET refusal = coalesce(s.refusal, n.refusal), in_doubt = n.in_doubt,"
+        "UPDATE submission s SET refusal = n.refusal, in_doubt = n.in_doubt,"
         " next_check_at = clock_timestamp() + make_interval(secs => n.seconds)"
         " FROM unnest($1::text[], $2::int[], $3::float8[], $4::text[], $5::boolean[])"
         " AS n (payment_id, attempt, seconds, refusal, in_doubt)"
         " WHERE s.payment_id = n.payment_id AND s.attempt = n.attempt AND s.state = 'live'",
-        payments,
-        attempts,
-        seconds,
-        refusals,
-        doubts,
+        [look.submission.payment.id for look in looks],
+        [look.submission.attempt for look in looks],
+        [look.seconds for look in looks],
+        [look.submission.refusal if look.refusal is UNSET else look.refusal for look in looks],
+        [look.in_doubt for look in looks],
     )
 
 
@@ -182,13 +221,17 @@ async def bury_submission(
 async def settle_payments(tx: Tx, landed: Sequence[tuple[str, str, int]]) -> set[str]:
     """Rows of (payment, signature, fee): the payments that this call settled.
 
-    A payment found on the chain without its attempt here (after a restore) has no live one.
+    A payment found on the chain without its attempt here (after a restore) says so.
     """
     payments, signatures, fees = zip(*landed, strict=True)
     rows = await tx.fetch(
-        "UPDATE payment SET state = 'settled', problem = NULL WHERE id = ANY($1)"
-        " AND state IN ('waiting', 'live') RETURNING id",
+        "UPDATE payment p SET state = 'settled', problem = CASE WHEN s.payment_id IS NULL"
+        " THEN 'found on the chain' END"
+        " FROM unnest($1::text[], $2::text[]) AS l (id, signature)"
+        " LEFT JOIN submission s ON s.payment_id = l.id AND s.signature = l.signature"
+        " WHERE p.id = l.id AND p.state IN ('waiting', 'live') RETURNING p.id",
         payments,
+        signatures,
     )
     await tx.execute(
         "UPDATE submission s SET state = 'settled', outcome = 'finalized', in_doubt = false,"
@@ -196,6 +239,12 @@ async def settle_payments(tx: Tx, landed: Sequence[tuple[str, str, int]]) -> set
         " WHERE s.signature = l.signature AND s.state = 'live'",
         signatures,
         fees,
+    )
+    # Made by an attempt that this database forgot: the one it knows has expired.
+    await tx.execute(
+        "UPDATE submission SET state = 'dead', outcome = 'paid by another', in_doubt = false"
+        " WHERE payment_id = ANY($1) AND state = 'live'",
+        [row["id"] for row in rows],
     )
     return {row["id"] for row in rows}
 
@@ -229,8 +278,12 @@ async def backlog(tx: Tx, mode: Mode) -> Row:
 
 
 async def timeline(tx: Tx) -> str:
-    """Which history this database is: another one after a promotion or a restore."""
-    return await tx.fetchval("SELECT substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8)")
+    """Which history this database is: another one after a promotion, a restore to a point in time,
+    or a restore of a dump into a new cluster."""
+    return await tx.fetchval(
+        "SELECT system_identifier || '/' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8)"
+        " FROM pg_control_system()"
+    )
 
 
 async def get_watch(tx: Tx, mode: Mode) -> Watch | None:
@@ -266,9 +319,7 @@ async def put_watch(
 async def wallets_after(tx: Tx, mode: Mode, after: str, limit: int) -> list[WatchedWallet]:
     """Wallets of a mode in id order."""
     rows = await tx.fetch(
-        "SELECT w.agent_id, w.realm_id, w.address, w.held,"
-        " (w.credits_posted - w.debits_posted)::bigint AS balance_micros"
-        " FROM wallet w JOIN realm r ON r.id = w.realm_id"
+        f"SELECT {_WATCHED} FROM wallet w JOIN realm r ON r.id = w.realm_id"
         " WHERE r.mode = $1 AND w.agent_id > $2 ORDER BY w.agent_id LIMIT $3",
         mode,
         after,
@@ -277,16 +328,35 @@ async def wallets_after(tx: Tx, mode: Mode, after: str, limit: int) -> list[Watc
     return [WatchedWallet(**dict(row.items())) for row in rows]
 
 
-async def balance_and_alive(tx: Tx, agent_id: str) -> tuple[int, int]:
-    """(balance, micros of payments with a live attempt), in one snapshot."""
-    row = await tx.fetchrow(
-        "SELECT (credits_posted - debits_posted)::bigint AS balance,"
-        " (SELECT coalesce(sum(amount_micros), 0)::bigint FROM payment"
-        " WHERE agent_id = $1 AND state = 'live') AS alive FROM wallet WHERE agent_id = $1",
-        agent_id,
+async def wallets(tx: Tx, agent_ids: Sequence[str]) -> list[WatchedWallet]:
+    rows = await tx.fetch(
+        f"SELECT {_WATCHED} FROM wallet w WHERE w.agent_id = ANY($1::text[])", agent_ids
     )
-    assert row is not None
-    return row["balance"], row["alive"]
+    return [WatchedWallet(**dict(row.items())) for row in rows]
+
+
+async def ledger_now(tx: Tx, agent_ids: Sequence[str]) -> dict[str, LedgerNow]:
+    """In one snapshot. A payment may have left if an attempt is live, or if it is open and older
+    than a restore, which may have forgotten an attempt."""
+    rows = await tx.fetch(
+        "WITH alive AS (SELECT p.agent_id, sum(p.amount_micros) AS micros FROM payment p"
+        " LEFT JOIN settlement_watch s ON s.mode = p.mode"
+        # Only open ones are in an index, and there are never many.
+        " WHERE p.state IN ('waiting', 'live') AND p.agent_id = ANY($1::text[])"
+        " AND (p.state = 'live' OR p.created_at <= s.careful_before) GROUP BY 1)"
+        " SELECT w.agent_id, w.credits_posted::bigint AS credits_micros,"
+        " w.debits_posted::bigint AS debits_micros, coalesce(a.micros, 0)::bigint AS alive_micros"
+        " FROM wallet w LEFT JOIN alive a USING (agent_id) WHERE w.agent_id = ANY($1::text[])",
+        agent_ids,
+    )
+    return {
+        row["agent_id"]: LedgerNow(
+            credits_micros=row["credits_micros"],
+            debits_micros=row["debits_micros"],
+            alive_micros=row["alive_micros"],
+        )
+        for row in rows
+    }
 
 
 async def hold_wallet(tx: Tx, agent_id: str, held: bool) -> None:
@@ -304,6 +374,22 @@ async def held_wallets(tx: Tx, mode: Mode) -> list[str]:
 
 async def deposit_cursor(tx: Tx, agent_id: str) -> str | None:
     return await tx.fetchval("SELECT signature FROM deposit_cursor WHERE agent_id = $1", agent_id)
+
+
+async def accounted_for(
+    tx: Tx, agent_id: str, token_account: str, signatures: Sequence[str]
+) -> set[str]:
+    """Those of the signatures that are credited deposits of this account, or its own payments."""
+    rows = await tx.fetch(
+        "SELECT signature FROM deposit"
+        " WHERE token_account = $2 AND status = 'credited' AND signature = ANY($3::text[])"
+        " UNION ALL SELECT s.signature FROM submission s JOIN payment p ON p.id = s.payment_id"
+        " WHERE p.agent_id = $1 AND s.signature = ANY($3::text[])",
+        agent_id,
+        token_account,
+        signatures,
+    )
+    return {row["signature"] for row in rows}
 
 
 async def put_deposit_cursor(tx: Tx, agent_id: str, signature: str) -> None:

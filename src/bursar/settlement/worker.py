@@ -14,18 +14,36 @@
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
 import structlog
 
-from bursar.chain.message import Payment, token_account
-from bursar.chain.port import Chain, ChainOutOfReach, Landed, RefusalKind, Refused, View
+from bursar.chain.message import (
+    EMPTY_ACCOUNT_LAMPORTS,
+    TOKEN_ACCOUNT_LAMPORTS,
+    Payment,
+    fee_lamports,
+    token_account,
+)
+from bursar.chain.port import (
+    Account,
+    Chain,
+    ChainOutOfReach,
+    Height,
+    Landed,
+    RefusalKind,
+    Refused,
+    Sent,
+    Unknown,
+    View,
+)
+from bursar.chain.refusal import kind_of_text
 from bursar.config import Mode
 from bursar.custody import store as custody_store
 from bursar.custody.model import SealedKey
-from bursar.custody.vault import Vault
+from bursar.custody.vault import KeyUnusable, Vault
 from bursar.db import Database, Tx
 from bursar.errors import check
 from bursar.ledger import book
@@ -38,6 +56,7 @@ from bursar.settlement.model import (
     BLOCKHASH_BLOCKS,
     MOST_ATTEMPTS,
     SAFETY_BLOCKS,
+    Look,
     NewSubmission,
     PaymentRow,
     SubmissionRow,
@@ -60,6 +79,8 @@ _CALLS_AT_ONCE: Final = 16
 # Transactions of the source account that are searched for a memo; more than a wallet makes while a
 # blockhash lives.
 _MOST_PAGES: Final = 20
+# No clock is so wrong that a payment lands this long before it was made.
+_CLOCKS_DIFFER_SECONDS: Final = 3_600
 # How long until the next look: at first soon, because an instant chain is done by then.
 _LOOK_SECONDS: Final = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
 _DOUBT_SECONDS: Final = 10.0
@@ -103,42 +124,58 @@ class Settler:
 
     async def _sign(self, claimed: Sequence[PaymentRow], watch: Watch) -> None:
         final = await self.chain.finalized()
-        if final.height < watch.quiet_until_height:
+        if final.height <= watch.quiet_until_height:
             await self._give_back(claimed, "quiet after a failover or restore")
             return
-        payable = await self._refuse_bad_destinations(claimed)
-        payable = await self._adopt_forgotten(payable, watch)
-        if not payable:
+        unpaid = await self._adopt_forgotten(claimed, watch)
+        if not unpaid:
             return
-        blockhash = await self.chain.latest_blockhash()
-        fee = await self.chain.priority_fee(
-            sorted({token_account(p.source, p.mint) for p in payable})
-        )
         async with self.db.read() as tx:
-            wallet_keys = await custody_store.wallet_keys(tx, [p.agent_id for p in payable])
+            wallet_keys = await custody_store.wallet_keys(tx, [p.agent_id for p in unpaid])
             fee_payer = await custody_store.fee_payer_key(tx, self.mode)
         check(fee_payer is not None, "the fee payer is made when the service starts")
         assert fee_payer is not None
+        fee = await self.chain.priority_fee(
+            sorted({token_account(p.source, p.mint) for p in unpaid})
+        )
+        accounts = await self.chain.accounts(
+            sorted({fee_payer.address, *(p.destination for p in unpaid)})
+        )
+        payable = await self._refuse_bad_destinations(unpaid, accounts)
+        payable = await self._within_means(payable, accounts[fee_payer.address], fee)
+        if not payable:
+            return
+        blockhash = await self.chain.latest_blockhash()
 
-        async def submission(payment: PaymentRow) -> NewSubmission:
+        async def submission(payment: PaymentRow) -> NewSubmission | None:
             attempt = payment.attempts + 1
-            signed = await self.vault.sign(
-                self._message(payment, attempt, blockhash.hash, fee_payer, fee),
-                wallet_keys[payment.agent_id],
-                fee_payer,
-            )
+            try:
+                signed = await self.vault.sign(
+                    self._message(payment, attempt, blockhash.hash, fee_payer, fee),
+                    wallet_keys[payment.agent_id],
+                    fee_payer,
+                )
+            except KeyUnusable as problem:  # of this wallet: the others go on
+                _log.error("key_unusable", payment=payment.id, problem=str(problem))
+                await self._give_back([payment], str(problem))
+                return None
             return NewSubmission(
                 payment=payment,
                 attempt=attempt,
                 raw=signed.raw,
                 signature=signed.signature,
                 blockhash=blockhash.hash,
-                last_valid_height=blockhash.last_valid_height,
+                # A node that counts too few blocks must not make us bury what can still land.
+                last_valid_height=max(blockhash.last_valid_height, final.height + BLOCKHASH_BLOCKS),
                 signed_slot=final.slot,
             )
 
-        signed = await _gather(submission, payable)
-        stored = await self.db.transact(lambda tx: store.insert_submissions(tx, signed))
+        signed = [s for s in await _gather(submission, payable) if s is not None]
+        if not signed:
+            return
+        stored = await self.db.transact(
+            lambda tx: store.insert_submissions(tx, signed, watch.timeline)
+        )
         # Only what is committed is sent; what another worker was faster with never leaves here.
         await self._send([s for s in signed if s.payment.id in stored])
 
@@ -163,17 +200,30 @@ class Settler:
             priority_fee=priority_fee,
         )
 
-    async def _refuse_bad_destinations(self, claimed: Sequence[PaymentRow]) -> list[PaymentRow]:
+    async def _refuse_bad_destinations(
+        self, unpaid: Sequence[PaymentRow], accounts: Mapping[str, Account | None]
+    ) -> list[PaymentRow]:
         """A destination is absent or owned by the System program; nothing else is ever paid."""
-        accounts = await self.chain.accounts(sorted({p.destination for p in claimed}))
         payable: list[PaymentRow] = []
-        for payment in claimed:
+        for payment in unpaid:
             account = accounts[payment.destination]
             if account is None or (account.owner == _SYSTEM_PROGRAM and not account.executable):
                 payable.append(payment)
             else:
                 await self._fail(payment, "destination_invalid", "the destination is no wallet")
         return payable
+
+    async def _within_means(
+        self, payable: Sequence[PaymentRow], fee_payer: Account | None, priority_fee: int
+    ) -> list[PaymentRow]:
+        """As many as the fee payer can pay for, each to a new recipient if need be. The others
+        wait: attempts that no node takes would be counted against them."""
+        each = TOKEN_ACCOUNT_LAMPORTS + fee_lamports(priority_fee)
+        spare = (0 if fee_payer is None else fee_payer.lamports) - EMPTY_ACCOUNT_LAMPORTS
+        count = max(spare, 0) // each
+        if count < len(payable):
+            await self._give_back(payable[count:], "the fee payer has too little SOL")
+        return list(payable[:count])
 
     async def _adopt_forgotten(
         self, claimed: Sequence[PaymentRow], watch: Watch
@@ -182,17 +232,34 @@ class Settler:
         before = watch.careful_before
         if before is None:
             return list(claimed)
-        unpaid: list[PaymentRow] = []
-        for payment in claimed:
-            landed = None
-            if payment.created_at <= before:
-                landed = await self._find_by_memo(self.chain, payment, since_slot=0)
+
+        async def unpaid(payment: PaymentRow) -> bool:
+            if payment.created_at > before:
+                return True
+            try:
+                landed = await self._made_before(payment, watch)
+            except ChainOutOfReach as problem:  # one that cannot be searched holds up no other
+                await self._give_back([payment], str(problem))
+                return False
             if landed is None:
-                unpaid.append(payment)
-            else:
-                _log.warning("payment_found_on_chain", payment=payment.id)
-                await self._settle([(payment, landed)])
-        return unpaid
+                return True
+            _log.warning("payment_found_on_chain", payment=payment.id)
+            await self._settle([(payment, landed)])
+            return False
+
+        answers = await _gather(unpaid, claimed)
+        return [payment for payment, answer in zip(claimed, answers, strict=True) if answer]
+
+    async def _made_before(self, payment: PaymentRow, watch: Watch) -> Landed | None:
+        """Every node is asked, past the point where what was forgotten could land."""
+        for witness in self.chain.witnesses():
+            final = await witness.finalized()
+            if final.height <= watch.quiet_until_height:
+                raise ChainOutOfReach(f"{witness.name} is behind")
+            landed = await self._find_by_memo(witness, payment, 0, final.slot)
+            if landed is not None:
+                return landed
+        return None
 
     async def _watch(self) -> Watch:
         """Notices a failover or restore by the database's timeline (rule 6)."""
@@ -203,7 +270,9 @@ class Settler:
             return known
         quiet_until = 0
         if known is not None:
-            quiet_until = (await self.chain.finalized()).height + BLOCKHASH_BLOCKS + SAFETY_BLOCKS
+            # Whatever was signed until now has this blockhash or an older one.
+            newest = await self.chain.latest_blockhash()
+            quiet_until = newest.last_valid_height + SAFETY_BLOCKS
             _log.warning("database_history_changed", mode=self.mode, quiet_until=quiet_until)
         async with self.db.read() as tx:
             return await store.put_watch(
@@ -222,7 +291,7 @@ class Settler:
             await self._follow(alive)
         except ChainOutOfReach as problem:
             _log.warning("chain_out_of_reach", mode=self.mode, problem=str(problem))
-            await self._look_again([(s, _RETRY_SECONDS, None, s.in_doubt) for s in alive])
+            await self._look_again([Look(s, _RETRY_SECONDS, in_doubt=s.in_doubt) for s in alive])
         return len(alive)
 
     async def _follow(self, alive: Sequence[SubmissionRow]) -> None:
@@ -238,86 +307,129 @@ class Settler:
                 landed.append(submission)
             else:
                 waiting.append(submission)
-        if waiting:
-            await self._look_again([(s, _pause(s), None, False) for s in waiting])
-        if landed:
-            await self._conclude(landed)
+        await self._look_again([Look(s, _pause(s)) for s in waiting])
+        await self._conclude(landed)
         if unseen:
             final = await self.chain.finalized()
             expired = [s for s in unseen if final.height > s.last_valid_height + SAFETY_BLOCKS]
-            await self._resend([s for s in unseen if s not in expired])
-            for submission in expired:
-                await self._bury_if_dead(submission)
+            young = [s for s in unseen if final.height <= s.last_valid_height + SAFETY_BLOCKS]
+            await self._resend(young)
+            await _gather(self._bury_if_dead, expired)
 
     async def _conclude(self, landed: Sequence[SubmissionRow]) -> None:
         """Rule 3, on what the transaction itself says."""
-        found = await _gather(lambda s: self.chain.transaction(s.signature), landed)
+        found = await _gather(self._shown, landed)
         paid: list[tuple[PaymentRow, Landed]] = []
         for submission, transaction in zip(landed, found, strict=True):
             if transaction is None:  # the node that answered is behind the one that knew it
-                await self._look_again([(submission, _pause(submission), None, False)])
+                long_since = submission.checks > len(_LOOK_SECONDS)
+                await self._look_again([Look(submission, _pause(submission), in_doubt=long_since)])
             elif transaction.error is not None:
-                await self._bury(submission, transaction.error, transaction.fee_lamports, True)
+                await self._bury_failed(submission, transaction.error)
             elif not _pays(transaction, submission.payment):
                 # Never to be seen: our own signature on something we did not sign.
                 _log.error("payment_differs_from_chain", payment=submission.payment.id)
-                await self._look_again([(submission, _DOUBT_SECONDS, None, True)])
+                await self._look_again([Look(submission, _DOUBT_SECONDS, in_doubt=True)])
             else:
                 paid.append((submission.payment, transaction))
         for start in range(0, len(paid), SETTLE_AT_ONCE):
             await self._settle(paid[start : start + SETTLE_AT_ONCE])
 
+    async def _shown(self, submission: SubmissionRow) -> Landed | None:
+        """One that is not shown now is looked at again, and holds up none of the others."""
+        try:
+            return await self.chain.transaction(submission.signature)
+        except ChainOutOfReach:
+            return None
+
     async def _resend(self, unseen: Sequence[SubmissionRow]) -> None:
         """Rule 2: the same bytes again."""
         results = await _gather(lambda s: self.chain.send(s.raw), unseen)
-        looks: list[tuple[SubmissionRow, float, str | None, bool]] = []
+        looks: list[Look] = []
         for submission, result in zip(unseen, results, strict=True):
-            refusal = None
-            if isinstance(result, Refused):
-                Metrics.refused(self.mode, result.kind.name.lower())
-                if result.kind is RefusalKind.PAYMENT:
-                    refusal = result.reason
-                check(result.kind is not RefusalKind.BUG, f"a node cannot read us: {result.reason}")
-            looks.append((submission, _pause(submission), refusal, False))
-        if looks:
-            await self._look_again(looks)
+            refusal = submission.refusal
+            match result:
+                case Sent():
+                    refusal = None  # what a node once had against it has passed
+                case Refused(kind, reason):
+                    Metrics.refused(self.mode, kind.name.lower())
+                    if kind is RefusalKind.PAYMENT:
+                        refusal = reason
+                    elif kind is RefusalKind.BUG:
+                        # Nothing of it can land, so nothing is lost; it is for a person to read.
+                        _log.error(
+                            "payment_unreadable", payment=submission.payment.id, problem=reason
+                        )
+                case Unknown():
+                    pass
+            looks.append(Look(submission, _pause(submission), refusal=refusal))
+        await self._look_again(looks)
 
     async def _send(self, submissions: Sequence[NewSubmission]) -> None:
         """The first time. Whatever comes back, the status tells the truth."""
         await _gather(lambda s: self.chain.send(s.raw), submissions)
 
-    async def _bury_if_dead(self, submission: SubmissionRow) -> None:
-        """Rule 4. Every node must say so; one that cannot be asked leaves the attempt in doubt."""
+    async def _bury_failed(self, submission: SubmissionRow, error: str) -> None:
+        """Rule 3: it is final with an error. Every node must show it so."""
+        fee: int | None = None
         try:
             for witness in self.chain.witnesses():
-                if not await self._nowhere(witness, submission):
-                    await self._look_again([(submission, _pause(submission), None, True)])
+                landed = await witness.transaction(submission.signature)
+                if landed is None or landed.error is None:
+                    raise ChainOutOfReach(f"{witness.name} does not show that it failed")
+                fee = landed.fee_lamports
+        except ChainOutOfReach as problem:
+            await self._doubt(submission, problem)
+            return
+        final = kind_of_text(error) is RefusalKind.PAYMENT
+        await self._bury(submission, error, fee, final=final)
+
+    async def _bury_if_dead(self, submission: SubmissionRow) -> None:
+        """Rule 4. Every node must say so; one that cannot be asked leaves the attempt in doubt."""
+        payment = submission.payment
+        try:
+            for witness in self.chain.witnesses():
+                seen_until = await self._never_saw(witness, submission)
+                if seen_until is None:
+                    await self._look_again([Look(submission, _pause(submission), in_doubt=True)])
+                    return
+                landed = await self._find_by_memo(
+                    witness, payment, submission.signed_slot, seen_until.slot
+                )
+                if landed is not None:
+                    # By bytes that this database forgot, or the node denied a status it has.
+                    _log.warning("payment_found_on_chain", payment=payment.id)
+                    await self._settle([(payment, landed)])
                     return
         except ChainOutOfReach as problem:
-            _log.warning("payment_in_doubt", payment=submission.payment.id, problem=str(problem))
-            await self._look_again([(submission, _DOUBT_SECONDS, None, True)])
+            await self._doubt(submission, problem)
             return
         outcome = submission.refusal or "expired"
         await self._bury(submission, outcome, None, final=submission.refusal is not None)
 
-    async def _nowhere(self, witness: View, submission: SubmissionRow) -> bool:
-        """Whether this node, past the point where it could land, has never seen it."""
+    async def _doubt(self, submission: SubmissionRow, problem: ChainOutOfReach) -> None:
+        _log.warning("payment_in_doubt", payment=submission.payment.id, problem=str(problem))
+        await self._look_again([Look(submission, _DOUBT_SECONDS, in_doubt=True)])
+
+    async def _never_saw(self, witness: View, submission: SubmissionRow) -> Height | None:
+        """How far this node is, if that is past where it could land and it has no such signature.
+
+        The height is read before the status: what lands between the two is then seen.
+        """
         final = await witness.finalized()
         if final.height <= submission.last_valid_height + SAFETY_BLOCKS:
-            return False
+            return None
         statuses = await witness.statuses([submission.signature])
         if statuses.found[submission.signature] is not None:
-            return False
-        if statuses.context_slot < final.slot:
-            return False
-        since = submission.signed_slot
-        return await self._find_by_memo(witness, submission.payment, since, final.slot) is None
+            return None
+        return None if statuses.context_slot < final.slot else final
 
     async def _find_by_memo(
-        self, view: View, payment: PaymentRow, since_slot: int, from_slot: int | None = None
+        self, view: View, payment: PaymentRow, since_slot: int, from_slot: int
     ) -> Landed | None:
         """A transaction that made this payment, whoever signed it and whenever it was sent."""
         account = token_account(payment.source, payment.mint)
+        since_time = payment.created_at.timestamp() - _CLOCKS_DIFFER_SECONDS
         before: str | None = None
         for _ in range(_MOST_PAGES):
             mentions = await view.signatures_of(account, before=before, from_slot=from_slot)
@@ -329,9 +441,14 @@ class Settler:
                     # A memo alone proves nothing: anybody can write one.
                     if _pays(landed, payment):
                         return landed
-            if not mentions or mentions[-1].slot < since_slot:
+            if not mentions:
                 return None
-            before = mentions[-1].signature
+            oldest = mentions[-1]
+            if oldest.slot < since_slot or (
+                oldest.block_time is not None and oldest.block_time < since_time
+            ):
+                return None
+            before = oldest.signature
         raise ChainOutOfReach(f"the history of {account} is longer than is searched")
 
     # Outcomes ------------------------------------------------------------------------------------
@@ -339,7 +456,7 @@ class Settler:
     async def _settle(self, paid: Sequence[tuple[PaymentRow, Landed]]) -> None:
         """One commit for the payment, its spend or withdrawal, the ledger, totals and events."""
 
-        async def work(tx: Tx) -> None:
+        async def work(tx: Tx) -> int:
             locked = await ledger_store.lock_agents(
                 tx,
                 sorted({payment.agent_id for payment, _ in paid}),
@@ -368,8 +485,9 @@ class Settler:
                         tx, found.account, policy.cap_micros_daily, found.agent_status
                     )
 
-        await self.db.transact(work)
-        Metrics.settled(self.mode, len(paid))
+            return len(settled)
+
+        Metrics.settled(self.mode, await self.db.transact(work))
 
     async def _bury(
         self, submission: SubmissionRow, outcome: str, fee_lamports: int | None, final: bool
@@ -378,20 +496,20 @@ class Settler:
         payment = submission.payment
         give_up = final or submission.attempt >= MOST_ATTEMPTS
 
-        async def work(tx: Tx) -> None:
+        async def work(tx: Tx) -> bool:
             # The wallet's lock first, as everywhere.
             locked = await ledger_store.lock_agents(tx, [payment.agent_id], [payment.realm_id])
             buried = await store.bury_submission(
                 tx, payment.id, submission.attempt, outcome, fee_lamports
             )
-            if not buried:
-                return
-            if give_up:
+            if buried and give_up:
                 await self._close(tx, payment, locked, "settlement_failed", outcome)
-            else:
+            elif buried:
                 await store.let_payment_wait(tx, payment.id, outcome)
+            return buried
 
-        await self.db.transact(work)
+        if not await self.db.transact(work):
+            return  # somebody else ended it
         Metrics.dead(self.mode)
         _log.warning("attempt_dead", payment=payment.id, attempt=submission.attempt, why=outcome)
 
@@ -430,15 +548,10 @@ class Settler:
             )
         Metrics.failed(self.mode)
 
-    async def _look_again(
-        self, looks: Iterable[tuple[SubmissionRow, float, str | None, bool]]
-    ) -> None:
-        rows = [
-            (s.payment.id, s.attempt, seconds, refusal, doubt)
-            for s, seconds, refusal, doubt in looks
-        ]
-        async with self.db.read() as tx:
-            await store.look_again(tx, rows)
+    async def _look_again(self, looks: Sequence[Look]) -> None:
+        if looks:
+            async with self.db.read() as tx:
+                await store.look_again(tx, looks)
 
     async def _give_back(self, claimed: Sequence[PaymentRow], why: str) -> None:
         async with self.db.read() as tx:

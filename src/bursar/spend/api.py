@@ -59,10 +59,10 @@ SPEND = Record(
 )
 REASON = Record("Reason", (Field("reason", Text(0, 500), "Why, for the books.", nullable=True),))
 _DATES = (
-    Field("from", Boundary(end=False), "Created at or after this date or time."),
+    Field("from", Boundary(), "Created at or after this date or time."),
     Field(
         "to",
-        Boundary(end=True),
+        Boundary(),
         "Created before this time; a bare date includes that whole day.",
     ),
 )
@@ -75,8 +75,8 @@ FILTERS = (
     ),
     *_DATES,
     Field("recipient", Recipient(), "Only those to this hostname or address."),
-    Field("settledFrom", Boundary(end=False), "Settled at or after this date or time."),
-    Field("settledTo", Boundary(end=True), "Settled before this time; a bare date is included."),
+    Field("settledFrom", Boundary(), "Settled at or after this date or time."),
+    Field("settledTo", Boundary(), "Settled before this time; a bare date is included."),
 )
 LIST_QUERY = (*FILTERS, *page_fields(PAGE_DEFAULT, PAGE_MOST))
 STATS_QUERY = (FILTERS[0], *_DATES)
@@ -237,7 +237,7 @@ def _filters(call: Call) -> SpendFilter:
     faults = [
         Fault(start, f"{start} must not lie after {end}.")
         for start, end in (("from", "to"), ("settledFrom", "settledTo"))
-        if query.get(start) and query.get(end) and query[start] > query[end]
+        if start in query and end in query and query[start].lies_after(query[end])
     ]
     if faults:
         raise ValidationFailed(faults)
@@ -250,10 +250,10 @@ def _filters(call: Call) -> SpendFilter:
         realm_id=call.caller.realm_id,
         agent_id=agent_id,
         status=None if status == "all" else status,
-        created_from=query.get("from"),
-        created_to=query.get("to"),
-        settled_from=query.get("settledFrom"),
-        settled_to=query.get("settledTo"),
+        created_from=query["from"].start if "from" in query else None,
+        created_to=query["to"].end if "to" in query else None,
+        settled_from=query["settledFrom"].start if "settledFrom" in query else None,
+        settled_to=query["settledTo"].end if "settledTo" in query else None,
         recipient=query.get("recipient"),
     )
 

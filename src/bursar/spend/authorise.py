@@ -77,6 +77,7 @@ class Authorised:
 
 
 _Outcome = Authorised | ApiError
+_Answer = Callable[[list[_Outcome]], Awaitable[None]]
 
 
 class Authoriser:
@@ -94,7 +95,9 @@ class Authoriser:
         self._directory = directory
         self._approval = timedelta(seconds=approval_seconds)
         self._lanes = [
-            _Lane(lambda batch, shard=shard * LANES + lane: self._write(batch, shard))
+            _Lane(
+                lambda batch, answer, shard=shard * LANES + lane: self._write(batch, answer, shard)
+            )
             for lane in range(LANES)
         ]
 
@@ -113,8 +116,10 @@ class Authoriser:
         state = (await self._facts(tx, [request], {request.agent_id: found}))[request.agent_id]
         return state.policy, state.pay_to[request.recipient], state.decide(request)
 
-    async def _write(self, batch: Sequence[SpendRequest], shard: int) -> list[_Outcome]:
-        return await self._db.transact(lambda tx: self._decide_batch(tx, batch, shard))
+    async def _write(
+        self, batch: Sequence[SpendRequest], answer: "_Answer", shard: int
+    ) -> list[_Outcome]:
+        return await self._db.transact(lambda tx: self._decide_batch(tx, batch, shard), answer)
 
     async def _decide_batch(
         self, tx: Tx, batch: Sequence[SpendRequest], shard: int
@@ -123,6 +128,7 @@ class Authoriser:
             tx,
             sorted({request.agent_id for request in batch}),
             sorted({request.realm_id for request in batch}),
+            until="answer",
         )
         keys = [request.key for request in batch if request.key is not None]
         # The wallets' locks also keep two requests with one key from passing each other here.
@@ -287,7 +293,7 @@ class _Lane:
     """One batch at a time: what arrives meanwhile is the next batch."""
 
     def __init__(
-        self, write: Callable[[Sequence[SpendRequest]], Awaitable[list[_Outcome]]]
+        self, write: Callable[[Sequence[SpendRequest], _Answer], Awaitable[list[_Outcome]]]
     ) -> None:
         self._write = write
         self._queue: deque[tuple[SpendRequest, asyncio.Future[Authorised]]] = deque()
@@ -315,24 +321,31 @@ class _Lane:
     async def _decide(
         self, batch: Sequence[tuple[SpendRequest, "asyncio.Future[Authorised]"]]
     ) -> None:
+        async def answer(outcomes: list[_Outcome]) -> None:
+            """Runs while the session still holds the realm's decisions: whoever waits for the
+            answers to go out (see `hold_decisions`) waits for this."""
+            check(len(outcomes) == len(batch), "every request of a batch has an outcome")
+            for (_, waiting), outcome in zip(batch, outcomes, strict=True):
+                _settle(waiting, outcome)
+            # The handlers are woken in this turn of the loop, and are done in it.
+            await asyncio.sleep(0)
+
         try:
-            outcomes = await self._write([request for request, _ in batch])
+            await self._write([request for request, _ in batch], answer)
         except OUT_OF_REACH as problem:
             # Perhaps it was committed, perhaps not: the idempotency key finds out.
-            for _, answer in batch:
-                _settle(answer, problem)
+            for _, waiting in batch:
+                _settle(waiting, problem)
         except Exception as problem:  # noqa: BLE001 - whatever it is, it is one request's fault
             if len(batch) == 1:
                 _settle(batch[0][1], problem)
                 return
             # One bad request must not fail its neighbours: each gets a transaction of its own.
+            # Never those that are answered: their batch is committed.
             _log.warning("batch_undone", size=len(batch), problem=type(problem).__name__)
             for item in batch:
-                await self._decide([item])
-        else:
-            check(len(outcomes) == len(batch), "every request of a batch has an outcome")
-            for (_, answer), outcome in zip(batch, outcomes, strict=True):
-                _settle(answer, outcome)
+                if not item[1].done():
+                    await self._decide([item])
 
 
 def _settle(answer: "asyncio.Future[Authorised]", outcome: Authorised | BaseException) -> None:

@@ -91,7 +91,7 @@ async def expired(tx: Tx, limit: int) -> list[tuple[str, int, str]]:
     """(agent, realm, spend) of pending spends whose time is over, oldest first."""
     rows = await tx.fetch(
         "SELECT agent_id, realm_id, id FROM spend WHERE status = 'pending'"
-        " AND expires_at <= clock_timestamp() ORDER BY expires_at LIMIT $1",
+        " AND expires_at <= moment() ORDER BY expires_at LIMIT $1",
         limit,
     )
     return [(row["agent_id"], row["realm_id"], row["id"]) for row in rows]
@@ -108,10 +108,15 @@ async def move_spends(
     decision_reason: str | None,
     at: datetime,
 ) -> list[SpendRow]:
-    """Moves those that are still in the expected state; whoever is missing was not."""
+    """Moves those that are still in the expected state; whoever is missing was not.
+
+    With `decided_by` None nobody decides: what is known of an earlier decision stays.
+    """
     rows = await tx.fetch(
-        "UPDATE spend SET status = $3, reject_code = $4, decided_by = $5, decided_at = $7,"
-        " decision_reason = $6, updated_at = $7 WHERE id = ANY($1) AND status = $2"
+        "UPDATE spend SET status = $3, reject_code = $4, decided_by = coalesce($5, decided_by),"
+        " decided_at = CASE WHEN $5 IS NULL THEN decided_at ELSE $7 END,"
+        " decision_reason = CASE WHEN $5 IS NULL THEN decision_reason ELSE $6 END,"
+        " updated_at = $7 WHERE id = ANY($1) AND status = $2"
         f" RETURNING {_COLUMNS}",
         spend_ids,
         expected,

@@ -24,22 +24,24 @@ class Waiter:
 
     def __init__(self, db: Database) -> None:
         self._db = db
-        self._waiting: dict[str, asyncio.Future[SpendRow]] = {}
+        # A future for each who waits: one that gives up must not silence the others.
+        self._waiting: dict[str, set[asyncio.Future[SpendRow]]] = {}
         self._polling: asyncio.Task[None] | None = None
 
     async def wait(self, spend_id: str, seconds: int) -> SpendRow | None:
         """The spend once it is settled or rejected; None when it still is not after that long."""
-        future = self._waiting.get(spend_id)
-        if future is None:
-            future = self._waiting[spend_id] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[SpendRow] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(spend_id, set()).add(future)
         if self._polling is None:
             self._polling = asyncio.create_task(self._poll())
         try:
-            return await asyncio.wait_for(asyncio.shield(future), seconds)
+            return await asyncio.wait_for(future, seconds)
         except TimeoutError:
             return None
         finally:
-            if not future.done():
+            others = self._waiting.get(spend_id, set())
+            others.discard(future)
+            if not others:
                 self._waiting.pop(spend_id, None)
 
     async def _poll(self) -> None:
@@ -52,8 +54,8 @@ class Waiter:
                 except OUT_OF_REACH:
                     continue  # those who wait have their own end
                 for spend in done:
-                    future = self._waiting.pop(spend.id, None)
-                    if future is not None and not future.done():
-                        future.set_result(spend)
+                    for future in self._waiting.pop(spend.id, ()):
+                        if not future.done():
+                            future.set_result(spend)
         finally:
             self._polling = None

@@ -6,7 +6,7 @@ from typing import Any, Final, cast
 from bursar.access.trail import leave_trail
 from bursar.agent import store as agent_store
 from bursar.errors import ApiError, ErrorCode, Fault, ValidationFailed, not_found
-from bursar.event.api import existing_event
+from bursar.event import store as event_store
 from bursar.event.catalog import EVERYTHING, SUBSCRIBABLE, EventType, wants
 from bursar.event.outbox import NewEvent, emit_to, send_again
 from bursar.http.call import Answer, Call, data, page, page_fields, page_start
@@ -185,7 +185,11 @@ async def deliveries(call: Call) -> Answer:
 
 
 async def redeliver(call: Call) -> Answer:
-    event = await existing_event(call)
+    event_id, event = call.params["id"], None
+    if is_id("evt", event_id):
+        event = await event_store.get_event(call.tx, call.caller.realm_id, event_id)
+    if event is None:
+        raise not_found("event")
     webhook_id: str | None = call.body.get("webhookId")
     if webhook_id is not None:
         row = await _find(call, webhook_id)

@@ -1,0 +1,239 @@
+"""One example of each body and answer, for OpenAPI. Tests hold them against the real types."""
+
+from typing import Any, Final
+
+_AGENT_ID: Final = "ag_01m7ems3jh51960tmjz6v129p3"
+_ADDRESS: Final = "9WzDXwBbmkg8ZTbNMqUxvQRAyrZzDsGYdLVL9zYtAWWM"
+_MINT: Final = "4zMMC9srt5Ri5X14GAgXhaHii3GnPAEERYPJgZJDncDU"
+_KEY_ID: Final = "key_01m7ems24hxjr0ep0p9sv9hm5d"
+_SIGNATURE: Final = (
+    "4RE1UXJ3kV6jKbUdT53DwZGSs6MSEJBSgTyTbrUgUa9v3Yb6h6MXFrMgoFcGcEu4EHLu9r7zyLJU5CDYwbXh13qf"
+)
+_WEBHOOK_ID: Final = "wh_01m7ems4c2x7v5t3r1q9p8n6m4"
+_WEBHOOK_URL: Final = "https://example.com/hooks/bursar"
+_AT: Final = "2026-11-15T09:30:00.123Z"
+
+# By the title of the record.
+BODIES: Final[dict[str, Any]] = {
+    "NewAgent": {
+        "name": "researcher",
+        "policy": {"dailyCap": "25.00", "allowlist": ["api.example.com", "*.example.org"]},
+        "metadata": {"team": "search"},
+    },
+    "AgentChange": {"status": "paused", "policy": {"dailyCap": "50.00", "version": 1}},
+    "Spend": {
+        "agentId": _AGENT_ID,
+        "amount": "3.50",
+        "recipient": "api.example.com",
+        "memo": "a book",
+    },
+    "Reason": {"reason": "ordered by the team"},
+    "NewWithdrawal": {"amount": "10.00", "destination": _ADDRESS},
+    "Funding": {"amount": "100.00"},
+    "Recipient": {"address": _ADDRESS},
+    "NewWebhook": {"url": _WEBHOOK_URL, "events": ["transaction.settled", "wallet.low_balance"]},
+    "WebhookChange": {"status": "disabled"},
+    "RedeliveryRequest": {"webhookId": _WEBHOOK_ID},
+    "NewKey": {"name": "the agent's own key", "scope": "agent", "agentId": _AGENT_ID},
+}
+
+_WEBHOOK: Final = {
+    "id": _WEBHOOK_ID,
+    "url": _WEBHOOK_URL,
+    "events": ["transaction.settled", "wallet.low_balance"],
+    "status": "enabled",
+    "disabledReason": None,
+    "createdAt": _AT,
+}
+_DELIVERY: Final = {
+    "id": "dlv_01m7ems5e4z9y8x7w6v5t4s3r2",
+    "webhookId": _WEBHOOK_ID,
+    "eventId": "evt_01m7ems5e3f4g5h6j7k8m9n0p1",
+    "eventType": "transaction.settled",
+    "status": "delivered",
+    "attempts": [
+        {"at": _AT, "status": 200, "latencyMs": 41, "error": None, "response": "ok"},
+    ],
+    "nextAttemptAt": None,
+    "createdAt": _AT,
+}
+_POLICY: Final = {
+    "id": "pol_01m7ems3jh6g4n1d6r6d1y9v0m",
+    "dailyCap": "25.00",
+    "allowlist": ["api.example.com", "*.example.org"],
+    "blocklist": [],
+    "perTransactionCap": None,
+    "approvalThreshold": "10.00",
+    "frozen": False,
+    "version": 1,
+}
+_DECISION: Final = {
+    "checks": [
+        {"rule": "agent_status", "outcome": "pass", "limit": "active", "observed": "active"},
+        {"rule": "policy_frozen", "outcome": "pass", "limit": "false", "observed": "false"},
+        {"rule": "blocklist", "outcome": "pass", "limit": None, "observed": "api.example.com"},
+        {"rule": "allowlist", "outcome": "pass", "limit": None, "observed": "api.example.com"},
+        {"rule": "recipient_resolved", "outcome": "pass", "limit": None, "observed": _ADDRESS},
+        {
+            "rule": "per_transaction_cap",
+            "outcome": "not_evaluated",
+            "limit": None,
+            "observed": "3.500000",
+        },
+        {"rule": "daily_cap", "outcome": "pass", "limit": "25.00", "observed": "3.500000"},
+        {"rule": "funds", "outcome": "pass", "limit": "100.000000", "observed": "3.500000"},
+        {"rule": "approval_threshold", "outcome": "pass", "limit": "10.00", "observed": "3.500000"},
+    ],
+    "remainingToday": "21.500000",
+    "maxAmountNow": "21.500000",
+    "retryAt": None,
+}
+_KEY: Final = {
+    "id": _KEY_ID,
+    "name": "the agent's own key",
+    "scope": "agent",
+    "agentId": _AGENT_ID,
+    "mode": "test",
+    "createdAt": _AT,
+    "expiresAt": None,
+    "lastUsedAt": None,
+    "revokedAt": None,
+}
+
+# By the name of the struct that `data` holds.
+ANSWERS: Final[dict[str, Any]] = {
+    "Agent": {
+        "id": _AGENT_ID,
+        "name": "researcher",
+        "status": "active",
+        "wallet": {"address": _ADDRESS, "balance": "0.000000", "status": "provisioned"},
+        "policy": _POLICY,
+        "metadata": {"team": "search"},
+        "createdAt": _AT,
+        "updatedAt": _AT,
+        "terminatedAt": None,
+    },
+    "PolicyVersion": {**_POLICY, "changedBy": _KEY_ID, "changedAt": _AT},
+    "Budget": {
+        "dailyCap": "25.00",
+        "spentToday": "3.500000",
+        "remainingToday": "21.500000",
+        "available": "96.500000",
+        "maxAmountNow": "21.500000",
+        "resetsAt": "2026-11-16T00:00:00.000Z",
+        "status": "active",
+        "frozen": False,
+        "policyVersion": 1,
+    },
+    "Transaction": {
+        "id": "txn_01m7ems408dq8tynzrthx57g28",
+        "agentId": _AGENT_ID,
+        "amount": "3.500000",
+        "currency": "USDC",
+        "recipient": "api.example.com",
+        "status": "settled",
+        "signature": _SIGNATURE,
+        "blockTime": 1794735001,
+        "rejectCode": None,
+        "createdAt": _AT,
+        "settledAt": "2026-11-15T09:30:01.456Z",
+        "payTo": _ADDRESS,
+        "memo": "a book",
+        "metadata": {},
+        "policyVersion": 1,
+        "createdBy": _KEY_ID,
+        "decidedBy": None,
+        "decidedAt": None,
+        "decisionReason": None,
+        "expiresAt": None,
+        "network": "localnet",
+        "feeLamports": 10000,
+        "updatedAt": "2026-11-15T09:30:01.456Z",
+        "decision": _DECISION,
+    },
+    "Preview": {
+        "status": "approved",
+        "rejectCode": None,
+        "policyVersion": 1,
+        "payTo": _ADDRESS,
+        "decision": _DECISION,
+    },
+    "Statistics": {
+        "totalSpent": "3.500000",
+        "transactionCount": 2,
+        "rejectedCount": 1,
+        "topRecipients": [{"hostname": "api.example.com", "totalUsdc": "3.50"}],
+    },
+    "Wallet": {
+        "agentId": _AGENT_ID,
+        "address": _ADDRESS,
+        "balance": "100.000000",
+        "reserved": "3.500000",
+        "available": "96.500000",
+        "mint": _MINT,
+        "status": "funded",
+        "lastFundedAt": _AT,
+    },
+    "Balance": {
+        "agentId": _AGENT_ID,
+        "balance": "100.000000",
+        "reserved": "3.500000",
+        "available": "96.500000",
+        "currency": "USDC",
+        "asOf": _AT,
+    },
+    "Withdrawal": {
+        "id": "wdr_01m7ems408dq8tynzrthx57g28",
+        "agentId": _AGENT_ID,
+        "amount": "10.000000",
+        "currency": "USDC",
+        "destination": _ADDRESS,
+        "status": "pending",
+        "signature": None,
+        "blockTime": None,
+        "failureCode": None,
+        "memo": None,
+        "metadata": {},
+        "network": "localnet",
+        "createdBy": _KEY_ID,
+        "createdAt": _AT,
+        "settledAt": None,
+    },
+    "Deposit": {
+        "id": "dep_01m7ems3ycd1embc7f2906ehyb",
+        "agentId": _AGENT_ID,
+        "amount": "100.000000",
+        "currency": "USDC",
+        "sender": None,
+        "signature": _SIGNATURE,
+        "blockTime": 1794735000,
+        "status": "credited",
+        "createdAt": _AT,
+        "creditedAt": _AT,
+    },
+    "RecipientView": {
+        "hostname": "api.example.com",
+        "address": _ADDRESS,
+        "createdBy": _KEY_ID,
+        "createdAt": _AT,
+        "updatedAt": _AT,
+    },
+    "Webhook": _WEBHOOK,
+    "CreatedWebhook": {**_WEBHOOK, "secret": "whsec_… (shown only now)"},
+    "Delivery": _DELIVERY,
+    "Event": {
+        "id": _DELIVERY["eventId"],
+        "type": "wallet.low_balance",
+        "createdAt": _AT,
+        "mode": "test",
+        "data": {"agentId": _AGENT_ID, "balance": "2.400000"},
+    },
+    "Redelivery": {"eventId": _DELIVERY["eventId"], "deliveries": [_DELIVERY]},
+    "Key": _KEY,
+    "CreatedKey": {**_KEY, "key": "bur_test_… (shown only now)"},
+    "Me": {
+        **_KEY,
+        "account": "default",
+        "limits": [{"category": "Spend Authorise", "requestsPerMinute": 3000}],
+    },
+}

@@ -1,0 +1,82 @@
+"""Money that left a wallet without Bursar: into the books, once a person has looked at it."""
+
+from bursar.chain.message import token_account
+from bursar.chain.port import Chain, Landed
+from bursar.config import Mode
+from bursar.db import Database, Tx
+from bursar.errors import CommandFailed
+from bursar.ledger import book
+from bursar.ledger import store as ledger_store
+from bursar.policy.cache import PolicyCache
+from bursar.settlement import store
+from bursar.wallet import store as wallet_store
+from bursar.wallet import withdraw as withdrawals
+from bursar.wallet.model import WithdrawalRow
+
+ADOPTED = "made outside Bursar"
+
+
+async def adopt(
+    db: Database,
+    chain: Chain,
+    *,
+    mode: Mode,
+    mint: str,
+    network: str,
+    agent_id: str,
+    signature: str,
+) -> WithdrawalRow:
+    """A finalized transaction that took money out of the wallet becomes a settled withdrawal, in
+    the name of `system`. Raises CommandFailed when it is no such thing or is in the books already,
+    and ApiError when so much is reserved that the rest does not cover it."""
+    async with db.read() as tx:
+        found = await store.wallets(tx, [agent_id])
+        wallet = found[0] if found and await store.mode_of(tx, agent_id) == mode else None
+    if wallet is None:
+        raise CommandFailed(f"There is no agent {agent_id} in {mode} mode.")
+    account = token_account(wallet.address, mint)
+    landed = await chain.transaction(signature)
+    if landed is None:
+        raise CommandFailed(f"The {mode} network knows no finalized transaction {signature}.")
+    taken = -landed.moved(account, mint)
+    if taken <= 0:
+        raise CommandFailed(f"{signature} took no USDC out of {wallet.address}.")
+
+    async def work(tx: Tx) -> WithdrawalRow:
+        await ledger_store.lock_agents(tx, [agent_id], [wallet.realm_id])
+        if await store.is_paid_with(tx, signature):
+            raise CommandFailed(f"{signature} is in the books already.")
+        row = await withdrawals.withdraw(
+            tx,
+            realm_id=wallet.realm_id,
+            agent_id=agent_id,
+            amount_micros=taken,
+            destination=_receiver(landed, mint) or mint,
+            allow_off_curve=True,
+            memo=ADOPTED,
+            metadata={},
+            network=network,
+            created_by="system",
+            request_id="adopt",
+        )
+        await store.insert_adopted(tx, row.id)
+        locked = (await ledger_store.lock_agents(tx, [agent_id], [wallet.realm_id]))[agent_id]
+        await withdrawals.settle_withdrawals(
+            tx,
+            {agent_id: locked.account},
+            [(row.id, signature, landed.block_time, landed.fee_lamports)],
+        )
+        version = (agent_id, locked.policy_version)
+        policy = (await PolicyCache().get(tx, [version]))[version]
+        await book.save_balance(tx, locked.account, policy.cap_micros_daily, locked.agent_status)
+        settled = await wallet_store.get_withdrawal(tx, wallet.realm_id, row.id)
+        assert settled is not None
+        return settled
+
+    return await db.transact(work)
+
+
+def _receiver(landed: Landed, mint: str) -> str | None:
+    """Who got the most of it; None when it was burned."""
+    got = [m for m in landed.movements if m.mint == mint and m.delta_micros > 0]
+    return max(got, key=lambda m: m.delta_micros).owner if got else None

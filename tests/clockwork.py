@@ -1,0 +1,96 @@
+"""A service whose database's clock is set by hand, and payments that settle by hand."""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+import asyncpg
+
+from bursar.clock import SystemClock
+from bursar.config import Config
+from bursar.db import Database, Tx
+from bursar.ledger import book
+from bursar.ledger import store as ledger_store
+from bursar.migrations.migrate import migrate
+from bursar.policy.cache import PolicyCache
+from bursar.service.api import Api
+from bursar.service.postgres import EmbeddedPostgres
+from bursar.spend import store
+from bursar.spend.stats import Totals
+from tests.support import Service
+
+START: Final = datetime(2026, 10, 30, 12, tzinfo=UTC)
+
+
+@dataclass(frozen=True)
+class ClockedService(Service):
+    """All that the service dates comes from the database's `moment()`, which stands still here
+    until a test moves it."""
+
+    async def set_clock(self, at: datetime) -> datetime:
+        async with self.db.read() as tx:
+            return await tx.fetchval("UPDATE hand_set_clock SET at = $1 RETURNING at", at)
+
+    async def advance(self, by: timedelta) -> datetime:
+        async with self.db.read() as tx:
+            return await tx.fetchval("UPDATE hand_set_clock SET at = at + $1 RETURNING at", by)
+
+
+@asynccontextmanager
+async def clocked_service(
+    postgres: EmbeddedPostgres, config: Config, name: str, *, approval_seconds: int = 86_400
+) -> AsyncGenerator[ClockedService]:
+    """A service without rate limits on a database of its own, at `START`."""
+    admin = await asyncpg.connect(postgres.admin_dsn)
+    await admin.execute(f"CREATE DATABASE {name} OWNER bursar")
+    await admin.close()
+    dsn = postgres.dsn_for(name)
+    await migrate(dsn)
+    db = await Database.open(dsn, 4, 10)
+    async with db.transaction() as tx:
+        await tx.execute("CREATE TABLE hand_set_clock (at timestamptz(3) NOT NULL)")
+        await tx.execute("INSERT INTO hand_set_clock VALUES ($1)", START)
+        await tx.execute(
+            "CREATE OR REPLACE FUNCTION moment() RETURNS timestamptz LANGUAGE sql VOLATILE"
+            " BEGIN ATOMIC SELECT at FROM hand_set_clock; END"
+        )
+    config = replace(config, database_url=dsn, rate_limits=False, approval_seconds=approval_seconds)
+    api = await Api.start(config, SystemClock())
+    try:
+        yield ClockedService(f"http://127.0.0.1:{api.port}", config, db)
+    finally:
+        await api.stop()
+        await db.close()
+
+
+async def settle(db: Database, spend_id: str) -> None:
+    """What a confirmed payment does to an approved spend: the ledger, the row and the totals."""
+
+    async def work(tx: Tx) -> None:
+        where = await tx.fetchrow("SELECT agent_id, realm_id FROM spend WHERE id = $1", spend_id)
+        assert where is not None
+        agent_id, realm_id = where
+        locked = (await ledger_store.lock_agents(tx, [agent_id], [realm_id]))[agent_id]
+        spend = await store.get_spend(tx, realm_id, spend_id)
+        assert spend is not None
+        assert spend.status == "approved"
+        now = locked.account.now
+        await tx.execute(
+            "UPDATE spend SET status = 'settled', signature = $2, block_time = $3,"
+            " settled_at = $4, updated_at = $4 WHERE id = $1",
+            spend_id,
+            f"signature-of-{spend_id}",
+            int(now.timestamp()),
+            now,
+        )
+        locked.account.post(spend_id, spend.amount_micros)
+        version = (agent_id, locked.policy_version)
+        policy = (await PolicyCache().get(tx, [version]))[version]
+        await book.save_balance(tx, locked.account, policy.cap_micros_daily, locked.agent_status)
+        totals = Totals(shard=0)
+        totals.settle(spend)
+        await totals.write(tx)
+
+    await db.transact(work)

@@ -1,0 +1,36 @@
+"""Databases of a test's own, for what must not meet the rows of other tests."""
+
+import itertools
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+import asyncpg
+
+from bursar.db import Database
+from bursar.migrations.migrate import migrate
+from bursar.service.postgres import ROLE, EmbeddedPostgres
+
+_numbers = itertools.count(1)
+
+
+@asynccontextmanager
+async def own_database(postgres: EmbeddedPostgres) -> AsyncGenerator[tuple[str, Database]]:
+    """Up to date and empty; its address and a pool on it."""
+    name = f"own_{next(_numbers)}"
+    await _admin(postgres, f"CREATE DATABASE {name} OWNER {ROLE}")
+    dsn = postgres.dsn_for(name)
+    await migrate(dsn)
+    database = await Database.open(dsn, 4, 10)
+    try:
+        yield dsn, database
+    finally:
+        await database.close()
+        await _admin(postgres, f"DROP DATABASE {name} WITH (FORCE)")
+
+
+async def _admin(postgres: EmbeddedPostgres, statement: str) -> None:
+    connection = await asyncpg.connect(postgres.admin_dsn)
+    try:
+        await connection.execute(statement)
+    finally:
+        await connection.close()

@@ -1,0 +1,547 @@
+"""The ledger: what it refuses, what `bursar audit` finds, and a seal that misses nothing."""
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+
+import asyncpg
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bursar.clock import SystemClock
+from bursar.config import Config
+from bursar.db import Database, Tx
+from bursar.errors import InvariantBroken
+from bursar.ids import new_id
+from bursar.ledger import audit as auditing
+from bursar.ledger import seal
+from bursar.ledger.audit import SEALS, Finding, audit
+from bursar.ledger.model import Account
+from bursar.ledger.seal import seal_journal
+from bursar.ledger.store import lock_agents
+from bursar.migrations.migrate import migrate
+from bursar.policy.engine import RejectCode
+from bursar.service.api import Api
+from bursar.service.postgres import ROLE, EmbeddedPostgres
+from bursar.spend.close import reject_spends
+from tests.processes import bursar, until
+from tests.support import Service, new_account, new_agent, spend
+
+# The moves themselves -----------------------------------------------------------------------------
+
+MOVES = st.lists(
+    st.tuples(
+        st.sampled_from(["deposit", "reserve", "post", "void"]),
+        st.integers(min_value=-3, max_value=60),
+        st.integers(min_value=0, max_value=5),
+    ),
+    max_size=60,
+)
+
+
+def account() -> Account:
+    return Account(
+        agent_id="ag_1",
+        realm_id=1,
+        address="address",
+        mint="mint",
+        status="provisioned",
+        credits_posted=0,
+        debits_posted=0,
+        debits_pending=0,
+        transfers=0,
+        decisions=0,
+        is_low=True,
+        last_funded_at=None,
+        now=datetime(2026, 11, 15, tzinfo=UTC),
+    )
+
+
+@given(MOVES)
+def test_moves_keep_the_books(moves: list[tuple[str, int, int]]):
+    """Goal: whatever is asked of an account, it either does and stays right, or refuses and stays
+    as it was; a plain sum of what it did gives its counters again."""
+    subject = account()
+    sums = {"deposit": 0, "reserve": 0, "post": 0, "void": 0}
+    for kind, amount, payment in moves:
+        held = sums["reserve"] - sums["post"] - sums["void"]
+        free = sums["deposit"] - sums["post"] - held
+        limit = {"deposit": amount, "reserve": free, "post": held, "void": held}[kind]
+        before = replace(subject, moves=list(subject.moves))
+        try:
+            getattr(subject, kind)(f"txn_{payment}", amount)
+        except InvariantBroken:
+            assert amount <= 0 or amount > limit
+            # A request that broke an invariant is undone as a whole; the account goes with it.
+            subject = before
+            continue
+        assert 0 < amount <= limit
+        sums[kind] += amount
+        done = subject.moves[-1]
+        assert (done.kind, done.amount_micros, done.number) == (kind, amount, len(subject.moves))
+        assert done.credits_posted_after == subject.credits_posted == sums["deposit"]
+        assert done.debits_posted_after == subject.debits_posted == sums["post"]
+        held = sums["reserve"] - sums["post"] - sums["void"]
+        assert done.debits_pending_after == subject.debits_pending == held
+        assert subject.available_micros == subject.balance_micros - held >= 0
+        assert (subject.status == "funded") == (subject.balance_micros > 0)
+
+
+# A database with something of everything ----------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Books:
+    """A scratch database, what happened in it, and the superuser who can tamper with it."""
+
+    dsn: str
+    admin_dsn: str
+    db: Database
+    config: Config
+    agent: str
+    other: str
+    approved: str
+    pending: str
+    released: str
+    refused: str
+
+    async def tamper(self, statement: str) -> None:
+        """As somebody would who owns the machine: without any trigger."""
+        connection = await asyncpg.connect(self.admin_dsn)
+        try:
+            await connection.execute("SET session_replication_role = replica")
+            await connection.execute(statement.format(**vars(self)))
+        finally:
+            await connection.close()
+
+    async def findings(self) -> dict[str, Finding]:
+        """What is wrong, by question."""
+        return {f.question: f for f in await audit(self.db, lambda _: None) if not f.clean}
+
+
+async def create_database(postgres: EmbeddedPostgres, name: str, template: str) -> None:
+    connection = await asyncpg.connect(postgres.admin_dsn)
+    try:
+        await connection.execute(f"CREATE DATABASE {name} OWNER {ROLE} TEMPLATE {template}")
+    finally:
+        await connection.close()
+
+
+async def drop_database(postgres: EmbeddedPostgres, name: str) -> None:
+    connection = await asyncpg.connect(postgres.admin_dsn)
+    try:
+        await connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
+    finally:
+        await connection.close()
+
+
+@asynccontextmanager
+async def serving(dsn: str, config: Config) -> AsyncGenerator[Service]:
+    config = replace(config, database_url=dsn, rate_limits=False)
+    db = await Database.open(dsn, 10, 10)
+    api = await Api.start(config, SystemClock())
+    try:
+        yield Service(f"http://127.0.0.1:{api.port}", config, db)
+    finally:
+        await api.stop()
+        await db.close()
+
+
+@pytest.fixture(scope="module")
+async def template(postgres: EmbeddedPostgres, config: Config) -> AsyncGenerator[dict[str, Any]]:
+    """Spends of every kind on two agents, half of them under a seal, half under a second."""
+    await create_database(postgres, "ledger", "template0")
+    dsn = postgres.dsn_for("ledger")
+    await migrate(dsn)
+    made: dict[str, Any] = {}
+    async with serving(dsn, config) as service, await service.admin() as client:
+        for name in ("other", "agent"):
+            agent = await new_agent(client, policy={"approvalThreshold": "5.00"})
+            made[name] = agent["id"]
+            await service.fund(agent["id"], "50")
+            made["approved"] = (await spend(client, agent["id"], "1.5"))["id"]
+            made["pending"] = (await spend(client, agent["id"], "6"))["id"]
+            denied = (await spend(client, agent["id"], "7"))["id"]
+            await client.post(f"/v1/transactions/{denied}/deny")
+            made["refused"] = (await spend(client, agent["id"], "1000"))["id"]
+            made["released"] = (await spend(client, agent["id"], "2"))["id"]
+            await release(service.db, agent["id"], made["released"])
+            await sealed(service.db)
+    yield made
+    await drop_database(postgres, "ledger")
+
+
+async def release(db: Database, agent_id: str, spend_id: str) -> None:
+    async def work(tx: Tx) -> None:
+        realm_id = await tx.fetchval("SELECT realm_id FROM agent WHERE id = $1", agent_id)
+        locked = await lock_agents(tx, [agent_id], [realm_id])
+        await reject_spends(
+            tx,
+            locked[agent_id].account,
+            [spend_id],
+            expected="approved",
+            code=RejectCode.SETTLEMENT_FAILED,
+            decided_by=None,
+            reason=None,
+        )
+
+    await db.transact(work)
+
+
+async def sealed(db: Database) -> None:
+    """Everything is under a seal. Transactions of others on the same server may take a moment."""
+
+    async def all_of_it() -> bool:
+        await seal_journal(db)
+        async with db.read() as tx:
+            covered = await tx.fetchval("SELECT coalesce(sum(transfer_count), 0) FROM seal")
+            return covered == await tx.fetchval("SELECT count(*) FROM transfer")
+
+    await until(all_of_it, seconds=20)
+
+
+@pytest.fixture
+async def books(
+    postgres: EmbeddedPostgres, config: Config, template: dict[str, Any]
+) -> AsyncGenerator[Books]:
+    await create_database(postgres, "ledger_copy", "ledger")
+    dsn = postgres.dsn_for("ledger_copy")
+    db = await Database.open(dsn, 5, 10)
+    yield Books(
+        dsn=dsn,
+        admin_dsn=postgres.dsn_for("ledger_copy", "postgres"),
+        db=db,
+        config=replace(config, database_url=dsn),
+        **template,
+    )
+    await db.close()
+    await drop_database(postgres, "ledger_copy")
+
+
+# Append-only --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("table", ["transfer", "seal", "policy", "audit_log"])
+@pytest.mark.parametrize("statement", ["UPDATE {} SET {} = {}", "DELETE FROM {}", "TRUNCATE {}"])
+async def test_the_journal_only_grows(books: Books, table: str, statement: str):
+    """Goal: the database itself refuses, whoever asks; even its superuser."""
+    column = {"transfer": "kind", "seal": "hash", "policy": "frozen", "audit_log": "actor"}[table]
+    for dsn in (books.dsn, books.admin_dsn):
+        connection = await asyncpg.connect(dsn)
+        try:
+            with pytest.raises(asyncpg.RestrictViolationError, match="append-only"):
+                await connection.execute(
+                    statement.format(table, column, column)
+                    + (" CASCADE" if statement.startswith("TRUNCATE") else "")
+                )
+        finally:
+            await connection.close()
+    assert await books.findings() == {}
+
+
+# Tampering ----------------------------------------------------------------------------------------
+
+WALLETS = "every wallet is the sum of its transfers"
+FOLLOWS = "every transfer follows from the one before it"
+SPENDS = "every spend holds, has paid or has released exactly its amount"
+RESERVES = "every reserve belongs to a payment"
+USAGE = "every day's use is the sum of its spends, and within its cap"
+TOTALS = "the running totals are the counts of the spends"
+DECISIONS = "every decision about a wallet is there once"
+LOW = "every wallet knows whether it is low"
+
+TAMPERING = [
+    # What was done, which questions find it, and whom one of them names.
+    ("UPDATE wallet SET debits_pending = debits_pending - 1 WHERE agent_id = '{agent}'",
+     {WALLETS}, "agent"),
+    ("UPDATE wallet SET credits_posted = credits_posted + 1000000 WHERE agent_id = '{agent}'",
+     {WALLETS}, "agent"),
+    ("UPDATE wallet SET transfers = transfers + 1 WHERE agent_id = '{agent}'",
+     {WALLETS}, "agent"),
+    ("UPDATE wallet SET decisions = decisions + 1 WHERE agent_id = '{agent}'",
+     {DECISIONS}, "agent"),
+    ("UPDATE wallet SET is_low = NOT is_low WHERE agent_id = '{agent}'", {LOW}, "agent"),
+    ("UPDATE spend SET amount_micros = amount_micros - 1 WHERE id = '{approved}'",
+     {SPENDS, USAGE}, "approved"),
+    ("UPDATE spend SET amount_micros = amount_micros + 1 WHERE id = '{released}'",
+     {SPENDS}, "released"),
+    (("UPDATE spend SET status = 'rejected', reject_code = 'approval_denied'"
+     " WHERE id = '{pending}'"), {SPENDS, USAGE, TOTALS}, "pending"),
+    ("UPDATE spend SET status = 'approved', reject_code = NULL WHERE id = '{refused}'",
+     {SPENDS, USAGE, TOTALS}, "refused"),
+    (("UPDATE spend SET status = 'settled', signature = 's', settled_at = moment()"
+     " WHERE id = '{approved}'"), {SPENDS, TOTALS}, "approved"),
+    ("UPDATE spend SET agent_id = '{other}', decision_number = 99 WHERE id = '{approved}'",
+     {SPENDS, USAGE, TOTALS, DECISIONS}, "approved"),
+    ("UPDATE spend SET recipient = 'thief.example.com' WHERE id = '{approved}'",
+     {TOTALS}, "agent"),
+    ("UPDATE spend SET created_at = created_at - interval '1 day' WHERE id = '{approved}'",
+     {USAGE, TOTALS}, "agent"),
+    ("UPDATE spend SET decision_number = 77 WHERE id = '{refused}'", {DECISIONS}, "agent"),
+    ("DELETE FROM spend WHERE id = '{refused}'", {TOTALS, DECISIONS}, "agent"),
+    ("DELETE FROM spend WHERE id = '{approved}'",
+     {RESERVES, USAGE, TOTALS, DECISIONS}, "approved"),
+    ("UPDATE transfer SET amount_micros = 1 WHERE payment_id = '{approved}'",
+     {FOLLOWS, WALLETS, SPENDS, SEALS}, "approved"),
+    (("UPDATE transfer SET credits_posted_after = credits_posted_after + 1"
+     " WHERE payment_id = '{approved}'"), {FOLLOWS, SEALS}, "agent"),
+    ("UPDATE transfer SET payment_id = 'txn_nobody' WHERE payment_id = '{approved}'",
+     {SPENDS, RESERVES, SEALS}, "approved"),
+    (("UPDATE transfer SET created_at = created_at - interval '1 millisecond'"
+     " WHERE payment_id = '{approved}'"), {SEALS}, None),
+    ("UPDATE transfer SET xact = '1' WHERE payment_id = '{approved}'", {SEALS}, None),
+    ("DELETE FROM transfer WHERE agent_id = '{agent}' AND number = 1",
+     {FOLLOWS, WALLETS, SEALS}, "agent"),
+    ("DELETE FROM transfer WHERE agent_id = '{agent}' AND number = 3",
+     {FOLLOWS, WALLETS, SPENDS, SEALS}, "agent"),
+    ("DELETE FROM transfer WHERE payment_id = '{released}' AND kind = 'void'",
+     {WALLETS, SPENDS, SEALS}, "released"),
+    ("UPDATE usage SET spent_micros = spent_micros - 1 WHERE agent_id = '{agent}'",
+     {USAGE}, "agent"),
+    ("DELETE FROM usage WHERE agent_id = '{agent}'", {USAGE}, "agent"),
+    ("UPDATE spend_total SET spend_count = spend_count - 1 WHERE agent_id = '{agent}'",
+     {TOTALS}, "agent"),
+    ("UPDATE spend_total SET rejected_count = rejected_count + 1 WHERE agent_id = ''",
+     {TOTALS}, None),
+    ("DELETE FROM spend_total WHERE agent_id = '{agent}'", {TOTALS}, "agent"),
+    (("INSERT INTO spend_total SELECT realm_id, agent_id, 7, day, 'new.example.com', 1, 0, 0"
+     " FROM spend_total WHERE agent_id = '{agent}' LIMIT 1"), {TOTALS}, "agent"),
+    ("UPDATE seal SET hash = sha256('x'::bytea) WHERE number = 1", {SEALS}, None),
+    ("UPDATE seal SET transfer_count = transfer_count + 1 WHERE number = 2", {SEALS}, None),
+    ("DELETE FROM seal WHERE number = 1", {SEALS}, None),
+    # The seal alone stands against whoever makes everything else agree.
+    (("INSERT INTO transfer SELECT agent_id, number + 1, 'deposit', 'dep_forged', 1000000,"
+     " credits_posted_after + 1000000, debits_posted_after, debits_pending_after, created_at,"
+     " xact FROM transfer WHERE agent_id = '{agent}' ORDER BY number DESC LIMIT 1;"
+     " UPDATE wallet SET credits_posted = credits_posted + 1000000, transfers = transfers + 1"
+     " WHERE agent_id = '{agent}'"), {SEALS}, None),
+    (("UPDATE transfer SET amount_micros = amount_micros + 1000000 WHERE agent_id = '{agent}'"
+     " AND number = 1; UPDATE transfer SET credits_posted_after = credits_posted_after + 1000000"
+     " WHERE agent_id = '{agent}'; UPDATE wallet SET credits_posted = credits_posted + 1000000"
+     " WHERE agent_id = '{agent}'"), {SEALS}, None),
+]  # fmt: skip
+
+
+async def test_untouched_books_are_clean(books: Books):
+    """Goal: the tampering below is what is found, nothing else."""
+    findings = await audit(books.db, lambda _: None)
+    assert all(finding.clean for finding in findings)
+    assert all(finding.checked > 0 for finding in findings), "a question was asked of nothing"
+
+
+@pytest.mark.parametrize(("statement", "questions", "named"), TAMPERING)
+async def test_tampering_is_found(
+    books: Books, statement: str, questions: set[str], named: str | None
+):
+    """Goal: each kind has its own finding, which names what differs."""
+    await books.tamper(statement)
+    found = await books.findings()
+    assert set(found) == questions
+    lines = [line for finding in found.values() for line in finding.differences]
+    assert all(finding.difference_count == len(finding.differences) for finding in found.values())
+    if named is not None:
+        assert any(getattr(books, named) in line for line in lines), lines
+
+
+async def test_the_command_names_the_difference_and_fails(books: Books):
+    """Goal: exit code 0 or 1, for people and for programs, and a bound on the words."""
+    dsn = {"database_url": books.dsn, "data_dir": str(books.config.data_dir)}
+    clean = await bursar("audit", **dsn)
+    assert clean.code == 0, clean.err
+    assert clean.out.count("ok ") == len(auditing.QUESTIONS) + 1
+    assert "WRONG" not in clean.out
+    await books.tamper("UPDATE usage SET spent_micros = spent_micros - 1")
+    await books.tamper(
+        "INSERT INTO spend_total SELECT 1, 'ag_' || n, 0, '2026-11-15', 'x', 1, 0, 0"
+        " FROM generate_series(1, 100) n"
+    )
+    wrong = await bursar("audit", **dsn)
+    assert wrong.code == 1
+    assert f"WRONG {USAGE} (2 differences in 2)" in wrong.out
+    assert f"{books.agent} on " in wrong.out
+    assert "and 80 more" in wrong.out
+    as_json = await bursar("audit", "--json", **dsn)
+    assert as_json.code == 1
+    told = {row["question"]: row for row in json.loads(as_json.out)}
+    assert told[WALLETS] == {"question": WALLETS, "checked": 2, "differences": 0, "named": []}
+    assert (told[USAGE]["differences"], len(told[USAGE]["named"])) == (2, 2)
+    assert (told[TOTALS]["differences"], len(told[TOTALS]["named"])) == (100, 20)
+
+
+async def test_an_audit_may_take_its_time(books: Books, monkeypatch: pytest.MonkeyPatch):
+    """Goal: the service's patience with its statements is not the audit's."""
+    slow = auditing._Question("a long look", "SELECT 1 FROM pg_sleep(1.5)", "SELECT '' LIMIT 0")
+    monkeypatch.setattr(auditing, "QUESTIONS", (slow,))
+    db = await Database.open(books.dsn, 1, 1)
+    try:
+        assert all(finding.clean for finding in await audit(db, lambda _: None))
+    finally:
+        await db.close()
+
+
+# The seal -----------------------------------------------------------------------------------------
+
+
+async def write_transfers(tx: Tx | asyncpg.Connection, agent_id: str, count: int) -> None:
+    """Deposits of one micro-unit, and the wallet that follows from them."""
+    await tx.execute(
+        "WITH w AS (UPDATE wallet SET credits_posted = credits_posted + $2,"
+        " transfers = transfers + $2 WHERE agent_id = $1 RETURNING *)"
+        " INSERT INTO transfer (agent_id, number, kind, payment_id, amount_micros,"
+        " credits_posted_after, debits_posted_after, debits_pending_after, created_at)"
+        " SELECT agent_id, transfers - $2 + n, 'deposit', $3 || n, 1, credits_posted - $2 + n,"
+        " debits_posted, debits_pending, moment() FROM w, generate_series(1, $2::int) AS n",
+        agent_id,
+        count,
+        new_id("dep"),
+    )
+
+
+async def links(db: Database) -> list[tuple[int, int]]:
+    """(first transaction not covered, transfers) of each link."""
+    async with db.read() as tx:
+        rows = await tx.fetch(
+            "SELECT xact_below::text::bigint AS below, transfer_count FROM seal ORDER BY number"
+        )
+    return [(row["below"], row["transfer_count"]) for row in rows]
+
+
+async def assert_covered_once(books: Books) -> None:
+    await sealed(books.db)
+    async with books.db.read() as tx:
+        start = 0
+        for below, count in await links(books.db):
+            assert count == await tx.fetchval(
+                "SELECT count(*) FROM transfer WHERE xact >= $1::text::xid8"
+                " AND xact < $2::text::xid8",
+                str(start),
+                str(below),
+            )
+            start = below
+    assert await books.findings() == {}
+
+
+async def test_a_late_commit_is_sealed_later(books: Books):
+    """Goal: a transaction that wrote before a seal and commits after it is not missed, although
+    transactions that began later are sealed, or would have been."""
+    late = await asyncpg.connect(books.dsn)
+    before = len(await links(books.db))
+    try:
+        open_ = late.transaction()
+        await open_.start()
+        await write_transfers(late, books.agent, 3)
+        for _ in range(3):
+            async with books.db.transaction() as tx:
+                await write_transfers(tx, books.other, 2)
+            await seal_journal(books.db)
+        # Nothing past the open one may be sealed: its number would lie in what is covered.
+        assert len(await links(books.db)) == before
+        await open_.commit()
+    finally:
+        await late.close()
+    await assert_covered_once(books)
+    assert sum(count for _, count in (await links(books.db))[before:]) == 9
+
+
+async def test_a_transaction_that_is_undone_leaves_no_hole(books: Books):
+    late = await asyncpg.connect(books.dsn)
+    try:
+        open_ = late.transaction()
+        await open_.start()
+        await write_transfers(late, books.agent, 3)
+        async with books.db.transaction() as tx:
+            await write_transfers(tx, books.other, 2)
+        await open_.rollback()
+    finally:
+        await late.close()
+    await assert_covered_once(books)
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [[5], [6], [5, 5], [4, 1], [4, 2], [1] * 11, [3, 3, 3], [12, 1, 12], [5, 6, 5]],
+    ids=str,
+)
+async def test_links_are_cut_between_transactions(
+    books: Books, sizes: list[int], monkeypatch: pytest.MonkeyPatch
+):
+    """Goal: a link holds at most its bound, unless a single transaction wrote more, and never half
+    a transaction."""
+    monkeypatch.setattr(seal, "MAX_TRANSFERS", 5)
+    before = len(await links(books.db))
+    for size in sizes:
+        async with books.db.transaction() as tx:
+            await write_transfers(tx, books.agent, size)
+    await assert_covered_once(books)
+    counts = [count for _, count in (await links(books.db))[before:]]
+    assert sum(counts) == sum(sizes)
+    assert all(count <= 5 or count in sizes for count in counts)
+    assert len(counts) <= len(sizes)
+
+
+async def test_sealers_take_turns(books: Books, monkeypatch: pytest.MonkeyPatch):
+    """Goal: several at once, while the journal grows, make one chain."""
+    monkeypatch.setattr(seal, "MAX_TRANSFERS", 7)
+    writing = True
+
+    async def write(agent_id: str) -> None:
+        for size in (1, 2, 9, 3) * 5:
+            async with books.db.transaction() as tx:
+                await write_transfers(tx, agent_id, size)
+
+    async def seal_on() -> None:
+        while writing:
+            await seal_journal(books.db)
+
+    sealers = [asyncio.create_task(seal_on()) for _ in range(3)]
+    await asyncio.gather(write(books.agent), write(books.other))
+    writing = False
+    await asyncio.gather(*sealers)
+    await assert_covered_once(books)
+
+
+# Beside a live service ----------------------------------------------------------------------------
+
+
+async def test_an_audit_of_a_live_service_finds_nothing(books: Books):
+    """Goal: one snapshot: spends, denials, deposits and seals that commit meanwhile are either
+    wholly in it or not at all."""
+    audits = spends = 0
+    running = True
+    async with serving(books.dsn, books.config) as service:
+        key = await service.key(account=new_account())
+        async with service.client(key) as client:
+            agents = [
+                await new_agent(client, policy={"approvalThreshold": "0.50"}) for _ in range(3)
+            ]
+            for agent in agents:
+                await service.fund(agent["id"], "90")
+
+            async def load(number: int) -> None:
+                nonlocal spends
+                agent_id = agents[number % 3]["id"]
+                while running:
+                    made = await spend(client, agent_id, f"0.{number + 45}")
+                    spends += 1
+                    if made["status"] == "pending":
+                        verb = "deny" if number % 2 else "approve"
+                        await client.post(f"/v1/transactions/{made['id']}/{verb}")
+                    if number == 0:
+                        await service.fund(agent_id, "0.000001")
+                        await seal_journal(service.db)
+
+            async with asyncio.TaskGroup() as group:
+                for number in range(10):
+                    group.create_task(load(number))
+                try:
+                    while audits < 8 or spends < 100:
+                        assert await books.findings() == {}
+                        audits += 1
+                finally:
+                    running = False
+    assert await books.findings() == {}

@@ -1,0 +1,375 @@
+"""The contract once more, as plainly as it can be said: no database, no concurrency, no speed.
+
+Nothing here is taken from the service. Every figure is worked out afresh from the list of what
+happened, so a counter that drifts in the service has nothing to drift along with.
+"""
+
+from collections import Counter
+from dataclasses import dataclass, field
+from datetime import date, datetime, timedelta
+from typing import Any
+
+MILLISECOND = timedelta(milliseconds=1)
+
+
+def money(micros: int) -> str:
+    return f"{micros // 10**6}.{micros % 10**6:06}"
+
+
+def cents(micros: int) -> str:
+    rounded = (micros + 5_000) // 10_000
+    return f"{rounded // 100}.{rounded % 100:02}"
+
+
+def micros_of(text: str) -> int:
+    whole, _, places = text.partition(".")
+    return int(whole) * 10**6 + int(places.ljust(6, "0"))
+
+
+def shown(moment: datetime | None) -> str | None:
+    if moment is None:
+        return None
+    return f"{moment:%Y-%m-%dT%H:%M:%S}.{moment.microsecond // 1000:03}Z"
+
+
+def midnight_after(moment: datetime) -> datetime:
+    return (moment + timedelta(days=1)).replace(hour=0, minute=0, second=0, microsecond=0)
+
+
+def listed(entries: list[str], recipient: str) -> bool:
+    return any(
+        entry in ("*", recipient) or (entry.startswith("*.") and recipient.endswith(entry[1:]))
+        for entry in entries
+    )
+
+
+@dataclass
+class Spend:
+    id: str
+    agent: "Agent"
+    amount: int
+    recipient: str
+    pay_to: str | None
+    status: str
+    code: str | None
+    created: datetime
+    expires: datetime | None
+    updated: datetime
+    policy_version: int
+    decided: datetime | None = None
+    reason: str | None = None
+    settled: datetime | None = None
+
+    @property
+    def day(self) -> date:
+        return self.created.date()
+
+
+@dataclass
+class Agent:
+    id: str
+    address: str
+    status: str
+    # As in the API, amounts in micro-units.
+    policy: dict[str, Any]
+    version: int = 1
+    deposited: int = 0
+    funded_at: datetime | None = None
+    spends: list[Spend] = field(default_factory=list)
+    events: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def balance(self) -> int:
+        return self.deposited - sum(s.amount for s in self.spends if s.status == "settled")
+
+    @property
+    def reserved(self) -> int:
+        return sum(s.amount for s in self.spends if s.status in ("pending", "approved"))
+
+    @property
+    def available(self) -> int:
+        return self.balance - self.reserved
+
+    @property
+    def low(self) -> bool:
+        return self.balance * 10 < self.policy["dailyCap"]
+
+    @property
+    def wallet_status(self) -> str:
+        if self.funded_at is None:
+            return "provisioned"
+        return "funded" if self.balance else "depleted"
+
+    def spent_on(self, day: date) -> int:
+        return sum(s.amount for s in self.spends if s.day == day and s.status != "rejected")
+
+    def show_wallet(self) -> dict[str, Any]:
+        return {
+            "agentId": self.id,
+            "address": self.address,
+            "balance": money(self.balance),
+            "reserved": money(self.reserved),
+            "available": money(self.available),
+            "status": self.wallet_status,
+            "lastFundedAt": shown(self.funded_at),
+        }
+
+    def show_policy(self) -> dict[str, Any]:
+        single, threshold = self.policy["perTransactionCap"], self.policy["approvalThreshold"]
+        return {
+            **self.policy,
+            "dailyCap": cents(self.policy["dailyCap"]),
+            "perTransactionCap": None if single is None else cents(single),
+            "approvalThreshold": None if threshold is None else cents(threshold),
+            "version": self.version,
+        }
+
+
+@dataclass(frozen=True)
+class Decision:
+    status: str
+    code: str | None
+    outcomes: dict[str, str]
+    remaining: int
+    most: int
+    retry_at: datetime | None
+
+
+class World:
+    def __init__(self, live: bool, now: datetime, approval: timedelta) -> None:
+        self.live = live
+        self.now = now
+        self.approval = approval
+        self.agents: list[Agent] = []
+        self.directory: dict[str, str] = {}
+        # Test mode: what each hostname resolved to when it was first seen.
+        self.sandbox: dict[str, str] = {}
+
+    @property
+    def spends(self) -> list[Spend]:
+        return [spend for agent in self.agents for spend in agent.spends]
+
+    def pay_to(self, recipient: str) -> str | None:
+        """None: nobody. (In test mode a hostname always has somebody.)"""
+        if "." not in recipient:
+            return recipient
+        if recipient in self.directory:
+            return self.directory[recipient]
+        return None if self.live else self.sandbox.get(recipient, "not seen yet")
+
+    # Decisions ------------------------------------------------------------------------------------
+
+    def failures(
+        self, agent: Agent, amount: int, recipient: str, spent: int, available: int
+    ) -> list[tuple[str, str]]:
+        """(code, rule) of all that fails, in the contract's order."""
+        policy, pay_to = agent.policy, self.pay_to(recipient)
+        single = policy["perTransactionCap"]
+        own = agent.address in (recipient, pay_to)
+        checks = [
+            ("agent_terminated", "agent_status", agent.status == "terminated"),
+            ("agent_paused", "agent_status", agent.status == "paused"),
+            ("policy_frozen", "policy_frozen", policy["frozen"]),
+            ("recipient_blocked", "blocklist", listed(policy["blocklist"], recipient)),
+            (
+                "recipient_not_allowed",
+                "allowlist",
+                own or not listed(policy["allowlist"], recipient),
+            ),
+            ("recipient_unresolved", "recipient_resolved", pay_to is None),
+            (
+                "per_transaction_cap_exceeded",
+                "per_transaction_cap",
+                single is not None and amount > single,
+            ),
+            ("daily_cap_exceeded", "daily_cap", spent + amount > policy["dailyCap"]),
+            ("insufficient_funds", "funds", amount > available),
+        ]
+        return [(code, rule) for code, rule, fails in checks if fails]
+
+    def decide(self, agent: Agent, amount: int, recipient: str) -> Decision:
+        spent, available = agent.spent_on(self.now.date()), agent.available
+        failures = self.failures(agent, amount, recipient, spent, available)
+        outcomes: dict[str, str] = dict.fromkeys(
+            ("agent_status", "policy_frozen", "blocklist", "allowlist", "recipient_resolved",
+             "per_transaction_cap", "daily_cap", "funds", "approval_threshold"),
+            "pass",
+        )  # fmt: skip
+        threshold = agent.policy["approvalThreshold"]
+        if agent.policy["perTransactionCap"] is None:
+            outcomes["per_transaction_cap"] = "not_evaluated"
+        if threshold is None:
+            outcomes["approval_threshold"] = "not_evaluated"
+        elif amount > threshold:
+            outcomes["approval_threshold"] = "fail"
+        for _, rule in failures:
+            outcomes[rule] = "fail"
+        retry_at = None
+        if failures:
+            status = "rejected"
+            if not self.failures(agent, amount, recipient, 0, available):
+                retry_at = midnight_after(self.now)
+        else:
+            status = "pending" if outcomes["approval_threshold"] == "fail" else "approved"
+            spent, available = spent + amount, available - amount
+        remaining, most = self.room(agent, spent, available)
+        about_amount = {"per_transaction_cap", "daily_cap", "funds"}
+        if any(rule not in about_amount for _, rule in failures):
+            most = 0
+        code = failures[0][0] if failures else None
+        return Decision(status, code, outcomes, remaining, most, retry_at)
+
+    def room(self, agent: Agent, spent: int, available: int) -> tuple[int, int]:
+        """(remaining today, the most one spend may be), whoever is paid."""
+        remaining = max(agent.policy["dailyCap"] - spent, 0)
+        single = agent.policy["perTransactionCap"]
+        return remaining, min(remaining, available, remaining if single is None else single)
+
+    def budget(self, agent: Agent) -> dict[str, Any]:
+        spent = agent.spent_on(self.now.date())
+        remaining, most = self.room(agent, spent, agent.available)
+        stopped = agent.status != "active" or agent.policy["frozen"]
+        return {
+            "dailyCap": cents(agent.policy["dailyCap"]),
+            "spentToday": money(spent),
+            "remainingToday": money(remaining),
+            "available": money(agent.available),
+            "maxAmountNow": money(0 if stopped else most),
+            "resetsAt": shown(midnight_after(self.now)),
+            "status": agent.status,
+            "frozen": agent.policy["frozen"],
+            "policyVersion": agent.version,
+        }
+
+    # What happens ---------------------------------------------------------------------------------
+
+    def add_spend(
+        self, agent: Agent, spend_id: str, amount: int, recipient: str, decision: Decision
+    ) -> Spend:
+        pending = decision.status == "pending"
+        made = Spend(
+            id=spend_id,
+            agent=agent,
+            amount=amount,
+            recipient=recipient,
+            pay_to=self.pay_to(recipient),
+            status=decision.status,
+            code=decision.code,
+            created=self.now,
+            expires=self.now + self.approval if pending else None,
+            updated=self.now,
+            policy_version=agent.version,
+        )
+        agent.spends.append(made)
+        agent.events[f"transaction.{made.status}"] += 1
+        return made
+
+    def fund(self, agent: Agent, amount: int) -> None:
+        was_low = agent.low
+        agent.deposited += amount
+        agent.funded_at = self.now
+        if agent.status != "terminated":
+            agent.events["wallet.funded"] += 1
+        self.note_low(agent, was_low)
+
+    def patch(self, agent: Agent, status: str | None, policy: dict[str, Any]) -> None:
+        was_low, was_status = agent.low, agent.status
+        if {**agent.policy, **policy} != agent.policy:
+            agent.policy |= policy
+            agent.version += 1
+            agent.events["agent.policy_updated"] += 1
+        agent.status = status or agent.status
+        if (was_status, agent.status) == ("active", "paused"):
+            agent.events["agent.paused"] += 1
+        self.note_low(agent, was_low)
+
+    def terminate(self, agent: Agent) -> None:
+        if agent.status == "terminated":
+            return
+        agent.status = "terminated"
+        agent.events["agent.terminated"] += 1
+        for spend in agent.spends:
+            if spend.status == "pending":
+                self.reject(spend, "agent_terminated")
+
+    def cannot_approve(self, spend: Spend) -> str | None:
+        """A word that the refusal must hold; None when it can be approved."""
+        if spend.status != "pending":
+            return spend.status
+        assert spend.expires is not None
+        if self.now >= spend.expires:
+            return "expired"
+        if self.pay_to(spend.recipient) != spend.pay_to:
+            return "address"
+        agent = spend.agent
+        failures = self.failures(
+            agent,
+            spend.amount,
+            spend.recipient,
+            agent.spent_on(spend.day) - spend.amount,
+            agent.available + spend.amount,
+        )
+        return failures[0][0] if failures else None
+
+    def approve(self, spend: Spend, reason: str | None) -> None:
+        spend.status, spend.decided, spend.updated = "approved", self.now, self.now
+        spend.reason = reason
+        spend.agent.events["transaction.approved"] += 1
+
+    def reject(self, spend: Spend, code: str, reason: str | None = None) -> None:
+        spend.status, spend.code, spend.reason = "rejected", code, reason
+        spend.decided = spend.updated = self.now
+        spend.agent.events["transaction.rejected"] += 1
+
+    def expire(self) -> None:
+        for spend in self.spends:
+            if spend.status == "pending" and spend.expires and self.now >= spend.expires:
+                self.reject(spend, "approval_expired")
+
+    def settle(self, spend: Spend) -> None:
+        was_low = spend.agent.low
+        spend.status, spend.settled, spend.updated = "settled", self.now, self.now
+        self.note_low(spend.agent, was_low)
+        if spend.agent.balance == 0 and spend.agent.status != "terminated":
+            spend.agent.events["wallet.depleted"] += 1
+
+    def note_low(self, agent: Agent, was_low: bool) -> None:
+        if agent.low and not was_low and agent.status != "terminated":
+            agent.events["wallet.low_balance"] += 1
+
+    # Read back ------------------------------------------------------------------------------------
+
+    def statistics(self, agent_id: str | None, start: datetime, end: datetime) -> dict[str, Any]:
+        rows = [
+            s for s in self.spends if agent_id in (None, s.agent.id) and start <= s.created < end
+        ]
+        totals: Counter[str] = Counter()
+        for s in rows:
+            if s.status == "settled":
+                totals[s.recipient] += s.amount
+        largest = sorted(totals.items(), key=lambda item: (-item[1], item[0]))[:10]
+        return {
+            "totalSpent": money(sum(totals.values())),
+            "transactionCount": len(rows),
+            "rejectedCount": sum(s.status == "rejected" for s in rows),
+            "topRecipients": [{"hostname": n, "totalUsdc": cents(m)} for n, m in largest],
+        }
+
+    def show(self, spend: Spend) -> dict[str, Any]:
+        return {
+            "id": spend.id,
+            "agentId": spend.agent.id,
+            "amount": money(spend.amount),
+            "currency": "USDC",
+            "recipient": spend.recipient,
+            "status": spend.status,
+            "rejectCode": spend.code,
+            "createdAt": shown(spend.created),
+            "settledAt": shown(spend.settled),
+            "payTo": spend.pay_to,
+            "policyVersion": spend.policy_version,
+            "decidedAt": shown(spend.decided),
+            "decisionReason": spend.reason,
+            "expiresAt": shown(spend.expires),
+            "updatedAt": shown(spend.updated),
+        }

@@ -1,0 +1,285 @@
+"""Ledger against chain: what is missing stops a wallet, what is on its way does not."""
+
+import json
+from collections.abc import AsyncGenerator
+
+import asyncpg
+import pytest
+from prometheus_client import REGISTRY
+from solders.keypair import Keypair
+from solders.signature import Signature
+
+from bursar.errors import ApiError, CommandFailed
+from bursar.ledger.audit import QUESTIONS
+from bursar.service.postgres import EmbeddedPostgres
+from bursar.settlement import store
+from bursar.settlement.adopt import adopt as enter
+from bursar.settlement.model import WatchedWallet
+from bursar.settlement.reconcile import unexplained
+from bursar.wallet.model import WithdrawalRow
+from tests.localnet.support import MINT
+from tests.processes import Finished, bursar
+from tests.settlement.stage import Stage, get, running_stage
+from tests.support import new_agent, spend
+
+
+@pytest.fixture
+async def stage(
+    postgres: EmbeddedPostgres, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncGenerator[Stage]:
+    """Of its own for each: the audit looks at everything."""
+    async with running_stage(postgres, tmp_path_factory.mktemp("reconcile")) as running:
+        yield running
+
+
+def metric(kind: str) -> float | None:
+    labels = {"mode": "test", "kind": kind}
+    return REGISTRY.get_sample_value("bursar_wallets_differing", labels)
+
+
+async def state_of(stage: Stage, payment_id: str) -> str | None:
+    async with stage.db.read() as tx:
+        return await tx.fetchval("SELECT state FROM payment WHERE id = $1", payment_id)
+
+
+async def held(stage: Stage, agent_id: str) -> bool:
+    async with stage.db.read() as tx:
+        return await tx.fetchval("SELECT held FROM wallet WHERE agent_id = $1", agent_id)
+
+
+async def test_a_theft_stops_the_wallet(stage: Stage):
+    """Goal: frozen by `system` with version and event, held, in the metric, named by the audit;
+    nothing more is signed; when it is whole again payments go on, and the policy stays frozen."""
+    async with await stage.service.admin() as client:
+        agent = await stage.funded_agent(client, "10")
+        other = await stage.funded_agent(client, "10")
+        theft = await stage.steal(agent["id"], 4_000_000)
+        for _ in range(2):
+            await stage.reconciler.sweep()
+        # One look proves nothing; the third does.
+        assert not await held(stage, agent["id"])
+        await stage.reconciler.sweep()
+        assert await held(stage, agent["id"])
+        assert metric("short") == 1
+
+        shown = await get(client, f"/v1/agents/{agent['id']}")
+        assert shown["policy"]["frozen"]
+        assert shown["policy"]["version"] == 2
+        newest = (await get(client, f"/v1/agents/{agent['id']}/policies"))[0]
+        assert (newest["version"], newest["changedBy"]) == (2, "system")
+        ((_, event),) = await stage.events(agent["id"], "agent.policy_updated")
+        assert event["policy"]["frozen"]
+        assert not event["previousPolicy"]["frozen"]
+        assert (await spend(client, agent["id"], "1"))["rejectCode"] == "policy_frozen"
+
+        # A withdrawal is still taken in, and waits; other wallets are not concerned.
+        waits = await stage.withdraw(client, agent["id"], "2", str(Keypair().pubkey()))
+        goes = await spend(client, other["id"], "2")
+        assert (await stage.ended(client, goes["id"]))["status"] == "settled"
+        for _ in range(3):
+            await stage.work()
+        assert await state_of(stage, waits["id"]) in (None, "waiting")
+        assert (await get(client, f"/v1/withdrawals/{waits['id']}"))["status"] == "pending"
+        assert (await get(client, f"/v1/agents/{agent['id']}"))["policy"]["version"] == 2
+
+        (named,) = await stage.differences()
+        assert named == (
+            f"{agent['id']} holds 4.000000 USDC less at {agent['wallet']['address']} than the"
+            " ledger (10.000000) and what is on its way explain"
+        )
+
+        # A person has looked, and enters what happened into the books: they fit again.
+        adopted = await adopt_by_command(stage, agent["id"], theft)
+        assert adopted.code == 0, adopted.err
+        assert "4.000000 USDC" in adopted.out
+        assert (await stage.ended(client, waits["id"]))["status"] == "settled"
+        await stage.reconciler.sweep()
+        assert not await held(stage, agent["id"])
+        assert metric("short") == 0
+        wallet = await stage.wallet(client, agent["id"])
+        assert (wallet["balance"], wallet["reserved"]) == ("4.000000", "0.000000")
+        # The policy stays frozen until a person says otherwise.
+        assert (await get(client, f"/v1/agents/{agent['id']}"))["policy"]["frozen"]
+        assert await stage.differences() == []
+        with pytest.raises(CommandFailed, match="in the books already"):
+            await adopt(stage, agent["id"], theft)
+
+
+async def adopt_by_command(stage: Stage, agent_id: str, signature: str) -> Finished:
+    assert stage.config.database_url is not None
+    return await bursar(
+        "adopt",
+        agent_id,
+        signature,
+        database_url=stage.config.database_url,
+        data_dir=str(stage.config.data_dir),
+        localnet_port=str(stage.config.localnet_port),
+    )
+
+
+async def adopt(stage: Stage, agent_id: str, signature: str) -> WithdrawalRow:
+    return await enter(
+        stage.db,
+        stage.chain,
+        mode="test",
+        mint=str(MINT),
+        network="localnet",
+        agent_id=agent_id,
+        signature=signature,
+    )
+
+
+async def test_only_what_left_is_adopted(stage: Stage):
+    """Goal: not a deposit, not our own payment, nothing unknown, not more than is available."""
+    async with await stage.service.admin() as client:
+        agent = await stage.funded_agent(client, "10")
+        deposit = (await get(client, f"/v1/wallets/{agent['id']}/deposits"))[0]["signature"]
+        made = await spend(client, agent["id"], "1")
+        ours = (await stage.ended(client, made["id"]))["signature"]
+        theft = await stage.steal(agent["id"], 3_000_000)
+        await spend(client, agent["id"], "8")  # reserved, so that 1 is left
+        for signature, said in (
+            (deposit, "took no USDC out"),
+            (ours, "in the books already"),
+            (str(Signature.default()), "no finalized transaction"),
+            (theft, "1.000000 USDC available"),
+        ):
+            with pytest.raises((CommandFailed, ApiError), match=said):
+                await adopt(stage, agent["id"], signature)
+        assert (await stage.wallet(client, agent["id"]))["balance"] == "9.000000"
+
+
+async def test_payments_on_their_way_are_no_difference(stage: Stage):
+    """Goal: sweeps in the middle of settlements and deposits neither stop a wallet nor count it."""
+    async with await stage.service.admin() as client:
+        agent = await stage.funded_agent(client, "50")
+        for _ in range(6):
+            made = await spend(client, agent["id"], "1")
+            await stage.settler.sign()  # on the chain, not in the books
+            await stage.rpc("bursar_faucet", agent["wallet"]["address"], 7)
+            await stage.reconciler.sweep()
+            assert metric("short") == 0
+            await stage.ended(client, made["id"])
+        assert not await held(stage, agent["id"])
+        assert (await get(client, f"/v1/agents/{agent['id']}"))["policy"]["version"] == 1
+        assert (await stage.wallet(client, agent["id"]))["balance"] == "44.000042"
+
+
+async def test_what_happens_between_the_looks_is_explained(stage: Stage):
+    """Goal: the chain is read between two looks at the ledger, and whatever is booked meanwhile
+    neither hides a theft nor looks like one."""
+    async with await stage.service.admin() as client:
+        agent = await stage.funded_agent(client, "10")
+
+        async def seen() -> list[tuple[WatchedWallet, int]]:
+            async with stage.db.read() as tx:
+                (wallet,) = await store.wallets(tx, [agent["id"]])
+            return [(wallet, await stage.tokens(wallet.address))]
+
+        before_deposit = await seen()
+        await stage.fund(client, agent["id"], "5")
+        assert await unexplained(stage.db, before_deposit) == []
+
+        before_payment = await seen()
+        made = await spend(client, agent["id"], "2")
+        await stage.ended(client, made["id"])
+        assert await unexplained(stage.db, before_payment) == []
+
+        theft = await seen()
+        await stage.steal(agent["id"], 1)
+        ((_, gap),) = await unexplained(stage.db, [(theft[0][0], theft[0][1] - 1)])
+        assert gap == -1
+        await stage.fund(client, agent["id"], "5")
+        ((_, gap),) = await unexplained(stage.db, [(theft[0][0], theft[0][1] - 1)])
+        assert gap == -1
+
+
+async def test_more_than_the_ledger_says_is_read_again_from_the_start(stage: Stage):
+    """Goal: a deposit that a node listed too late, behind the cursor, is found all the same."""
+    async with await stage.service.admin() as client:
+        agent = await new_agent(client)
+        await stage.rpc("bursar_faucet", agent["wallet"]["address"], 11)
+        newest = await stage.rpc("bursar_faucet", agent["wallet"]["address"], 22)
+        async with stage.db.read() as tx:
+            await store.put_deposit_cursor(tx, agent["id"], newest)
+        await stage.reconciler.sweep()
+        assert metric("over") == 1
+        (named,) = await stage.differences()
+        assert "0.000033 USDC more" in named
+        for _ in range(3):
+            await stage.reconciler.sweep()
+        assert metric("over") == 0
+        assert (await stage.wallet(client, agent["id"]))["balance"] == "0.000033"
+
+
+async def test_the_audit_says_what_it_could_not_check(stage: Stage):
+    """Goal: exit code 2 and a plain sentence when the chain is away; 0 without it; differences
+    weigh more."""
+    async with await stage.service.admin() as client:
+        agent = await stage.funded_agent(client, "3")
+        await stage.ended(client, (await spend(client, agent["id"], "1"))["id"])
+        clean = await stage.audit(live_network="")
+        assert clean.code == 0, clean.out
+        assert "ok    every test wallet holds on the chain what the ledger says (1 checked)" in (
+            clean.out
+        )
+        # Live mode is configured here, but nothing answers.
+        away = await stage.audit(
+            live_network="localnet", live_localnet_port=str(stage.config.live_localnet_port)
+        )
+        assert away.code == 2
+        assert "????? every live wallet holds on the chain" in away.out
+        await stage.steal(agent["id"], 1)
+        found = await stage.audit("--json", live_network="localnet")
+        assert found.code == 1
+        test, live = json.loads(found.out)[-2:]
+        assert (test["differences"], test["problem"]) == (1, None)
+        assert "never reached" in live["problem"]
+        assert (await stage.audit("--no-chain", live_network="localnet")).code == 0
+
+
+async def test_the_audit_finds_what_was_tampered_with(stage: Stage):
+    """Goal: each rule between payments, withdrawals, deposits and journal is really asked."""
+    async with await stage.service.admin() as client:
+        agent = await stage.funded_agent(client, "9")
+        await stage.ended(client, (await spend(client, agent["id"], "1"))["id"])
+        paid = await stage.withdraw(client, agent["id"], "1", str(Keypair().pubkey()))
+        await stage.ended(client, paid["id"])
+        failed = await stage.withdraw(client, agent["id"], "1", str(MINT), allowOffCurve=True)
+        await stage.ended(client, failed["id"])
+        assert await stage.differences() == []
+    wid, fid = paid["id"], failed["id"]
+    for statement, question in (
+        (f"UPDATE withdrawal SET amount_micros = 2 WHERE id = '{wid}'", "every withdrawal holds"),
+        (f"DELETE FROM withdrawal WHERE id = '{fid}'", "every reserve belongs to a payment"),
+        ("UPDATE deposit SET amount_micros = 1", "every deposit in the journal"),
+        ("DELETE FROM deposit", "every deposit in the journal"),
+        ("UPDATE submission SET state = 'dead'", "made by exactly one attempt"),
+        ("UPDATE submission SET signature = 'x' || payment_id", "made by exactly one attempt"),
+        (f"UPDATE payment SET state = 'failed' WHERE id = '{wid}'", "is where its spend"),
+        (f"UPDATE payment SET destination = 'me' WHERE id = '{wid}'", "is where its spend"),
+        (f"UPDATE payment SET state = 'waiting' WHERE id = '{fid}'", "is where its spend"),
+        ("UPDATE payment SET attempts = attempts + 1", "has the attempts that it says"),
+        ("UPDATE submission SET state = 'dead', outcome = NULL", "every dead attempt has a reason"),
+    ):
+        assert question in await wrong_after(stage, statement), statement
+
+
+async def wrong_after(stage: Stage, statement: str) -> str:
+    """The questions that fail once a statement has been at work, which is then undone."""
+    assert stage.config.database_url is not None
+    connection = await asyncpg.connect(stage.admin_dsn)
+    try:
+        async with connection.transaction():
+            await connection.execute("SET LOCAL session_replication_role = replica")
+            await connection.execute(statement)
+            wrong = [q.text for q in QUESTIONS if await connection.fetch(q.differs)]
+            raise _Undo("; ".join(wrong))
+    except _Undo as undo:
+        return str(undo)
+    finally:
+        await connection.close()
+
+
+class _Undo(Exception):
+    pass

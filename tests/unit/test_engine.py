@@ -1,0 +1,351 @@
+"""The policy engine alone: every refusal in its order, and numbers that keep their promise."""
+
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Final
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from msgspec import structs
+
+from bursar.policy.engine import Decision, Facts, RejectCode, Rule, budget, decide
+from bursar.policy.model import Policy
+
+HOST: Final = "api.example.com"
+PAY_TO: Final = "7EqQdEULxWcraVx3mXKFjc84LhCkMGZCkRvDpvcMwJeK"
+OWN: Final = "So11111111111111111111111111111111111111112"
+MIDNIGHT: Final = datetime(2026, 11, 1, tzinfo=UTC)
+CENT: Final = 10_000
+USDC: Final = 1_000_000
+
+
+@dataclass(frozen=True)
+class Case:
+    policy: Policy
+    facts: Facts
+    amount_micros: int = 10 * USDC
+    recipient: str = HOST
+
+    def decide(self) -> Decision:
+        return decide(self.policy, self.facts, self.amount_micros, self.recipient)
+
+    def with_policy(self, **changes: object) -> "Case":
+        changed = replace(self.policy, **changes)  # pyright: ignore[reportArgumentType]
+        return replace(self, policy=changed)
+
+    def with_facts(self, **changes: object) -> "Case":
+        return replace(self, facts=structs.replace(self.facts, **changes))
+
+
+PASSES: Final = Case(
+    Policy(
+        version=1,
+        cap_micros_daily=100 * USDC,
+        cap_micros_per_transaction=20 * USDC,
+        approval_threshold_micros=15 * USDC,
+        allowlist=(HOST,),
+        blocklist=("bad.example.com",),
+        frozen=False,
+    ),
+    Facts(
+        agent_status="active",
+        wallet_address=OWN,
+        pay_to=PAY_TO,
+        spent_today_micros=40 * USDC,
+        available_micros=50 * USDC,
+        resets_at=MIDNIGHT,
+    ),
+)
+
+# One row per reject code, in the contract's order: the change that brings it about, and the rule
+# that shows it. Changes can be laid over one another.
+TABLE: Final[list[tuple[str, str, Callable[[Case], Case]]]] = [
+    ("agent_terminated", "agent_status", lambda c: c.with_facts(agent_status="terminated")),
+    ("agent_paused", "agent_status", lambda c: c.with_facts(agent_status="paused")),
+    ("policy_frozen", "policy_frozen", lambda c: c.with_policy(frozen=True)),
+    ("recipient_blocked", "blocklist", lambda c: c.with_policy(blocklist=("*.example.com",))),
+    ("recipient_not_allowed", "allowlist", lambda c: c.with_policy(allowlist=())),
+    ("recipient_unresolved", "recipient_resolved", lambda c: c.with_facts(pay_to=None)),
+    (
+        "per_transaction_cap_exceeded",
+        "per_transaction_cap",
+        lambda c: c.with_policy(cap_micros_per_transaction=c.amount_micros - CENT),
+    ),
+    (
+        "daily_cap_exceeded",
+        "daily_cap",
+        lambda c: c.with_facts(spent_today_micros=c.policy.cap_micros_daily - c.amount_micros + 1),
+    ),
+    (
+        "insufficient_funds",
+        "funds",
+        lambda c: c.with_facts(available_micros=c.amount_micros - 1),
+    ),
+]
+ABOUT_THE_AMOUNT: Final = {
+    "per_transaction_cap_exceeded",
+    "daily_cap_exceeded",
+    "insufficient_funds",
+}
+
+
+# The decision table -------------------------------------------------------------------------------
+
+
+def test_the_table_has_every_code_of_the_engine_in_the_enums_order():
+    later = {"approval_denied", "approval_expired", "settlement_failed"}
+    assert [code for code, _, _ in TABLE] == [c.value for c in RejectCode if c.value not in later]
+
+
+def test_what_nothing_speaks_against_is_approved_with_every_check_shown():
+    decision = PASSES.decide()
+    assert (decision.status, decision.reject_code) == ("approved", None)
+    assert [(c.rule.value, c.outcome, c.limit, c.observed) for c in decision.checks] == [
+        ("agent_status", "pass", "active", "active"),
+        ("policy_frozen", "pass", "false", "false"),
+        ("blocklist", "pass", None, HOST),
+        ("allowlist", "pass", None, HOST),
+        ("recipient_resolved", "pass", None, PAY_TO),
+        ("per_transaction_cap", "pass", "20.00", "10.000000"),
+        ("daily_cap", "pass", "100.00", "50.000000"),
+        ("funds", "pass", "50.000000", "10.000000"),
+        ("approval_threshold", "pass", "15.00", "10.000000"),
+    ]
+    # As they are once the decision is in force.
+    assert decision.remaining_today_micros == 50 * USDC
+    assert decision.max_amount_now_micros == 20 * USDC
+    assert decision.retry_at is None
+
+
+@pytest.mark.parametrize(("code", "rule", "change"), TABLE, ids=[row[0] for row in TABLE])
+def test_each_code_is_given_for_its_reason_alone(
+    code: str, rule: str, change: Callable[[Case], Case]
+):
+    decision = change(PASSES).decide()
+    assert (decision.status, decision.reject_code) == ("rejected", code)
+    failed = {c.rule.value: c.outcome for c in decision.checks}
+    assert failed == {r.value: "fail" if r.value == rule else "pass" for r in Rule}
+    if code not in ABOUT_THE_AMOUNT:
+        assert decision.max_amount_now_micros == 0
+    assert (decision.retry_at == MIDNIGHT) == (code == "daily_cap_exceeded")
+
+
+@pytest.mark.parametrize(
+    ("earlier", "later"),
+    [p for p in itertools.combinations(TABLE, 2) if p[0][1] != p[1][1]],
+    ids=lambda row: row[0],
+)
+def test_of_two_reasons_the_earlier_gives_the_code_and_both_are_shown(
+    earlier: tuple[str, str, Callable[[Case], Case]],
+    later: tuple[str, str, Callable[[Case], Case]],
+):
+    for case in (later[2](earlier[2](PASSES)), earlier[2](later[2](PASSES))):
+        decision = case.decide()
+        assert decision.reject_code == earlier[0]
+        failed = [c.rule.value for c in decision.checks if c.outcome == "fail"]
+        assert failed == [earlier[1], later[1]]
+        assert decision.retry_at is None
+        if earlier[0] not in ABOUT_THE_AMOUNT:
+            assert decision.max_amount_now_micros == 0
+
+
+def test_a_rule_without_a_limit_is_not_evaluated():
+    case = PASSES.with_policy(cap_micros_per_transaction=None, approval_threshold_micros=None)
+    outcomes = {c.rule.value: (c.outcome, c.limit) for c in case.decide().checks}
+    assert outcomes["per_transaction_cap"] == ("not_evaluated", None)
+    assert outcomes["approval_threshold"] == ("not_evaluated", None)
+
+
+def test_above_the_threshold_is_pending_and_exactly_at_it_is_not():
+    at = replace(PASSES, amount_micros=15 * USDC).decide()
+    assert (at.status, at.checks[-1].outcome) == ("approved", "pass")
+    above = replace(PASSES, amount_micros=15 * USDC + 1).decide()
+    assert (above.status, above.reject_code) == ("pending", None)
+    assert above.checks[-1].outcome == "fail"
+    refused = replace(PASSES, amount_micros=20 * USDC + 1).decide()
+    assert (refused.status, refused.reject_code) == ("rejected", "per_transaction_cap_exceeded")
+
+
+@pytest.mark.parametrize(
+    ("entries", "recipient", "matches"),
+    [
+        (("api.example.com",), "api.example.com", True),
+        (("api.example.com",), "x.api.example.com", False),
+        (("api.example.com",), "example.com", False),
+        (("*.example.com",), "api.example.com", True),
+        (("*.example.com",), "a.b.c.example.com", True),
+        (("*.example.com",), "example.com", False),
+        (("*.example.com",), "badexample.com", False),
+        (("*.api.example.com",), "b.example.com", False),
+        ((PAY_TO,), PAY_TO, True),
+        ((PAY_TO,), HOST, False),
+        (("*.example.com",), PAY_TO, False),
+        (("*",), PAY_TO, True),
+        (("*",), HOST, True),
+        ((), HOST, False),
+    ],
+)
+def test_entries_match_what_the_contract_says(
+    entries: tuple[str, ...], recipient: str, matches: bool
+):
+    case = replace(PASSES, recipient=recipient).with_policy(blocklist=(), allowlist=entries)
+    assert case.decide().reject_code == (None if matches else "recipient_not_allowed")
+    case = case.with_policy(blocklist=entries, allowlist=("*",))
+    assert case.decide().reject_code == ("recipient_blocked" if matches else None)
+
+
+def test_no_list_allows_the_wallets_own_address_however_it_is_named():
+    anyone = PASSES.with_policy(allowlist=("*", OWN, HOST))
+    itself = replace(anyone, recipient=OWN).with_facts(pay_to=OWN)
+    assert itself.decide().reject_code == "recipient_not_allowed"
+    # A hostname that the directory points back at the wallet.
+    assert anyone.with_facts(pay_to=OWN).decide().reject_code == "recipient_not_allowed"
+
+
+# Promises -----------------------------------------------------------------------------------------
+
+MOST: Final = 999_999_999_999_999_999
+# Small numbers meet often, large ones reach the edge of what a caller may name.
+AMOUNTS: Final = st.one_of(st.integers(1, 60), st.integers(1, 8 * CENT), st.integers(1, MOST))
+HELD: Final = st.one_of(st.integers(0, 60), st.integers(0, 8 * CENT), st.integers(0, 4 * MOST))
+CAPS: Final = st.one_of(st.integers(0, 8), st.integers(0, MOST // CENT)).map(lambda c: c * CENT)
+POLICIES: Final = st.builds(
+    Policy,
+    version=st.integers(1, 9),
+    cap_micros_daily=CAPS,
+    cap_micros_per_transaction=st.none() | CAPS,
+    approval_threshold_micros=st.none() | CAPS,
+    allowlist=st.sampled_from([(HOST,), ("*.example.com",), ("*",), (), ("other.example.com",)]),
+    blocklist=st.sampled_from([(), (), (), ("*",), (HOST,)]),
+    frozen=st.sampled_from([False, False, False, True]),
+)
+FACTS: Final = st.builds(
+    Facts,
+    agent_status=st.sampled_from(["active", "active", "active", "paused", "terminated"]),
+    wallet_address=st.just(OWN),
+    pay_to=st.sampled_from([PAY_TO, PAY_TO, PAY_TO, OWN, None]),
+    # Above the cap too: a cap may be lowered below what was spent.
+    spent_today_micros=HELD,
+    available_micros=HELD,
+    resets_at=st.just(MIDNIGHT),
+)
+CASES: Final = st.builds(Case, POLICIES, FACTS, AMOUNTS, st.just(HOST))
+OPEN_POLICIES: Final = POLICIES.map(
+    lambda p: replace(p, allowlist=("*",), blocklist=(), frozen=False)
+)
+OPEN_FACTS: Final = FACTS.map(lambda f: structs.replace(f, agent_status="active", pay_to=PAY_TO))
+# Cases where only the amount can fail.
+OPEN_CASES: Final = st.builds(Case, OPEN_POLICIES, OPEN_FACTS, AMOUNTS, st.just(HOST))
+
+
+def after(case: Case) -> Case:
+    """The case once its decision is in force."""
+    taken = 0 if case.decide().status == "rejected" else case.amount_micros
+    return case.with_facts(
+        spent_today_micros=case.facts.spent_today_micros + taken,
+        available_micros=case.facts.available_micros - taken,
+    )
+
+
+@given(CASES)
+def test_a_decision_is_consistent_in_itself(case: Case):
+    """Rejected exactly when a rule before the threshold fails, by the code of the first."""
+    decision = case.decide()
+    assert [c.rule for c in decision.checks] == list(Rule)
+    *rules, threshold = decision.checks
+    failed = [c.rule.value for c in rules if c.outcome == "fail"]
+    assert (decision.status == "rejected") == bool(failed) == (decision.reject_code is not None)
+    if failed:
+        firsts = [code for code, rule, _ in TABLE if rule == failed[0]]
+        assert decision.reject_code in firsts
+    else:
+        assert (decision.status == "pending") == (threshold.outcome == "fail")
+    assert decision.remaining_today_micros >= 0
+    assert 0 <= decision.max_amount_now_micros <= decision.remaining_today_micros
+
+
+@given(OPEN_CASES)
+def test_exactly_max_amount_now_passes_and_one_micro_more_does_not(case: Case):
+    most = case.decide().max_amount_now_micros
+    then = after(case)
+    if most:
+        assert replace(then, amount_micros=most).decide().status in ("approved", "pending")
+    more = replace(then, amount_micros=most + 1).decide()
+    assert more.status == "rejected"
+    # The promised code: the first of the limits that this amount is over.
+    single = then.policy.cap_micros_per_transaction
+    left = then.policy.cap_micros_daily - then.facts.spent_today_micros
+    if single is not None and most + 1 > single:
+        assert more.reject_code == "per_transaction_cap_exceeded"
+    elif most + 1 > left:
+        assert more.reject_code == "daily_cap_exceeded"
+    else:
+        assert more.reject_code == "insufficient_funds"
+    assert more.max_amount_now_micros == most
+
+
+@given(CASES)
+def test_max_amount_now_is_zero_when_anything_but_the_amount_fails(case: Case):
+    decision = case.decide()
+    about_amount = {"per_transaction_cap", "daily_cap", "funds", "approval_threshold"}
+    others = [c for c in decision.checks if c.outcome == "fail" and c.rule not in about_amount]
+    if others:
+        assert decision.max_amount_now_micros == 0
+    # And then truly nothing passes: the smallest amount there is is refused as well.
+    if decision.max_amount_now_micros == 0:
+        assert replace(after(case), amount_micros=1).decide().status == "rejected"
+
+
+@given(CASES)
+def test_retry_at_is_there_exactly_when_waiting_alone_lets_the_amount_pass(case: Case):
+    decision = case.decide()
+    tomorrow = case.with_facts(spent_today_micros=0).decide()
+    if decision.status != "rejected":
+        assert decision.retry_at is None
+    else:
+        assert decision.retry_at == (MIDNIGHT if tomorrow.status != "rejected" else None)
+
+
+@given(OPEN_CASES)
+def test_at_retry_at_the_amount_passes(case: Case):
+    """The same over cases that often reach it: what the cap holds, funds cover, days spent."""
+    room = min(case.policy.cap_micros_daily, case.facts.available_micros)
+    assume(case.amount_micros <= room)
+    case = case.with_policy(cap_micros_per_transaction=None).with_facts(
+        spent_today_micros=case.policy.cap_micros_daily
+    )
+    decision = case.decide()
+    assert decision.reject_code == "daily_cap_exceeded"
+    assert decision.retry_at == MIDNIGHT
+    assert case.with_facts(spent_today_micros=0).decide().status in ("approved", "pending")
+
+
+@given(OPEN_CASES)
+def test_a_cap_of_zero_refuses_everything_for_ever(case: Case):
+    case = case.with_policy(cap_micros_daily=0, cap_micros_per_transaction=None)
+    decision = case.decide()
+    assert decision.reject_code == "daily_cap_exceeded"
+    assert decision.remaining_today_micros == decision.max_amount_now_micros == 0
+    assert decision.retry_at is None
+
+
+def test_a_cap_lowered_below_what_was_spent_leaves_nothing_until_midnight():
+    case = PASSES.with_policy(cap_micros_daily=30 * USDC).with_facts(spent_today_micros=40 * USDC)
+    decision = case.decide()
+    assert decision.reject_code == "daily_cap_exceeded"
+    assert decision.remaining_today_micros == decision.max_amount_now_micros == 0
+    assert decision.retry_at == MIDNIGHT
+    check = next(c for c in decision.checks if c.rule is Rule.DAILY_CAP)
+    assert (check.limit, check.observed) == ("30.00", "50.000000")
+
+
+@given(OPEN_CASES)
+def test_the_budget_says_what_a_decision_would(case: Case):
+    remaining, most = budget(case.policy, case.facts)
+    assert remaining == max(case.policy.cap_micros_daily - case.facts.spent_today_micros, 0)
+    if most:
+        assert replace(case, amount_micros=most).decide().status in ("approved", "pending")
+    assert replace(case, amount_micros=most + 1).decide().status == "rejected"

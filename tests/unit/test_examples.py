@@ -1,0 +1,33 @@
+"""The examples that the OpenAPI document shows are real: they parse as what they stand for."""
+
+import msgspec
+import pytest
+
+from bursar.errors import Fault
+from bursar.http import examples
+from bursar.http.call import Route
+from bursar.http.routes import ROUTES
+
+WITH_BODY = [route for route in ROUTES if route.body is not None]
+WITH_ANSWER = [route for route in ROUTES if route.data is not None]
+
+
+@pytest.mark.parametrize("route", WITH_BODY, ids=lambda r: f"{r.method} {r.path}")
+def test_every_body_has_an_example_that_is_accepted(route: Route):
+    assert route.body is not None
+    faults: list[Fault] = []
+    route.body.parse(examples.BODIES[route.body.title], "", faults)
+    assert faults == []
+
+
+@pytest.mark.parametrize("route", WITH_ANSWER, ids=lambda r: f"{r.method} {r.path}")
+def test_every_answer_has_an_example_with_all_its_fields(route: Route):
+    example = examples.ANSWERS[route.data.__name__]
+    made = msgspec.convert(example, route.data)
+    assert msgspec.to_builtins(made) == example
+
+
+def test_no_example_is_left_over():
+    bodies = {route.body.title for route in WITH_BODY if route.body is not None}
+    assert set(examples.BODIES) == bodies
+    assert set(examples.ANSWERS) == {route.data.__name__ for route in WITH_ANSWER}
