@@ -133,7 +133,7 @@ async def _rates(bench: Bench) -> list[Row]:
         begin = time.perf_counter()
         async with bench.delivering():
             while await bench.pending():
-                await asyncio.sleep(0.02)
+                await asyncio.sleep(0.05)
             ours.append(DELIVERIES / (time.perf_counter() - begin))
         await bench.receiver.forget()
         bare.append(await _bare(bench.receiver))

@@ -107,6 +107,12 @@ _ATTEMPT_SECONDS: Final = Histogram(
 )
 
 
+_ATTEMPT_ENDS: Final = {
+    delivered: (_ATTEMPTS.labels(end), _ATTEMPT_SECONDS.labels(end))
+    for delivered, end in ((True, "delivered"), (False, "failed"))
+}
+
+
 class Webhooks:
     """What the delivery of webhooks counts."""
 
@@ -117,9 +123,9 @@ class Webhooks:
 
     @staticmethod
     def attempted(delivered: bool, elapsed_ns: int) -> None:
-        end = "delivered" if delivered else "failed"
-        _ATTEMPTS.labels(end).inc()
-        _ATTEMPT_SECONDS.labels(end).observe(elapsed_ns / 1e9)
+        count, seconds = _ATTEMPT_ENDS[delivered]
+        count.inc()
+        seconds.observe(elapsed_ns / 1e9)
 
 
 class HttpMetrics:

@@ -24,8 +24,6 @@ _DELIVERY: Final = (
     "SELECT d.id, d.webhook_id, d.event_id, e.type AS event_type, d.status, d.attempts,"
     " d.next_attempt_at, d.created_at FROM delivery d JOIN event e ON e.id = d.event_id"
 )
-# Names "claiming deliveries" among advisory locks.
-_CLAIM_LOCK: Final = 17_485
 _decode_attempts = msgspec.json.Decoder(list[Attempt]).decode
 
 
@@ -236,57 +234,33 @@ class Result:
     gone: bool
 
 
-async def commit_without_waiting(tx: Tx) -> None:
-    """A claim or a result that a crash of the database forgets only means one more delivery."""
-    await tx.execute("SET LOCAL synchronous_commit = off")
-
-
-async def claim(
-    tx: Tx, *, limit: int, failing_limit: int, per_webhook: int, lease_seconds: float
+async def exchange(
+    tx: Tx,
+    results: Sequence[Result],
+    *,
+    most: int,
+    most_failing: int,
+    per_webhook: int,
+    lease_seconds: float,
 ) -> list[Claim]:
-    """Up to `limit` deliveries that are due, in turns: every webhook's first, then every second.
-
-    Jumps over the index from webhook to webhook, so a long queue of one costs no more than a short
-    one. No webhook has more than `per_webhook` under way, whoever claims: one claims at a time, and
-    counts in a statement that begins after the lock. A webhook that failed last gets one at a time.
-    """
-    await tx.execute("SELECT pg_advisory_xact_lock($1)", _CLAIM_LOCK)
-    # statement_timestamp() can bound the index scan, which clock_timestamp() cannot.
+    """Records these results and claims what is due: one round trip, one transaction of its own.
+    `migrations/0005_webhooks.sql` has the query, and says how it is fair."""
     rows = await tx.fetch(
-        "WITH RECURSIVE queue (webhook_id) AS ("
-        " (SELECT webhook_id FROM delivery WHERE status = 'pending' ORDER BY webhook_id LIMIT 1)"
-        " UNION ALL SELECT (SELECT d.webhook_id FROM delivery d WHERE d.status = 'pending'"
-        " AND d.webhook_id > q.webhook_id ORDER BY d.webhook_id LIMIT 1)"
-        " FROM queue q WHERE q.webhook_id IS NOT NULL),"
-        " open AS MATERIALIZED (SELECT w.id, w.url, w.failing_since IS NOT NULL AS failing,"
-        " CASE WHEN w.failing_since IS NULL THEN $3::integer ELSE 1 END"
-        " - (SELECT count(*) FROM delivery l WHERE l.webhook_id = w.id AND l.leased_until"
-        " > statement_timestamp()) AS room"
-        " FROM queue q JOIN webhook w ON w.id = q.webhook_id AND w.status = 'enabled'),"
-        " due AS (SELECT o.id AS webhook_id, o.url, o.failing, d.id, d.turn,"
-        " row_number() OVER (PARTITION BY o.failing ORDER BY d.turn, d.next_attempt_at) AS place,"
-        " d.next_attempt_at FROM open o CROSS JOIN LATERAL ("
-        " SELECT p.id, p.next_attempt_at, row_number() OVER (ORDER BY p.next_attempt_at) AS turn"
-        " FROM (SELECT id, next_attempt_at FROM delivery WHERE webhook_id = o.id"
-        " AND status = 'pending' AND next_attempt_at <= statement_timestamp()"
-        " AND (leased_until IS NULL OR leased_until <= statement_timestamp())"
-        " ORDER BY next_attempt_at LIMIT greatest(o.room, 0)) p) d),"
-        " taken AS (SELECT * FROM due WHERE NOT failing OR place <= $2"
-        " ORDER BY turn, next_attempt_at LIMIT $1)"
-        " UPDATE delivery d SET leased_until = clock_timestamp() + make_interval(secs => $4)"
-        " FROM taken t, event e, realm r"
-        " WHERE d.id = t.id AND e.id = d.event_id AND r.id = e.realm_id"
-        " RETURNING d.id, d.leased_until, d.attempt_count, t.webhook_id, t.url, t.failing,"
-        " e.id AS event_id, e.type, e.agent_id, e.data, e.created_at, r.mode",
-        limit,
-        failing_limit,
+        "SELECT * FROM exchange_deliveries($1, $2, $3, $4, $5, $6, $7, $8, $9)",
+        [r.claim.id for r in results],
+        [r.claim.lease for r in results],
+        [r.status for r in results],
+        [r.wait_seconds for r in results],
+        [msgspec.json.encode([r.attempt]).decode() for r in results],
+        most,
+        most_failing,
         per_webhook,
         lease_seconds,
     )
     return [
         Claim(
             id=row["id"],
-            lease=row["leased_until"],
+            lease=row["lease"],
             attempt_count=row["attempt_count"],
             webhook_id=row["webhook_id"],
             url=row["url"],
@@ -304,24 +278,6 @@ async def claim(
     ]
 
 
-async def record(tx: Tx, results: Sequence[Result]) -> None:
-    """Ends the leases. What somebody else took meanwhile is theirs to record."""
-    await tx.execute(
-        "UPDATE delivery d SET status = r.status, attempts = d.attempts || r.attempt::jsonb,"
-        " attempt_count = d.attempt_count + 1, leased_until = NULL,"
-        " next_attempt_at = CASE WHEN r.status = 'pending'"
-        " THEN clock_timestamp() + make_interval(secs => r.wait) END"
-        " FROM unnest($1::text[], $2::timestamptz[], $3::text[], $4::float8[], $5::text[])"
-        " AS r (id, lease, status, wait, attempt)"
-        " WHERE d.id = r.id AND d.leased_until = r.lease",
-        [r.claim.id for r in results],
-        [r.claim.lease for r in results],
-        [r.status for r in results],
-        [r.wait_seconds for r in results],
-        [msgspec.json.encode([r.attempt]).decode() for r in results],
-    )
-
-
 async def release(tx: Tx, claims: Sequence[Claim]) -> None:
     """Gives back what was not finished, for others to take at once."""
     await tx.execute(
@@ -333,20 +289,9 @@ async def release(tx: Tx, claims: Sequence[Claim]) -> None:
     )
 
 
-async def note_health(
-    tx: Tx, well: Sequence[str], failed: Sequence[str], disable_seconds: int
-) -> list[str]:
-    """Webhooks whose attempts went well or failed; returns those that failed for too long and are
-    disabled now. Rows are taken in id order, so that two workers cannot deadlock."""
-    if well:
-        await tx.execute(
-            "UPDATE webhook SET failing_since = NULL WHERE id IN (SELECT id FROM webhook"
-            " WHERE id = ANY($1::text[]) AND failing_since IS NOT NULL"
-            " ORDER BY id FOR NO KEY UPDATE)",
-            well,
-        )
-    if not failed:
-        return []
+async def note_failures(tx: Tx, webhook_ids: Sequence[str], disable_seconds: int) -> list[str]:
+    """Webhooks that have just failed; returns those that failed for too long and are disabled now.
+    Rows are taken in id order, so that two workers cannot deadlock."""
     rows = await tx.fetch(
         "UPDATE webhook SET failing_since = coalesce(failing_since, moment()),"
         " status = CASE WHEN failing_since IS NULL THEN status ELSE 'disabled' END,"
@@ -355,7 +300,7 @@ async def note_health(
         " AND status = 'enabled' AND (failing_since IS NULL"
         " OR failing_since <= clock_timestamp() - make_interval(secs => $2))"
         " ORDER BY id FOR NO KEY UPDATE) RETURNING id, status",
-        failed,
+        webhook_ids,
         disable_seconds,
     )
     return [row["id"] for row in rows if row["status"] == "disabled"]

@@ -90,7 +90,8 @@ class Deliverer:
         results, self._results = self._results, []
         self._finished.clear()
         try:
-            claims, sealed = await self._db.transact(lambda tx: self._exchange(tx, results))
+            await self._note_failures(results)
+            claims, sealed = await self._exchange(results)
         except OUT_OF_REACH as problem:
             _log.warning("deliveries_put_off", problem=repr(problem))
             self._results = results + self._results
@@ -102,36 +103,35 @@ class Deliverer:
             task.add_done_callback(self._under_way.pop)
 
     async def _exchange(
-        self, tx: Tx, results: Sequence[Result]
+        self, results: Sequence[Result]
     ) -> tuple[list[Claim], dict[str, list[SealedSecret]]]:
-        await store.commit_without_waiting(tx)
-        await self._record(tx, results)
         failing = sum(claim.failing for claim in self._under_way.values())
-        free = MOST_AT_ONCE - len(self._under_way)
-        if free <= 0:
-            return [], {}
-        claims = await store.claim(
-            tx,
-            limit=free,
-            failing_limit=max(0, MOST_FAILING_AT_ONCE - failing),
-            per_webhook=PER_WEBHOOK,
-            lease_seconds=self._lease_seconds,
-        )
-        if not claims:
-            return [], {}
-        return claims, await store.secrets_in_force(tx, list({c.webhook_id for c in claims}))
+        async with self._db.read() as tx:
+            claims = await store.exchange(
+                tx,
+                results,
+                most=MOST_AT_ONCE - len(self._under_way),
+                most_failing=max(0, MOST_FAILING_AT_ONCE - failing),
+                per_webhook=PER_WEBHOOK,
+                lease_seconds=self._lease_seconds,
+            )
+            if not claims:
+                return [], {}
+            return claims, await store.secrets_in_force(tx, list({c.webhook_id for c in claims}))
 
-    async def _record(self, tx: Tx, results: Sequence[Result]) -> None:
-        if not results:
-            return
-        await store.record(tx, results)
-        well = {r.claim.webhook_id for r in results if r.status == "delivered"}
+    async def _note_failures(self, results: Sequence[Result]) -> None:
+        """What failures say about their webhooks. Where one went well in the same round, recording
+        it takes the bad mark away again."""
         failed = {r.claim.webhook_id for r in results if r.status != "delivered"}
         gone = {r.claim.webhook_id for r in results if r.gone}
-        disabled = await store.note_health(tx, sorted(well), sorted(failed - well), DISABLE_SECONDS)
-        if gone:
-            disabled += await store.disable(tx, sorted(gone), "gone")
-        for webhook_id in disabled:
+        if not failed:
+            return
+
+        async def work(tx: Tx) -> list[str]:
+            disabled = await store.note_failures(tx, sorted(failed - gone), DISABLE_SECONDS)
+            return disabled + await store.disable(tx, sorted(gone), "gone")
+
+        for webhook_id in await self._db.transact(work):
             _log.warning("webhook_disabled", webhook=webhook_id)
 
     async def _rest(self) -> None:
@@ -195,12 +195,16 @@ class Deliverer:
         for task in cut:
             task.cancel()
         await asyncio.gather(*cut, return_exceptions=True)
-        results, self._results = self._results, []
-
-        async def work(tx: Tx) -> None:
-            await self._record(tx, results)
-            await store.release(tx, list(cut.values()))
-
         # Out of reach: the leases end by themselves.
         with contextlib.suppress(*OUT_OF_REACH):
-            await self._db.transact(work)
+            await self._note_failures(self._results)
+            async with self._db.read() as tx:
+                await store.exchange(
+                    tx,
+                    self._results,
+                    most=0,
+                    most_failing=0,
+                    per_webhook=PER_WEBHOOK,
+                    lease_seconds=self._lease_seconds,
+                )
+                await store.release(tx, list(cut.values()))
