@@ -19,6 +19,8 @@ from pathlib import Path
 import aiohttp
 import msgspec
 import uvloop
+from tests.processes import until
+from tests.webhooks.conftest import Receiver, running_receiver
 
 from bursar.clock import SystemClock
 from bursar.config import load_config
@@ -37,7 +39,6 @@ from bursar.webhook.send import Sender
 from bursar.webhook.signature import new_secret
 from bursar.webhook.target import Allowed
 from bursar.webhook.worker import Deliverer
-from tests.webhooks.conftest import Receiver, running_receiver
 
 WEBHOOKS = 32
 AT_ONCE = 4 * WEBHOOKS
@@ -96,9 +97,11 @@ class Bench:
             await asyncio.gather(task, return_exceptions=True)
             await sender.close()
 
-    async def pending(self) -> int:
+    async def done(self) -> bool:
         async with self.db.read() as tx:
-            return await tx.fetchval("SELECT count(*) FROM delivery WHERE status = 'pending'")
+            return not await tx.fetchval(
+                "SELECT EXISTS (SELECT FROM delivery WHERE status = 'pending')"
+            )
 
 
 async def rows() -> list[Row]:
@@ -132,8 +135,7 @@ async def _rates(bench: Bench) -> list[Row]:
         await bench.emit(EventType.AGENT_PAUSED, DELIVERIES // WEBHOOKS)
         begin = time.perf_counter()
         async with bench.delivering():
-            while await bench.pending():
-                await asyncio.sleep(0.05)
+            await until(bench.done, seconds=120, every=0.05)
             ours.append(DELIVERIES / (time.perf_counter() - begin))
         await bench.receiver.forget()
         bare.append(await _bare(bench.receiver))
@@ -191,10 +193,11 @@ async def _p99(bench: Bench, *, hanging: bool) -> float:
             sent += 4
             await asyncio.sleep(max(0.0, begin + sent / 4 / PACE - time.perf_counter()))
         await asyncio.sleep(0.5)
-    delays: list[float] = []
-    for arrived in await bench.receiver.received():
-        if arrived.path.startswith("/ok/paced"):
-            delays.append(arrived.at * 1000 - _born(arrived.headers["webhook-id"]))
+    delays = [
+        arrived.at * 1000 - _born(arrived.headers["webhook-id"])
+        for arrived in await bench.receiver.received()
+        if arrived.path.startswith("/ok/paced")
+    ]
     assert len(delays) == sent, f"{len(delays)} of {sent} arrived"
     async with bench.db.transaction() as tx:
         # The next run starts with an empty queue and a webhook in good standing.

@@ -1,10 +1,13 @@
 """`wallet.low_balance` and `wallet.depleted` while cap and balance change at the same time."""
 
 import asyncio
+import json
 import random
+from datetime import datetime
 
 import httpx
 
+from bursar.money import parse_micros
 from tests.support import new_agent
 from tests.webhooks.conftest import Hooks
 
@@ -30,28 +33,38 @@ async def test_the_flag_is_right_whatever_comes_first(hooks: Hooks, client: http
 
     await asyncio.gather(change_caps(), deposit(), deposit())
     async with hooks.service.db.read() as tx:
-        # The transaction that wrote a row gives the order of the commits: all held one lock.
-        changes = await tx.fetch(
-            "SELECT xmin::text::bigint AS xact, cap_micros_daily AS cap, NULL::bigint AS balance"
-            " FROM policy WHERE agent_id = $1 UNION ALL"
-            " SELECT xmin::text::bigint, NULL, credits_posted_after - debits_posted_after"
-            " FROM transfer WHERE agent_id = $1 ORDER BY xact",
-            agent,
-        )
-        fired = await tx.fetch(
-            "SELECT xmin::text::bigint AS xact FROM event WHERE agent_id = $1"
-            " AND type = 'wallet.low_balance' ORDER BY 1",
-            agent,
+        events = await tx.fetch(
+            "SELECT type, data::text AS data, created_at FROM event WHERE agent_id = $1", agent
         )
         is_low = await tx.fetchval("SELECT is_low FROM wallet WHERE agent_id = $1", agent)
-    cap, balance, low = 0, 0, False
-    expected: list[int] = []
-    for number, row in enumerate(changes):
-        cap = cap if row["cap"] is None else row["cap"]
-        balance = balance if row["balance"] is None else row["balance"]
+    # The balance only rises here, and each change of the policy tells the balance that it met. So
+    # the order is known: by balance, a deposit before the changes that saw it, those by version.
+    changes: list[tuple[int, int, int | None, datetime]] = []
+    fired: list[tuple[int, datetime]] = []
+    for event in events:
+        data = json.loads(event["data"])
+        if event["type"] == "wallet.funded":
+            changes.append((_micros(data["balance"]), 0, None, event["created_at"]))
+        elif event["type"] == "agent.policy_updated":
+            balance, policy = _micros(data["wallet"]["balance"]), data["policy"]
+            cap = _micros(policy["dailyCap"])
+            changes.append((balance, policy["version"], cap, event["created_at"]))
+        else:
+            assert event["type"] == "wallet.low_balance"
+            fired.append((_micros(data["balance"]), event["created_at"]))
+    cap, low = _micros("100.00"), True
+    expected: list[tuple[int, datetime]] = []
+    for balance, _, new_cap, at in sorted(changes, key=lambda change: change[:2]):
+        cap = cap if new_cap is None else new_cap
         was, low = low, balance * 10 < cap
-        if low and not was and number > 0:
-            expected.append(row["xact"])
-    assert [row["xact"] for row in fired] == expected
+        if low and not was:
+            expected.append((balance, at))
+    assert sorted(fired) == expected
     assert len(expected) > 5, "the test saw turns at all"
     assert is_low == low
+
+
+def _micros(amount: str) -> int:
+    micros = parse_micros(amount)
+    assert micros is not None
+    return micros
