@@ -91,14 +91,17 @@ class Deliverer:
         self._finished.clear()
         try:
             await self._note_failures(results)
-            claims, sealed = await self._exchange(results)
+            claims, found = await self._exchange(results)
         except OUT_OF_REACH as problem:
             _log.warning("deliveries_put_off", problem=repr(problem))
             self._results = results + self._results
             await asyncio.sleep(_IDLE_SECONDS)
             return
+        opened = {
+            webhook_id: self._open(webhook_id, sealed) for webhook_id, sealed in found.items()
+        }
         for claim in claims:
-            task = asyncio.create_task(self._attempt(claim, sealed.get(claim.webhook_id, [])))
+            task = asyncio.create_task(self._attempt(claim, opened.get(claim.webhook_id, [])))
             self._under_way[task] = claim
             task.add_done_callback(self._under_way.pop)
 
@@ -140,19 +143,23 @@ class Deliverer:
             await asyncio.wait_for(self._finished.wait(), _IDLE_SECONDS)
             await asyncio.sleep(_GATHER_SECONDS)
 
-    async def _attempt(self, claim: Claim, sealed: Sequence[SealedSecret]) -> None:
+    def _open(self, webhook_id: str, sealed: Sequence[SealedSecret]) -> list[str]:
+        try:
+            return [self._vault.open_secret(secret).decode() for secret in sealed]
+        except KeyUnusable:
+            _log.error("webhook_secret_unusable", webhook=webhook_id)
+            return []
+
+    async def _attempt(self, claim: Claim, opened: Sequence[str]) -> None:
         began, started = self._clock.now(), self._clock.monotonic_ns()
         body = envelope(claim.event)
         try:
-            opened = [self._vault.open_secret(secret).decode() for secret in sealed]
-            if not opened:  # the webhook was deleted a moment ago
-                raise KeyUnusable("there is no secret to sign with")
-            timestamp = int(began.timestamp())
-            headers = signed_headers(opened, claim.event.id, timestamp, body)
-            outcome = await self._sender.send(claim.url, headers, body)
-        except KeyUnusable:
-            _log.error("webhook_secret_unusable", webhook=claim.webhook_id)
-            outcome = Outcome(None, "the webhook's secret cannot be opened; rotate it")
+            if opened:
+                timestamp = int(began.timestamp())
+                headers = signed_headers(opened, claim.event.id, timestamp, body)
+                outcome = await self._sender.send(claim.url, headers, body)
+            else:
+                outcome = Outcome(None, "there is no secret to sign with; rotate it")
         except Exception:  # noqa: BLE001 - one broken delivery must not end the others
             _log.exception("delivery_broken", delivery=claim.id)
             outcome = Outcome(None, "internal error")
