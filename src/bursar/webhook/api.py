@@ -64,7 +64,24 @@ class EventTypes:
         }
 
 
-_URL: Final = Text(1, MAX_URL)
+@dataclass(frozen=True, slots=True)
+class Url:
+    """Text here; where it leads is judged by the handler, which knows the settings."""
+
+    def parse(self, value: Any, path: str, faults: list[Fault]) -> Any:
+        return Text(1, MAX_URL).parse(value, path, faults)
+
+    def schema(self) -> Schema:
+        return {
+            "type": "string",
+            "format": "uri",
+            "minLength": 1,
+            "maxLength": MAX_URL,
+            "examples": ["https://example.com/hooks/bursar"],
+        }
+
+
+_URL: Final = Url()
 _URL_DOC: Final = "Where events are sent: https, a public host, no user info, no fragment."
 _EVENTS_DOC: Final = "The types that are sent; `*` for all."
 NEW_WEBHOOK = Record(
