@@ -1,8 +1,8 @@
 -- Webhooks that deliver: secrets sealed under a master key that can be replaced, a queue that many
 -- workers share fairly, and events that can be listed by type and by agent.
 
-CREATE INDEX event_by_type ON event (realm_id, type, created_at DESC, id DESC);
-CREATE INDEX event_by_agent ON event (agent_id, created_at DESC, id DESC);
+CREATE INDEX event_by_type ON event (realm_id, type, created_at, id);
+CREATE INDEX event_by_agent ON event (agent_id, created_at, id);
 
 -- Since when every attempt has failed; null while the last one went well.
 ALTER TABLE webhook

@@ -728,9 +728,9 @@ CREATE INDEX deposit_by_agent ON deposit USING btree (agent_id, created_at DESC,
 
 CREATE INDEX event_by_age ON event USING btree (realm_id, created_at, id);
 
-CREATE INDEX event_by_agent ON event USING btree (agent_id, created_at DESC, id DESC);
+CREATE INDEX event_by_agent ON event USING btree (agent_id, created_at, id);
 
-CREATE INDEX event_by_type ON event USING btree (realm_id, type, created_at DESC, id DESC);
+CREATE INDEX event_by_type ON event USING btree (realm_id, type, created_at, id);
 
 CREATE INDEX event_to_forget ON event USING brin (created_at);
 
