@@ -212,8 +212,9 @@ async def pay(db: Database, agent_id: str, withdrawal_id: str) -> None:
         await tx.execute(
             "INSERT INTO submission (payment_id, attempt, mode, state, raw, signature, blockhash,"
             " last_valid_height, signed_slot, next_check_at, outcome)"
-            " SELECT $1::text, attempt, 'test', state, 'raw', $1::text || '/' || attempt, 'hash', 1, 1,"
-            " moment(), outcome FROM (VALUES (1, 'dead', 'expired'), (2, 'settled', 'finalized'))"
+            " SELECT $1::text, attempt, 'test', state, 'raw', $1::text || '/' || attempt, 'hash',"
+            " 1, 1, moment(), outcome"
+            " FROM (VALUES (1, 'dead', 'expired'), (2, 'settled', 'finalized'))"
             " AS a (attempt, state, outcome)",
             withdrawal_id,
         )
