@@ -9,7 +9,7 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 LOCKED := --require-hashes --only-binary :all: --no-deps
 
 .DEFAULT_GOAL := help
-.PHONY: help install serve test check format schema lock clean
+.PHONY: help install serve test check bench format schema lock clean
 
 help: ## Show this help
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -30,6 +30,9 @@ check: $(VENV)/.dev ## Format, lint and types only
 format: $(VENV)/.dev ## Format the code and fix what ruff can fix
 	$(BIN)/ruff check --quiet --fix-only .
 	$(BIN)/ruff format --quiet .
+
+bench: $(VENV)/.dev ## Measure every promised figure; under 5 minutes (BENCH_SECONDS, BENCH_ROUNDS for more)
+	$(BIN)/python -m bench
 
 schema: $(VENV)/.dev ## Write migrations/schema.sql again after a new migration
 	$(BIN)/python -m tests.migration.schema

@@ -85,6 +85,14 @@ async def settle(db: Database, spend_id: str) -> None:
             int(now.timestamp()),
             now,
         )
+        # As if it had been found on the chain: there is no attempt of ours.
+        await tx.execute(
+            "INSERT INTO payment (id, mode, realm_id, agent_id, amount_micros, destination, state,"
+            " leased_until, problem, created_at) SELECT id, 'test', realm_id, agent_id,"
+            " amount_micros, pay_to, 'settled', moment(), 'found on the chain', created_at"
+            " FROM spend WHERE id = $1",
+            spend_id,
+        )
         locked.account.post(spend_id, spend.amount_micros)
         version = (agent_id, locked.policy_version)
         policy = (await PolicyCache().get(tx, [version]))[version]

@@ -6,6 +6,7 @@ instead, so that every process agrees on them.
 
 import time
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Protocol
 
 
@@ -36,6 +37,8 @@ def truncate(moment: datetime) -> datetime:
     return moment.replace(microsecond=moment.microsecond // 1000 * 1000)
 
 
+# All that one transaction writes has one moment, so most are asked for many times.
+@lru_cache(maxsize=1_024)
 def iso(moment: datetime) -> str:
     """`2026-11-15T09:30:00.123Z`: UTC with exactly three places. Takes only UTC datetimes."""
     return moment.isoformat(timespec="milliseconds")[:23] + "Z"

@@ -1,7 +1,7 @@
 """The pool, and the two ways to use it: `read` for single statements, `transact` for changes."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final, Self, TypeVar
 
@@ -141,3 +141,20 @@ class Database:
                 if attempt == _TRIES:
                     raise
         raise AssertionError("unreachable")
+
+
+# Arrays as PostgreSQL writes them, for `$1::text::bigint[]`: joining text costs a tenth of handing
+# over a list, whose every element the driver looks at.
+
+
+def numbers(values: Iterable[int]) -> str:
+    return f"{{{','.join(map(str, values))}}}"
+
+
+def words(values: Iterable[str]) -> str:
+    """Any text; nothing may be None."""
+    given = list(values)
+    joined = '","'.join(given)
+    if "\\" in joined or joined.count('"') > 2 * (len(given) - 1):
+        joined = '","'.join([v.replace("\\", "\\\\").replace('"', '\\"') for v in given])
+    return f'{{"{joined}"}}' if given else "{}"

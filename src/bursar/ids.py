@@ -2,14 +2,16 @@
 
 import os
 import re
+from functools import lru_cache
 from typing import Final
 
 from bursar.clock import unix_milliseconds
 
 # Crockford's base 32: no i, l, o or u, so an id survives being read aloud.
 _ALPHABET: Final = "0123456789abcdefghjkmnpqrstvwxyz"
-_PAIRS: Final = tuple(high + low for high in _ALPHABET for low in _ALPHABET)
-_SHIFTS: Final = tuple(range(120, -1, -10))
+# A byte to the letter of its lower five bits, so that random bytes become random letters.
+_LETTERS: Final = bytes(ord(_ALPHABET[byte & 31]) for byte in range(256))
+_TIME_SHIFTS: Final = tuple(range(45, -1, -5))
 _FORM: Final = re.compile(r"[0-7][0-9a-hjkmnp-tv-z]{25}", re.ASCII)
 
 PREFIXES: Final = frozenset(
@@ -19,8 +21,13 @@ PREFIXES: Final = frozenset(
 
 def new_id(prefix: str) -> str:
     """48 bits of Unix milliseconds, then 80 random bits: ordered by time, impossible to guess."""
-    value = unix_milliseconds() << 80 | int.from_bytes(os.urandom(10))
-    return f"{prefix}_{''.join([_PAIRS[(value >> shift) & 1023] for shift in _SHIFTS])}"
+    random = os.urandom(16).translate(_LETTERS).decode("ascii")
+    return f"{prefix}_{_time(unix_milliseconds())}{random}"
+
+
+@lru_cache(maxsize=16)
+def _time(milliseconds: int) -> str:
+    return "".join([_ALPHABET[(milliseconds >> shift) & 31] for shift in _TIME_SHIFTS])
 
 
 def is_id(prefix: str, text: str) -> bool:

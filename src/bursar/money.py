@@ -1,6 +1,7 @@
 """Money is an integer number of micro-units (1 USDC = 1,000,000); text only at the edges."""
 
 import re
+from functools import lru_cache
 from typing import Final
 
 MICROS: Final = 1_000_000
@@ -33,11 +34,14 @@ def parse_cap_micros(text: str) -> int | None:
 
 def format_micros(micros: int) -> str:
     """Six places, for balances and amounts."""
-    sign = "-" if micros < 0 else ""
-    whole, fraction = divmod(abs(micros), MICROS)
-    return f"{sign}{whole}.{fraction:06d}"
+    if micros < 0:
+        return f"-{format_micros(-micros)}"
+    digits = str(micros).zfill(7)
+    return f"{digits[:-6]}.{digits[-6:]}"
 
 
+# Caps are few, and every spend shows its own.
+@lru_cache(maxsize=1_024)
 def format_cents(micros: int) -> str:
     """Two places, half-up, for caps and per-recipient totals; never negative."""
     cents = (micros + MICROS_PER_CENT // 2) // MICROS_PER_CENT

@@ -248,7 +248,7 @@ async def _pay(fire: Fire, client: httpx.AsyncClient, plans: list[Plan]) -> list
             if made is not None:
                 ids.append(made)
             # Spread out, so that the fire meets every step of them.
-            await asyncio.sleep(fire.chance.uniform(0, 0.3 if not LONG else 0.1))
+            await asyncio.sleep(fire.chance.uniform(0, 0.1 if LONG else 0.6))
 
     await asyncio.gather(*(work() for _ in range(CLIENTS)))
     return ids

@@ -17,6 +17,9 @@ from bursar.errors import ApiError, ErrorCode
 # 0.3 s, and one that could not be checked (the database is away) is not trusted beyond 0.9 s.
 _RECHECK_SECONDS: Final = 0.3
 _TRUST_NS: Final = 900_000_000
+# A key that nobody used for so long is dropped; until then its re-check costs far less than the
+# look-up that its next use would need.
+_KEEP_NS: Final = 10_000_000_000
 _TOUCH_EVERY_NS: Final = 60_000_000_000
 
 _log = structlog.get_logger()
@@ -26,7 +29,7 @@ _log = structlog.get_logger()
 class _Entry:
     caller: Caller
     checked_ns: int
-    used: bool
+    used_ns: int
     touched_ns: int
 
 
@@ -41,20 +44,23 @@ class Guard:
         """The caller of an `Authorization` header; every kind of bad key looks alike."""
         scheme, _, key = (authorization or "").partition(" ")
         key = key.strip()
-        if scheme.lower() != "bearer" or not well_formed(key):
+        if scheme.lower() != "bearer" or not key.isascii():
             raise _unauthorized()
         digest = key_hash(key)
         entry = self._entries.get(digest)
         now = self._clock.monotonic_ns()
         if entry is not None and now - entry.checked_ns < _TRUST_NS:
-            entry.used = True
+            entry.used_ns = now
             return entry.caller
+        # Only a key that is not known yet needs the look at its form.
+        if not well_formed(key):
+            raise _unauthorized()
         async with self._db.read() as tx:
             caller = await store.find_caller(tx, digest)
         if caller is None:
             self._entries.pop(digest, None)
             raise _unauthorized()
-        self._entries[digest] = _Entry(caller, now, used=True, touched_ns=now - _TOUCH_EVERY_NS)
+        self._entries[digest] = _Entry(caller, now, now, touched_ns=now - _TOUCH_EVERY_NS)
         return caller
 
     def forget(self, key_id: str) -> None:
@@ -74,8 +80,7 @@ class Guard:
 
     async def _recheck(self) -> None:
         started = self._clock.monotonic_ns()
-        # What nobody used since the last round is dropped: the next use looks it up again.
-        self._entries = {d: entry for d, entry in self._entries.items() if entry.used}
+        self._drop(lambda entry: started - entry.used_ns > _KEEP_NS)
         entries = list(self._entries.items())
         if not entries:
             return
@@ -86,8 +91,8 @@ class Guard:
             if entry.caller.key_id not in valid:
                 self._entries.pop(digest, None)
                 continue
-            entry.checked_ns, entry.used = started, False
-            if started - entry.touched_ns >= _TOUCH_EVERY_NS:
+            entry.checked_ns = started
+            if entry.used_ns - entry.touched_ns >= _TOUCH_EVERY_NS:
                 entry.touched_ns = started
                 to_touch.append(entry.caller.key_id)
         if to_touch:

@@ -3,13 +3,13 @@
 import hashlib
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 import asyncpg
 import msgspec
 
 from bursar.access import store
+from bursar.access.model import IdempotencyKey
 from bursar.db import Tx
 from bursar.errors import ApiError, ErrorCode, Fault
 
@@ -19,23 +19,7 @@ _KEY = re.compile(KEY_PATTERN, re.ASCII)
 WAIT_SECONDS: Final = 5
 
 
-@dataclass(frozen=True, slots=True)
-class IdempotencyKey:
-    """Unique per realm, route and (for spends) agent; the fingerprint tells requests apart."""
-
-    realm_id: int
-    route: str
-    agent_id: str
-    key: str
-    fingerprint: bytes
-
-    @property
-    def place(self) -> tuple[int, str, str, str]:
-        return self.realm_id, self.route, self.agent_id, self.key
-
-
-@dataclass(frozen=True, slots=True)
-class StoredAnswer:
+class StoredAnswer(msgspec.Struct, frozen=True):
     fingerprint: bytes
     status: int
     body: bytes
@@ -90,18 +74,7 @@ async def find(
 
 async def record(tx: Tx, key: IdempotencyKey, status: int, body: bytes) -> None:
     """Stores an answer in the transaction of the effect it stands for."""
-    await store.insert_answers(tx, [(*key.place, key.fingerprint, status, body, None)])
-
-
-async def record_events(tx: Tx, answers: Sequence[tuple[IdempotencyKey, int, str]]) -> None:
-    """The same for answers that an event tells word for word: (key, status, event)."""
-    await store.insert_answers(
-        tx,
-        [
-            (*key.place, key.fingerprint, status, None, event_id)
-            for key, status, event_id in answers
-        ],
-    )
+    await store.insert_answer(tx, (*key.place, key.fingerprint, status, body))
 
 
 def in_progress() -> ApiError:

@@ -1,9 +1,10 @@
 """Exact rate limits: no span of 60 seconds ever holds more requests than the limit."""
 
 from collections import deque
-from dataclasses import dataclass
 from enum import Enum
 from typing import Final, Protocol
+
+import msgspec
 
 from bursar.clock import Clock
 from bursar.config import Mode
@@ -32,8 +33,7 @@ class Category(Enum):
         return self.live if mode == "live" else self.test
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(msgspec.Struct, frozen=True):
     allowed: bool
     limit: int
     remaining: int

@@ -48,6 +48,20 @@ class Caller:
         return self.agent_id is None or self.agent_id == agent_id
 
 
+class IdempotencyKey(msgspec.Struct, frozen=True):
+    """Unique per realm, route and (for spends) agent; the fingerprint tells requests apart."""
+
+    realm_id: int
+    route: str
+    agent_id: str
+    key: str
+    fingerprint: bytes
+
+    @property
+    def place(self) -> tuple[int, str, str, str]:
+        return self.realm_id, self.route, self.agent_id, self.key
+
+
 @dataclass(frozen=True, slots=True)
 class KeyRow:
     id: str

@@ -214,18 +214,13 @@ async def get_answers(
     }
 
 
-async def insert_answers(
-    tx: Tx,
-    answers: Sequence[tuple[int, str, str, str, bytes, int, bytes | None, str | None]],
-) -> None:
-    """Rows of (realm, route, agent, key, fingerprint, status, body or None, event or None)."""
-    await tx.copy_records_to_table(
-        "idempotency",
-        columns=(
-            "realm_id", "route", "agent_id", "key", "fingerprint", "status", "body", "event_id",
-        ),
-        records=answers,
-    )  # fmt: skip
+async def insert_answer(tx: Tx, answer: tuple[int, str, str, str, bytes, int, bytes]) -> None:
+    """(realm, route, agent, key, fingerprint, status, body)."""
+    await tx.execute(
+        "INSERT INTO idempotency (realm_id, route, agent_id, key, fingerprint, status, body)"
+        " VALUES ($1, $2, $3, $4, $5, $6, $7)",
+        *answer,
+    )
 
 
 async def insert_trail(

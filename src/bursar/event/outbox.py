@@ -25,16 +25,18 @@ class NewEvent(msgspec.Struct, frozen=True):
     id: str = msgspec.field(default_factory=lambda: new_id("evt"))
 
 
-async def emit(tx: Tx, events: Sequence[NewEvent], has_webhooks: bool = True) -> None:
-    """`has_webhooks=False` saves a look-up where the caller knows, under lock, that none is."""
+async def emit(tx: Tx, events: Sequence[NewEvent]) -> None:
     if not events:
         return
     await store.insert_events(
         tx,
         [(e.id, e.realm_id, e.type.value, e.agent_id, _json(e.data), e.created_at) for e in events],
     )
-    if not has_webhooks:
-        return
+    await address(tx, events)
+
+
+async def address(tx: Tx, events: Sequence[NewEvent]) -> None:
+    """Puts events that are written already on their way to the webhooks that want them."""
     webhooks = await store.wanted_deliveries(
         tx, list({e.realm_id for e in events}), list({e.type.value for e in events})
     )

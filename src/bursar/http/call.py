@@ -1,16 +1,16 @@
 """What a route is, what a handler is given, and what it gives back."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 from typing import Any, TypeVar
 
 import msgspec
 
 from bursar.access.guard import Guard
-from bursar.access.idempotency import IdempotencyKey, fingerprint
+from bursar.access.idempotency import fingerprint
 from bursar.access.limits import Category, Limiter
-from bursar.access.model import Caller, Scope
+from bursar.access.model import Caller, IdempotencyKey, Scope
 from bursar.chain.port import Chain
 from bursar.clock import Clock
 from bursar.config import Config, Mode
@@ -51,8 +51,7 @@ class Services:
     once: Once
 
 
-@dataclass(slots=True, kw_only=True)
-class Call:
+class Call(msgspec.Struct, kw_only=True):
     """One authenticated, validated request on its way through a handler."""
 
     services: Services
@@ -65,7 +64,7 @@ class Call:
     path: str
     idempotency_header: str | None
     prefer: str | None
-    after_commit: list[Callable[[], None]] = field(default_factory=list)
+    after_commit: list[Callable[[], None]] = msgspec.field(default_factory=list)
     _tx: Tx | None = None
 
     @property
@@ -93,13 +92,12 @@ class Call:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(msgspec.Struct, frozen=True):
     status: int
     body: Any = None
     # What a replay of the request shows instead, where the body holds a secret.
     replay_body: Any = None
-    headers: dict[str, str] = field(default_factory=dict)
+    headers: dict[str, str] = msgspec.field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -258,10 +258,15 @@ class _Request:
 
     async def read_body(self) -> bytes:
         """The whole body, refused as soon as it passes the limit or comes too slowly."""
-        length = self._headers.get(b"content-length", b"0")
-        if length.isdigit() and int(length[:20]) > MAX_BODY_BYTES:
+        length = self._headers.get(b"content-length", b"")
+        announced = int(length[:20]) if length.isdigit() else None
+        if announced is not None and announced > MAX_BODY_BYTES:
             raise _too_large()
         body = await self._chunk()
+        if len(body) == announced:
+            # The server cannot tell yet that nothing follows; asking again, with a timer around
+            # it, would cost as much as all the rest of reading a request.
+            self._unread = False
         if self._unread:
             body = await self._read_rest(body)
         if len(body) > MAX_BODY_BYTES:
@@ -292,6 +297,8 @@ class _Request:
 
     async def discard_rest(self) -> None:
         """Reads on after a refusal: a connection closed on unread data loses the answer."""
+        if not self._unread:
+            return
         size = 0
         with contextlib.suppress(TimeoutError, ApiError):
             async with asyncio.timeout(_DISCARD_SECONDS):

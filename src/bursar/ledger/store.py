@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Final, Literal
 
 import msgspec
@@ -40,13 +41,15 @@ async def lock_agents(
     locked beyond the commit, for `Database.transact` to let go of.
     """
     rows = await tx.fetch("SELECT * FROM lock_agents($1, $2, $3)", agent_ids, realm_ids, until)
-    return {row["agent_id"]: _locked(row) for row in rows}
+    # One moment for all, and the same object: what is made of it is made once.
+    now: datetime | None = rows[0]["now"] if rows else None
+    return {row["agent_id"]: _locked(row, now or row["now"]) for row in rows}
 
 
 async def read_agent(tx: Tx, agent_id: str, realm_id: int) -> LockedAgent | None:
     """The same without any lock, for those who only look."""
     row = await tx.fetchrow("SELECT * FROM lock_agents($1, $2, 'none')", [agent_id], [realm_id])
-    return None if row is None else _locked(row)
+    return None if row is None else _locked(row, row["now"])
 
 
 async def hold_decisions(tx: Tx, realm_id: int) -> None:
@@ -85,7 +88,7 @@ async def update_wallets(tx: Tx, accounts: Sequence[Account]) -> None:
     )
 
 
-def _locked(row: Row) -> LockedAgent:
+def _locked(row: Row, now: datetime) -> LockedAgent:
     return LockedAgent(
         account=Account(
             agent_id=row["agent_id"],
@@ -100,7 +103,7 @@ def _locked(row: Row) -> LockedAgent:
             decisions=row["decisions"],
             is_low=row["is_low"],
             last_funded_at=row["last_funded_at"],
-            now=row["now"],
+            now=now,
         ),
         agent_status=row["agent_status"],
         policy_version=row["policy_version"],

@@ -18,9 +18,10 @@ CREATE TABLE spend (
   status          text NOT NULL CHECK (status IN ('pending', 'approved', 'settled', 'rejected')),
   reject_code     text,
   memo            text CHECK (length(memo) <= 200),
-  metadata        json NOT NULL DEFAULT '{}',
+  metadata        text NOT NULL DEFAULT '{}',
   policy_version  integer NOT NULL,
-  decision        json NOT NULL,
+  -- JSON as text, as the metadata is; `policy/engine.py` names the places of its array.
+  decision        text NOT NULL,
   network         text NOT NULL,
   created_by      text NOT NULL,
   created_at      timestamptz(3) NOT NULL,
@@ -59,11 +60,13 @@ CREATE TRIGGER spend_terms_are_fixed BEFORE UPDATE ON spend FOR EACH ROW
 CREATE TRIGGER spend_stays BEFORE DELETE OR TRUNCATE ON spend
   FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();
 CREATE UNIQUE INDEX spend_signature ON spend (signature) WHERE signature IS NOT NULL;
-CREATE INDEX spend_by_age ON spend (realm_id, created_at DESC, id DESC);
-CREATE INDEX spend_by_agent ON spend (agent_id, created_at DESC, id DESC);
-CREATE INDEX spend_by_recipient ON spend (realm_id, recipient, created_at DESC, id DESC);
-CREATE INDEX spend_by_status ON spend (realm_id, status, created_at DESC, id DESC);
-CREATE INDEX spend_by_settlement ON spend (realm_id, settled_at DESC, id DESC)
+-- Ascending, though lists are read from their end: what is newest then goes to the right edge of
+-- the index, where PostgreSQL appends without a search and leaves full pages behind.
+CREATE INDEX spend_by_age ON spend (realm_id, created_at, id);
+CREATE INDEX spend_by_agent ON spend (agent_id, created_at, id);
+CREATE INDEX spend_by_recipient ON spend (realm_id, recipient, created_at, id);
+CREATE INDEX spend_by_status ON spend (realm_id, status, created_at, id);
+CREATE INDEX spend_by_settlement ON spend (realm_id, settled_at, id)
   WHERE settled_at IS NOT NULL;
 CREATE INDEX spend_to_expire ON spend (expires_at) WHERE status = 'pending';
 CREATE INDEX spend_to_settle ON spend (created_at) WHERE status = 'approved';

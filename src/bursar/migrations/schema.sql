@@ -170,7 +170,7 @@ CREATE TABLE event (
     realm_id integer NOT NULL,
     type text NOT NULL,
     agent_id id,
-    data json NOT NULL,
+    data text NOT NULL,
     created_at timestamp(3) with time zone NOT NULL,
     xact xid8 DEFAULT pg_current_xact_id() NOT NULL
 );
@@ -341,9 +341,9 @@ CREATE TABLE spend (
     status text NOT NULL,
     reject_code text,
     memo text,
-    metadata json DEFAULT '{}'::json NOT NULL,
+    metadata text DEFAULT '{}'::text NOT NULL,
     policy_version integer NOT NULL,
-    decision json NOT NULL,
+    decision text NOT NULL,
     network text NOT NULL,
     created_by text NOT NULL,
     created_at timestamp(3) with time zone NOT NULL,
@@ -622,13 +622,13 @@ ALTER TABLE ONLY webhook
 ALTER TABLE ONLY withdrawal
     ADD CONSTRAINT withdrawal_pkey PRIMARY KEY (id);
 
-CREATE INDEX agent_by_age ON agent USING btree (realm_id, created_at DESC, id DESC);
+CREATE INDEX agent_by_age ON agent USING btree (realm_id, created_at, id);
 
-CREATE INDEX agent_by_status ON agent USING btree (realm_id, status, created_at DESC, id DESC);
+CREATE INDEX agent_by_status ON agent USING btree (realm_id, status, created_at, id);
 
-CREATE INDEX agent_label_by_age ON agent_label USING btree (realm_id, name, value_hash, created_at DESC, agent_id DESC);
+CREATE INDEX agent_label_by_age ON agent_label USING btree (realm_id, name, value_hash, created_at, agent_id);
 
-CREATE INDEX api_key_by_age ON api_key USING btree (realm_id, created_at DESC, id DESC);
+CREATE INDEX api_key_by_age ON api_key USING btree (realm_id, created_at, id);
 
 CREATE INDEX api_key_by_agent ON api_key USING btree (agent_id) WHERE (agent_id IS NOT NULL);
 
@@ -636,13 +636,13 @@ CREATE INDEX audit_log_by_subject ON audit_log USING btree (subject, id);
 
 CREATE INDEX delivery_by_event ON delivery USING btree (event_id);
 
-CREATE INDEX delivery_by_webhook ON delivery USING btree (webhook_id, created_at DESC, id DESC);
+CREATE INDEX delivery_by_webhook ON delivery USING btree (webhook_id, created_at, id);
 
 CREATE INDEX delivery_due ON delivery USING btree (next_attempt_at) WHERE (status = 'pending'::text);
 
 CREATE INDEX deposit_by_agent ON deposit USING btree (agent_id, created_at DESC, id DESC);
 
-CREATE INDEX event_by_age ON event USING btree (realm_id, created_at DESC, id DESC);
+CREATE INDEX event_by_age ON event USING btree (realm_id, created_at, id);
 
 CREATE INDEX event_to_forget ON event USING brin (created_at);
 
@@ -650,17 +650,17 @@ CREATE INDEX idempotency_to_forget ON idempotency USING brin (created_at);
 
 CREATE INDEX payment_open ON payment USING btree (mode, created_at) WHERE (state = ANY (ARRAY['waiting'::text, 'live'::text]));
 
-CREATE INDEX recipient_by_age ON recipient USING btree (realm_id, created_at DESC, hostname DESC);
+CREATE INDEX recipient_by_age ON recipient USING btree (realm_id, created_at, hostname);
 
-CREATE INDEX spend_by_age ON spend USING btree (realm_id, created_at DESC, id DESC);
+CREATE INDEX spend_by_age ON spend USING btree (realm_id, created_at, id);
 
-CREATE INDEX spend_by_agent ON spend USING btree (agent_id, created_at DESC, id DESC);
+CREATE INDEX spend_by_agent ON spend USING btree (agent_id, created_at, id);
 
-CREATE INDEX spend_by_recipient ON spend USING btree (realm_id, recipient, created_at DESC, id DESC);
+CREATE INDEX spend_by_recipient ON spend USING btree (realm_id, recipient, created_at, id);
 
-CREATE INDEX spend_by_settlement ON spend USING btree (realm_id, settled_at DESC, id DESC) WHERE (settled_at IS NOT NULL);
+CREATE INDEX spend_by_settlement ON spend USING btree (realm_id, settled_at, id) WHERE (settled_at IS NOT NULL);
 
-CREATE INDEX spend_by_status ON spend USING btree (realm_id, status, created_at DESC, id DESC);
+CREATE INDEX spend_by_status ON spend USING btree (realm_id, status, created_at, id);
 
 CREATE UNIQUE INDEX spend_signature ON spend USING btree (signature) WHERE (signature IS NOT NULL);
 
@@ -678,7 +678,7 @@ CREATE UNIQUE INDEX transfer_once ON transfer USING btree (payment_id, ((kind = 
 
 CREATE INDEX wallet_key_by_master ON wallet_key USING btree (master_version);
 
-CREATE INDEX webhook_by_age ON webhook USING btree (realm_id, created_at DESC, id DESC);
+CREATE INDEX webhook_by_age ON webhook USING btree (realm_id, created_at, id);
 
 CREATE INDEX withdrawal_by_agent ON withdrawal USING btree (agent_id, created_at DESC, id DESC);
 

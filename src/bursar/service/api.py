@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 import os
 import resource
 import signal
@@ -40,6 +41,9 @@ _BACKLOG: Final = 1024
 _CONNECTIONS: Final = 4096
 # Files that are open beside them.
 _OTHER_FILES: Final = 256
+# New objects between two collections of the youngest, and how many of those make an older one.
+# The defaults (700, 10, 10) cost a twentieth of all processor time under load.
+_GC_THRESHOLDS: Final = (20_000, 20, 20)
 # What closing may take beyond the drain.
 _CLOSE_SECONDS: Final = 5
 
@@ -53,6 +57,7 @@ async def run_api(config: Config, clock: Clock) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     api = await Api.start(config, clock)
+    _spare_the_collector()
     stopped = asyncio.create_task(stop.wait())
     await asyncio.wait({stopped, *api.tasks}, return_when=asyncio.FIRST_COMPLETED)
     # A task that ended by itself is a fault: the supervisor starts a fresh process.
@@ -158,6 +163,14 @@ class Api:
             await chain.close()
         await self._db.close()
         _log.info("api_stopped")
+
+
+def _spare_the_collector() -> None:
+    """What was loaded at the start stays for good, so the garbage collector need not look at it
+    again; and requests leave few circles, so it need not come every few of them."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*_GC_THRESHOLDS)
 
 
 def _most_connections() -> int:

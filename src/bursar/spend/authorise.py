@@ -15,18 +15,19 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Final
 
+import asyncpg
 import msgspec
 import structlog
 
 from bursar.access import idempotency
-from bursar.access.idempotency import IdempotencyKey, StoredAnswer
+from bursar.access.idempotency import StoredAnswer
+from bursar.access.model import IdempotencyKey
 from bursar.config import Mode
 from bursar.db import OUT_OF_REACH, Database, Tx
 from bursar.errors import ApiError, check, not_found, unavailable
 from bursar.event.catalog import EventType
-from bursar.event.outbox import NewEvent, emit
+from bursar.event.outbox import NewEvent, address
 from bursar.ids import new_id
-from bursar.ledger import book
 from bursar.ledger import store as ledger_store
 from bursar.ledger.store import LockedAgent
 from bursar.policy.cache import PolicyCache
@@ -36,12 +37,15 @@ from bursar.recipient.resolve import Directory
 from bursar.spend import store
 from bursar.spend.model import SpendRow, midnight_after, show_spend
 from bursar.spend.stats import Totals
+from bursar.spend.store import Decided, Touched
 
-LANES: Final = 2
+LANES: Final = 1
 # A batch holds its locks for as long as it takes to write, so it must not grow without bound.
 MAX_BATCH: Final = 128
 # Requests that may wait in a process; beyond that they are told to come back (503).
 MAX_WAITING: Final = 2_000
+# Keys remembered, twice over: about a megabyte each.
+MAX_RECENT_KEYS: Final = 20_000
 
 _EVENTS: Final = {
     "approved": EventType.TRANSACTION_APPROVED,
@@ -52,8 +56,7 @@ _encode = msgspec.json.Encoder().encode
 _log = structlog.get_logger()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SpendRequest:
+class SpendRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A validated request to spend."""
 
     realm_id: int
@@ -68,8 +71,7 @@ class SpendRequest:
     key: IdempotencyKey | None
 
 
-@dataclass(frozen=True, slots=True)
-class Authorised:
+class Authorised(msgspec.Struct, frozen=True):
     """The answer: `{"data": …}` as it was committed, now or when the key was first used."""
 
     body: bytes
@@ -94,6 +96,7 @@ class Authoriser:
         self._policies = policies
         self._directory = directory
         self._approval = timedelta(seconds=approval_seconds)
+        self._recent = _RecentKeys()
         self._lanes = [
             _Lane(
                 lambda batch, answer, shard=shard * LANES + lane: self._write(batch, answer, shard)
@@ -119,10 +122,25 @@ class Authoriser:
     async def _write(
         self, batch: Sequence[SpendRequest], answer: "_Answer", shard: int
     ) -> list[_Outcome]:
-        return await self._db.transact(lambda tx: self._decide_batch(tx, batch, shard), answer)
+        """Looks for stored answers only where there may be one; the keys' uniqueness sees to the
+        rest, because a look for each of them would cost a tenth of the whole."""
+        keys = [request.key for request in batch if request.key is not None]
+        known = keys if self._recent.has_any(keys) else []
+        self._recent.add(keys)
+        try:
+            return await self._db.transact(
+                lambda tx: self._decide_batch(tx, batch, shard, known), answer
+            )
+        except asyncpg.UniqueViolationError as problem:
+            if known or problem.constraint_name != store.KEY_CONSTRAINT:
+                raise
+            # Another process used one of the keys, or this one did long ago. Nothing was written.
+            return await self._db.transact(
+                lambda tx: self._decide_batch(tx, batch, shard, keys), answer
+            )
 
     async def _decide_batch(
-        self, tx: Tx, batch: Sequence[SpendRequest], shard: int
+        self, tx: Tx, batch: Sequence[SpendRequest], shard: int, keys: Sequence[IdempotencyKey]
     ) -> list[_Outcome]:
         locked = await ledger_store.lock_agents(
             tx,
@@ -130,13 +148,12 @@ class Authoriser:
             sorted({request.realm_id for request in batch}),
             until="answer",
         )
-        keys = [request.key for request in batch if request.key is not None]
         # The wallets' locks also keep two requests with one key from passing each other here.
         answered = await idempotency.find(tx, keys) if keys else {}
         states = await self._facts(tx, batch, locked)
-        made = _Made(Totals(shard))
+        made = _Made(Totals(shard), self._approval)
         outcomes = [self._one(request, states, answered, made) for request in batch]
-        await made.write(tx, states)
+        await made.write(tx)
         return outcomes
 
     async def _facts(
@@ -183,10 +200,9 @@ class Authoriser:
         spend = self._spend(request, state, state.decide(request))
         shown = _encode(show_spend(spend))
         body = b'{"data":' + shown + b"}"
-        event_id = made.add(spend, shown)
+        made.add(spend, state, shown, request.key)
         if request.key is not None:
             answered[request.key.place] = StoredAnswer(request.key.fingerprint, 201, body)
-            made.answers.append((request.key, 201, event_id))
         return Authorised(body, replayed=False)
 
     def _spend(self, request: SpendRequest, state: "_State", decision: Decision) -> SpendRow:
@@ -248,45 +264,80 @@ class _State:
         )
         return decide(self.policy, facts, request.amount_micros, request.recipient)
 
+    def touched(self) -> Touched:
+        account = self.locked.account
+        return Touched(
+            agent_id=account.agent_id,
+            debits_pending=account.debits_pending,
+            transfers=account.transfers,
+            decisions=account.decisions,
+            added_micros=self.added_micros,
+            cap_micros=self.policy.cap_micros_daily,
+        )
+
 
 class _Made:
     """What a batch decided, on its way to the database."""
 
-    def __init__(self, totals: Totals) -> None:
-        # The event tells the answer word for word, so it is not stored a second time.
-        self.answers: list[tuple[IdempotencyKey, int, str]] = []
+    def __init__(self, totals: Totals, approval: timedelta) -> None:
         self._totals = totals
-        self._spends: list[SpendRow] = []
+        self._approval = approval
+        self._decided: list[Decided] = []
+        self._touched: dict[str, _State] = {}
         self._events: list[NewEvent] = []
 
-    def add(self, spend: SpendRow, shown: bytes) -> str:
-        """Returns the id of the spend's event."""
-        self._spends.append(spend)
-        self._totals.count(spend)
+    def add(self, spend: SpendRow, state: _State, shown: bytes, key: IdempotencyKey | None) -> None:
+        account = state.locked.account
         event = NewEvent(
             spend.realm_id, _EVENTS[spend.status], spend.agent_id, shown, spend.created_at
         )
-        self._events.append(event)
-        return event.id
+        self._decided.append(
+            Decided(
+                spend=spend,
+                number=account.transfers,
+                credits_posted=account.credits_posted,
+                debits_posted=account.debits_posted,
+                debits_pending=account.debits_pending,
+                event_id=event.id,
+                event_type=event.type.value,
+                data=shown.decode(),
+                key=key,
+            )
+        )
+        self._touched[spend.agent_id] = state
+        self._totals.count(spend)
+        if state.locked.has_webhooks:
+            self._events.append(event)
 
-    async def write(self, tx: Tx, states: dict[str, _State]) -> None:
-        if not self._spends:
+    async def write(self, tx: Tx) -> None:
+        if not self._decided:
             return
-        touched = {spend.agent_id for spend in self._spends}
-        await store.insert_spends(tx, self._spends)
-        await book.save(tx, [states[agent_id].locked.account for agent_id in touched])
-        uses = {
-            agent_id: (state.added_micros, state.policy.cap_micros_daily)
-            for agent_id, state in states.items()
-            if state.added_micros
-        }
-        if uses:
-            await store.add_usage(tx, self._spends[0].day, uses)
-        await self._totals.write(tx)
-        has_webhooks = any(state.locked.has_webhooks for state in states.values())
-        await emit(tx, self._events, has_webhooks)
-        if self.answers:
-            await idempotency.record_events(tx, self.answers)
+        touched = [state.touched() for state in self._touched.values()]
+        at = self._decided[0].spend.created_at
+        await store.write_decided(
+            tx, at, at + self._approval, self._decided, touched, self._totals.added()
+        )
+        if self._events:
+            await address(tx, self._events)
+
+
+class _RecentKeys:
+    """Idempotency keys that this process used lately, by their hash: a retry most often comes
+    soon, and to the same process. It may forget, and it may take one key for another; both only
+    cost time."""
+
+    def __init__(self) -> None:
+        self._newer: set[int] = set()
+        self._older: set[int] = set()
+
+    def has_any(self, keys: Sequence[IdempotencyKey]) -> bool:
+        hashes = {hash(key.place) for key in keys}
+        return not (hashes.isdisjoint(self._newer) and hashes.isdisjoint(self._older))
+
+    def add(self, keys: Sequence[IdempotencyKey]) -> None:
+        if len(self._newer) >= MAX_RECENT_KEYS:
+            self._newer, self._older = set(), self._newer
+        self._newer.update(hash(key.place) for key in keys)
 
 
 class _Lane:

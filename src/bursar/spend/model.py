@@ -7,6 +7,7 @@ rejected  refused, or ended refused; nothing is reserved
 """
 
 from datetime import UTC, date, datetime, timedelta
+from functools import lru_cache
 from typing import Final, Literal
 
 import msgspec
@@ -179,6 +180,7 @@ def show_total(recipient: str, settled_micros: int) -> RecipientTotal:
     return RecipientTotal(hostname=recipient, total_usdc=format_cents(settled_micros))
 
 
+@lru_cache(maxsize=1_024)
 def midnight_after(moment: datetime) -> datetime:
     """When the UTC day of this moment ends."""
     day = moment.date()

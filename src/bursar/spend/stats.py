@@ -12,7 +12,7 @@ from typing import Any, Final
 from bursar.db import Tx
 from bursar.money import format_micros
 from bursar.spend.model import SpendRow, Statistics, show_total
-from bursar.spend.store import SpendFilter
+from bursar.spend.store import SpendFilter, TotalDelta
 
 SHARDS: Final = 16
 TOP_RECIPIENTS: Final = 10
@@ -49,6 +49,13 @@ class Totals:
     def settle(self, spend: SpendRow) -> None:
         for delta in self._of(spend):
             delta.settled_micros += spend.amount_micros
+
+    def added(self) -> list[TotalDelta]:
+        """In key order, as `write`; for new spends, which are all of one day."""
+        return [
+            TotalDelta(realm_id, agent_id, recipient, shard, delta.spends, delta.rejected)
+            for (realm_id, agent_id, _, recipient, shard), delta in sorted(self._deltas.items())
+        ]
 
     async def write(self, tx: Tx) -> None:
         """In key order, so that two commits never wait for each other in a circle."""

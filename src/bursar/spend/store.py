@@ -2,11 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import date, datetime
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from bursar.db import Row, Tx
+from bursar.access.model import IdempotencyKey
+from bursar.db import Row, Tx, numbers, words
 from bursar.policy.engine import Decision, RejectCode
 from bursar.spend.model import SpendRow, SpendStatus
 
@@ -17,46 +18,173 @@ _COLUMNS = (
     " decision_number"
 )
 _QUALIFIED = ", ".join(f"spend.{name.strip()}" for name in _COLUMNS.split(","))
-# What a new spend has; the rest comes in later life.
-_NEW_COLUMNS = (
-    "id", "realm_id", "agent_id", "amount_micros", "recipient", "pay_to", "status", "reject_code",
-    "memo", "metadata", "policy_version", "decision", "network", "created_by", "created_at",
-    "expires_at", "updated_at", "decision_number",
-)  # fmt: skip
+# The constraint that keeps an idempotency key from being used twice.
+KEY_CONSTRAINT: Final = "idempotency_pkey"
 _decode_decision = msgspec.json.Decoder(Decision).decode
 _decode_metadata = msgspec.json.Decoder(dict[str, str]).decode
 _encode = msgspec.json.Encoder().encode
 
 
-async def insert_spends(tx: Tx, spends: Sequence[SpendRow]) -> None:
-    """New spends: what only later life brings (a signature, a decider) is not there yet."""
-    await tx.copy_records_to_table(
-        "spend",
-        columns=_NEW_COLUMNS,
-        records=[
-            (
-                s.id,
-                s.realm_id,
-                s.agent_id,
-                s.amount_micros,
-                s.recipient,
-                s.pay_to,
-                s.status,
-                s.reject_code,
-                s.memo,
-                _encode(s.metadata).decode() if s.metadata else "{}",
-                s.policy_version,
-                _encode(s.decision).decode(),
-                s.network,
-                s.created_by,
-                s.created_at,
-                s.expires_at,
-                s.updated_at,
-                s.decision_number,
-            )
-            for s in spends
-        ],
+class Decided(NamedTuple):
+    """A spend that was decided, with all that is written about it."""
+
+    spend: SpendRow
+    # The wallet's counters after it; `number` is that of its transfer, if it has one.
+    number: int
+    credits_posted: int
+    debits_posted: int
+    debits_pending: int
+    event_id: str
+    event_type: str
+    # What the event tells, which is also the answer.
+    data: str
+    key: IdempotencyKey | None
+
+
+class Touched(NamedTuple):
+    """A wallet as a batch of decisions leaves it."""
+
+    agent_id: str
+    debits_pending: int
+    transfers: int
+    decisions: int
+    # What the batch added to the use of the day, and the cap that it was decided under.
+    added_micros: int
+    cap_micros: int
+
+
+class TotalDelta(NamedTuple):
+    """What a batch adds to one row of the totals of its day."""
+
+    realm_id: int
+    agent_id: str
+    recipient: str
+    shard: int
+    spends: int
+    rejected: int
+
+
+async def write_decided(
+    tx: Tx,
+    at: datetime,
+    expires_at: datetime,
+    decided: Sequence[Decided],
+    touched: Sequence[Touched],
+    totals: Sequence[TotalDelta],
+) -> None:
+    """Everything a batch decided, in one statement: each further one would cost as much time as
+    five spends. Those that wait for approval expire at `expires_at`.
+
+    Raises UniqueViolationError when an idempotency key was used before.
+    """
+    spends = [d.spend for d in decided]
+    keys = [d.key for d in decided]
+    await tx.execute(
+        _WRITE_DECIDED,
+        at,
+        words(s.id for s in spends),
+        numbers(s.realm_id for s in spends),
+        words(s.agent_id for s in spends),
+        numbers(s.amount_micros for s in spends),
+        words(s.recipient for s in spends),
+        words(s.pay_to or "" for s in spends),
+        words(s.status for s in spends),
+        words(s.reject_code or "" for s in spends),
+        [s.memo for s in spends],
+        [_encode(s.metadata).decode() if s.metadata else "{}" for s in spends],
+        numbers(s.policy_version for s in spends),
+        [_encode(s.decision).decode() for s in spends],
+        words(s.network for s in spends),
+        words(s.created_by for s in spends),
+        expires_at,
+        numbers(s.decision_number for s in spends),
+        numbers(d.number for d in decided),
+        numbers(d.credits_posted for d in decided),
+        numbers(d.debits_posted for d in decided),
+        numbers(d.debits_pending for d in decided),
+        words(d.event_id for d in decided),
+        words(d.event_type for d in decided),
+        [d.data for d in decided],
+        words("" if key is None else key.route for key in keys),
+        words("" if key is None else key.key for key in keys),
+        words("" if key is None else key.fingerprint.hex() for key in keys),
+        words(t.agent_id for t in touched),
+        numbers(t.debits_pending for t in touched),
+        numbers(t.transfers for t in touched),
+        numbers(t.decisions for t in touched),
+        numbers(t.added_micros for t in touched),
+        numbers(t.cap_micros for t in touched),
+        numbers(t.realm_id for t in totals),
+        words(t.agent_id for t in totals),
+        words(t.recipient for t in totals),
+        numbers(t.shard for t in totals),
+        numbers(t.spends for t in totals),
+        numbers(t.rejected for t in totals),
     )
+
+
+# The order of the totals is the caller's; the rest is under the wallets' locks.
+_WRITE_DECIDED: Final = """
+WITH decided AS (
+  SELECT * FROM unnest(
+    $2::text::text[], $3::text::int[], $4::text::text[], $5::text::bigint[], $6::text::text[],
+    $7::text::text[], $8::text::text[], $9::text::text[], $10::text[], $11::text[],
+    $12::text::int[], $13::text[], $14::text::text[], $15::text::text[], $17::text::bigint[],
+    $18::text::bigint[], $19::text::bigint[], $20::text::bigint[], $21::text::bigint[],
+    $22::text::text[], $23::text::text[], $24::text[], $25::text::text[], $26::text::text[],
+    $27::text::text[])
+  AS d (id, realm_id, agent_id, amount_micros, recipient, pay_to, status, reject_code, memo,
+        metadata, policy_version, decision, network, created_by, decision_number, number,
+        credits_posted, debits_posted, debits_pending, event_id, event_type, data, route,
+        key, fingerprint)
+), touched AS (
+  SELECT * FROM unnest(
+    $28::text::text[], $29::text::bigint[], $30::text::bigint[], $31::text::bigint[],
+    $32::text::bigint[], $33::text::bigint[])
+  AS t (agent_id, debits_pending, transfers, decisions, added_micros, cap_micros)
+), spends AS (
+  INSERT INTO spend (id, realm_id, agent_id, amount_micros, recipient, pay_to, status, reject_code,
+                     memo, metadata, policy_version, decision, network, created_by, created_at,
+                     expires_at, updated_at, decision_number)
+  SELECT id, realm_id, agent_id, amount_micros, recipient, nullif(pay_to, ''), status,
+         nullif(reject_code, ''), memo, metadata, policy_version, decision, network, created_by,
+         $1, CASE WHEN status = 'pending' THEN $16::timestamptz END, $1, decision_number
+    FROM decided
+), transfers AS (
+  INSERT INTO transfer (agent_id, number, kind, payment_id, amount_micros, credits_posted_after,
+                        debits_posted_after, debits_pending_after, created_at)
+  SELECT agent_id, number, 'reserve', id, amount_micros, credits_posted, debits_posted,
+         debits_pending, $1
+    FROM decided WHERE status <> 'rejected'
+), events AS (
+  INSERT INTO event (id, realm_id, type, agent_id, data, created_at)
+  SELECT event_id, realm_id, event_type, agent_id, data, $1 FROM decided
+), answers AS (
+  INSERT INTO idempotency (realm_id, route, agent_id, key, fingerprint, status, event_id)
+  SELECT realm_id, route, agent_id, key, decode(fingerprint, 'hex'), 201, event_id FROM decided
+   WHERE key <> ''
+), wallets AS (
+  UPDATE wallet w SET debits_pending = t.debits_pending, transfers = t.transfers,
+                      decisions = t.decisions
+    FROM touched t WHERE w.agent_id = t.agent_id
+), used AS (
+  INSERT INTO usage AS u (agent_id, window_kind, window_start, spent_micros, cap_micros)
+  SELECT agent_id, 'day', ($1 AT TIME ZONE 'UTC')::date, added_micros, cap_micros FROM touched
+   WHERE added_micros > 0
+  ON CONFLICT (agent_id, window_kind, window_start) DO UPDATE
+  SET spent_micros = u.spent_micros + excluded.spent_micros, cap_micros = excluded.cap_micros
+)
+INSERT INTO spend_total AS t (realm_id, agent_id, day, recipient, shard, spend_count,
+                              rejected_count, settled_micros)
+SELECT d.realm_id, d.agent_id, ($1 AT TIME ZONE 'UTC')::date, d.recipient, d.shard, d.spends,
+       d.rejected, 0
+  FROM unnest($34::text::int[], $35::text::text[], $36::text::text[], $37::text::smallint[],
+              $38::text::bigint[], $39::text::bigint[])
+    AS d (realm_id, agent_id, recipient, shard, spends, rejected)
+ON CONFLICT (realm_id, agent_id, day, recipient, shard) DO UPDATE
+SET spend_count = t.spend_count + excluded.spend_count,
+    rejected_count = t.rejected_count + excluded.rejected_count
+"""
 
 
 async def get_spend(tx: Tx, realm_id: int, spend_id: str) -> SpendRow | None:
@@ -156,25 +284,6 @@ async def finished(tx: Tx, spend_ids: Sequence[str]) -> list[SpendRow]:
         spend_ids,
     )
     return [spend_of(row) for row in rows]
-
-
-async def add_usage(tx: Tx, day: date, uses: Mapping[str, tuple[int, int]]) -> None:
-    """Adds to what agents used of a day: agent -> (micros, daily cap in force).
-
-    The table's constraint refuses what would pass the cap, whatever was decided.
-    """
-    await tx.execute(
-        "INSERT INTO usage AS u (agent_id, window_kind, window_start, spent_micros, cap_micros)"
-        " SELECT d.agent_id, 'day', $1, d.micros, d.cap"
-        " FROM unnest($2::text[], $3::bigint[], $4::bigint[]) AS d (agent_id, micros, cap)"
-        " ON CONFLICT (agent_id, window_kind, window_start) DO UPDATE"
-        " SET spent_micros = u.spent_micros + excluded.spent_micros,"
-        " cap_micros = excluded.cap_micros",
-        day,
-        list(uses),
-        [micros for micros, _ in uses.values()],
-        [cap for _, cap in uses.values()],
-    )
 
 
 async def release_usage(tx: Tx, deltas: Mapping[tuple[str, date], int]) -> None:

@@ -1,0 +1,99 @@
+"""`make bench`: every figure Bursar promises, measured against its reference in one run.
+
+BENCH_SECONDS  of each load, 5      BENCH_ROUNDS  in which each takes its turn, 3
+BENCH_MANY     transactions, 1000000
+"""
+
+import asyncio
+import os
+import shutil
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from bench import authorise, localnet, machine, rest, scale
+from bench.chart import chart
+from bench.load import WRK_MISSING, Pgbench, Wrk
+from bench.rows import Row, save, table
+from bench.service import Tenants, make_tenants, running
+from bursar.config import load_config
+from bursar.db import Database
+from bursar.ledger.audit import audit
+from bursar.migrations.migrate import migrate
+from bursar.service.postgres import EmbeddedPostgres, running_postgres
+
+ROOT: Final = Path(__file__).parents[1]
+# Beside the source and not in the temporary folder, which may be memory and not a disk.
+FOLDER: Final = ROOT / "build/bench"
+RESULTS: Final = ROOT / "bench/results.json"
+CHART: Final = ROOT / "docs/img/bench.svg"
+
+# What `bursar serve` gives its PostgreSQL.
+_CONNECTIONS: Final = 28
+
+SECONDS: Final = int(os.environ.get("BENCH_SECONDS", "5"))
+ROUNDS: Final = int(os.environ.get("BENCH_ROUNDS", "3"))
+MANY: Final = int(os.environ.get("BENCH_MANY", str(scale.MANY)))
+
+
+def main() -> None:
+    shutil.rmtree(FOLDER, ignore_errors=True)
+    FOLDER.mkdir(parents=True)
+    try:
+        rows = asyncio.run(measure())
+    finally:
+        for name in ("data", "rest"):
+            shutil.rmtree(FOLDER / name, ignore_errors=True)
+    print(f"\n{table(rows)}\n\n{machine.describe()}")
+    save(rows, RESULTS)
+    CHART.parent.mkdir(exist_ok=True)
+    CHART.write_text(chart(rows, machine.describe()), "utf-8")
+    print(f"\nWritten to {RESULTS.relative_to(ROOT)} and {CHART.relative_to(ROOT)}.")
+
+
+async def measure() -> list[Row]:
+    rows: list[Row] = []
+    async with running_postgres(FOLDER / "data", max_connections=_CONNECTIONS) as server:
+        await migrate(server.dsn)
+        config = replace(load_config({}, data_dir=FOLDER / "data"), database_url=server.dsn)
+        _say("agents and keys")
+        db = await Database.open(server.dsn, 2, 600)
+        tenants = await make_tenants(db, config, authorise.AGENTS, authorise.HOT_KEYS)
+        if Wrk.installed():
+            rows += _authorise(server, tenants)
+            _say("audit")
+            for finding in await audit(db, lambda _: None):
+                assert finding.clean, finding
+        else:
+            print(f"{WRK_MISSING}; the rows of authorise are left out.")
+        await db.close()
+        _say(f"books of {scale.FEW:,} and {MANY:,} transactions")
+        rows += await scale.rows(server, config, FOLDER, MANY)
+    _say("start and rest")
+    rows += rest.rows(FOLDER / "rest", FOLDER / "serve.log", ROUNDS)
+    _say("localnet")
+    rows += [Row(name=name, value=value, unit=unit) for name, value, unit in await localnet.rows()]
+    return rows
+
+
+def _authorise(server: EmbeddedPostgres, tenants: Tenants) -> list[Row]:
+    _say("pgbench's own data")
+    pgbench = Pgbench(server)
+    pgbench.prepare()
+    log = FOLDER / "authorise.log"
+    with running("api", server.data_dir, log, DATABASE_URL=server.dsn) as service:
+        _say(f"authorise and TPC-B in turns, {ROUNDS} rounds")
+        meter, wrk = authorise.Meter(service, server), Wrk(service.url, FOLDER)
+        return authorise.rows(meter, pgbench, wrk, tenants, SECONDS, ROUNDS)
+
+
+_started: Final = time.perf_counter()
+
+
+def _say(what: str) -> None:
+    print(f"{time.perf_counter() - _started:6.0f} s  {what}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

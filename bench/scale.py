@@ -1,0 +1,249 @@
+"""Do lists, single reads and statistics cost the same at a million transactions?
+
+Two databases on one server, a `bursar api` on each, asked in turns. The books are loaded by SQL
+in closed form: every agent makes the same spends in rounds, so each counter is known beforehand.
+"""
+
+import http.client
+import itertools
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+import asyncpg
+
+from bench.rows import Row, below
+from bench.service import ACCOUNT, admin_key, running
+from bursar.config import Config
+from bursar.db import Database
+from bursar.ledger.audit import audit
+from bursar.migrations.migrate import migrate
+from bursar.service.postgres import ADMIN_ROLE, EmbeddedPostgres
+
+FEW: Final = 10_000
+MANY: Final = 1_000_000
+_AGENTS: Final = 1_000
+_DAYS: Final = 30
+_MICROS: Final = 10_000
+_REQUESTS: Final = 200
+# At 600 requests a minute for each test key.
+_KEYS: Final = 4
+
+
+async def rows(server: EmbeddedPostgres, config: Config, folder: Path, many: int) -> list[Row]:
+    keys: dict[int, list[str]] = {}
+    for size in (FEW, many):
+        keys[size] = await _database(server, config, size)
+    with ExitStack() as stack:
+        readers: dict[int, _Reader] = {}
+        for size in (FEW, many):
+            url = server.dsn_for(_name(size))
+            api = stack.enter_context(
+                running("api", config.data_dir, folder / "scale.log", DATABASE_URL=url)
+            )
+            readers[size] = _Reader(api.port, keys[size])
+        return [
+            below(
+                f"{name}, p50 at {many:,} (reference: {FEW:,})", found[many], "ms", found[FEW], 1.3
+            )
+            for name, paths in _QUESTIONS.items()
+            for found in [_p50(readers, paths)]
+        ]
+
+
+def _transaction_id(number: int) -> str:
+    return f"txn_{number:026d}"
+
+
+def _agent_id(number: int) -> str:
+    return f"ag_{number:026d}"
+
+
+# What is asked of a book with so many transactions; each time another one.
+_QUESTIONS: Final[dict[str, Callable[[int], Iterator[str]]]] = {
+    "get a transaction": lambda size: (
+        f"/v1/transactions/{_transaction_id(number * 7919 % size)}" for number in itertools.count()
+    ),
+    "list transactions": lambda _: itertools.repeat("/v1/transactions"),
+    "list an agent's approved": lambda _: (
+        # The fewer book has two of them for each agent, and equal pages are what is compared.
+        f"/v1/transactions?status=approved&limit=2&agentId={_agent_id(number * 7 % _AGENTS)}"
+        for number in itertools.count()
+    ),
+    "statistics": lambda _: itertools.repeat("/v1/transactions/stats"),
+    "statistics of an agent": lambda _: (
+        f"/v1/transactions/stats?agentId={_agent_id(number * 7 % _AGENTS)}"
+        for number in itertools.count()
+    ),
+}
+
+
+class _Reader:
+    """One kept connection, as a client has; the standard library's, because it costs the least."""
+
+    def __init__(self, port: int, keys: list[str]) -> None:
+        self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+        self._keys = itertools.cycle(keys)
+
+    def seconds(self, path: str) -> float:
+        headers = {"Authorization": f"Bearer {next(self._keys)}"}
+        started = time.perf_counter()
+        self._connection.request("GET", path, headers=headers)
+        answer = self._connection.getresponse()
+        body = answer.read()
+        taken = time.perf_counter() - started
+        assert answer.status == 200, (path, answer.status, body[:300])
+        return taken
+
+
+def _p50(readers: dict[int, _Reader], paths: Callable[[int], Iterator[str]]) -> dict[int, float]:
+    """Milliseconds at each size; whoever goes second may be luckier, so that takes turns too."""
+    wanted = {size: paths(size) for size in readers}
+    taken: dict[int, list[float]] = {size: [] for size in readers}
+    for turn in range(_REQUESTS):
+        for size in sorted(readers, reverse=turn % 2 == 0):
+            taken[size].append(readers[size].seconds(next(wanted[size])))
+    return {size: statistics.median(times) * 1000 for size, times in taken.items()}
+
+
+def _name(size: int) -> str:
+    return f"transactions_{size}"
+
+
+async def _database(server: EmbeddedPostgres, config: Config, size: int) -> list[str]:
+    """Makes the database and its books; returns keys to read them with."""
+    admin = await asyncpg.connect(server.admin_dsn)
+    await admin.execute(f"CREATE DATABASE {_name(size)} OWNER bursar")
+    await admin.close()
+    dsn = server.dsn_for(_name(size))
+    await migrate(dsn)
+    db = await Database.open(dsn, 2, 600)
+    config = replace(config, database_url=dsn)
+    try:
+        keys = [await db.transact(lambda tx: admin_key(tx, config)) for _ in range(_KEYS)]
+        await load_books(server.dsn_for(_name(size), ADMIN_ROLE), size)
+        if size == FEW:
+            # The same statements load both sizes, so one audit speaks for both.
+            for finding in await audit(db, lambda _: None):
+                assert finding.clean, finding
+        return [key.secret for key in keys]
+    finally:
+        await db.close()
+
+
+async def load_books(dsn: str, size: int) -> None:
+    """`size` spends of _AGENTS agents over _DAYS days: of ten, one is refused, two are approved
+    and seven are settled."""
+    connection = await asyncpg.connect(dsn)
+    try:
+        async with connection.transaction():
+            for statement in _LOAD:
+                await connection.execute(
+                    statement.format(
+                        size=size,
+                        agents=_AGENTS,
+                        days=_DAYS,
+                        micros=_MICROS,
+                        account=ACCOUNT,
+                        rounds=size // _AGENTS,
+                    )
+                )
+        await connection.execute("VACUUM (ANALYZE)")
+        await connection.execute("CHECKPOINT")
+    finally:
+        await connection.close()
+
+
+_LOAD: Final = (
+    # References were looked up when the rows were thought out; all other constraints hold as ever.
+    "SET LOCAL session_replication_role = replica",
+    "SET LOCAL maintenance_work_mem = '256MB'",
+    """CREATE TEMPORARY TABLE realm_of_bench ON COMMIT DROP AS
+       SELECT r.id FROM realm r JOIN account a ON a.id = r.account_id
+        WHERE a.name = '{account}' AND r.mode = 'test'""",
+    # Round r is the spend number r + 1 of every agent.
+    """CREATE TEMPORARY TABLE round ON COMMIT DROP AS
+       SELECT r, status,
+              count(*) FILTER (WHERE status <> 'rejected') OVER w AS reserves,
+              count(*) FILTER (WHERE status = 'settled') OVER w AS posts
+         FROM (SELECT r, CASE WHEN r % 10 = 3 THEN 'rejected' WHEN r % 10 IN (0, 5) THEN 'approved'
+                              ELSE 'settled' END AS status
+                 FROM generate_series(0, {rounds} - 1) AS r) AS s
+       WINDOW w AS (ORDER BY r)""",
+    """CREATE TEMPORARY TABLE made ON COMMIT DROP AS
+       SELECT n, n % {agents} AS agent, n / {agents} AS r,
+              'txn_' || lpad(n::text, 26, '0') AS id,
+              'ag_' || lpad((n % {agents})::text, 26, '0') AS agent_id,
+              'api' || n % 20 || '.example.com' AS recipient,
+              date_trunc('day', clock_timestamp(), 'UTC') - make_interval(days => {days})
+                + date_trunc('milliseconds', n * (make_interval(days => {days}) / {size})) AS at
+         FROM generate_series(0, {size} - 1) AS n""",
+    """INSERT INTO agent (id, realm_id, name, policy_id, created_at, updated_at)
+       SELECT 'ag_' || lpad(n::text, 26, '0'), (SELECT id FROM realm_of_bench), 'agent ' || n,
+              'pol_' || lpad(n::text, 26, '0'), moment(), moment()
+         FROM generate_series(0, {agents} - 1) AS n""",
+    """INSERT INTO policy (agent_id, version, cap_micros_daily, allowlist, blocklist, frozen,
+                           changed_by, changed_at)
+       SELECT id, 1, 10000000000000, '{{*.example.com}}', '{{}}', false, 'bench', created_at
+         FROM agent""",
+    """INSERT INTO wallet (agent_id, realm_id, address, mint, status, credits_posted, debits_posted,
+                           debits_pending, transfers, decisions, is_low, last_funded_at)
+       SELECT id, realm_id, 'address of ' || id, 'mint', 'funded', 100000000000000,
+              {micros} * posts, {micros} * (reserves - posts), 1 + reserves + posts, {rounds},
+              false, created_at
+         FROM agent, (SELECT * FROM round ORDER BY r DESC LIMIT 1) AS last""",
+    """INSERT INTO spend (id, realm_id, agent_id, amount_micros, recipient, pay_to, status,
+                          reject_code, policy_version, decision, network, created_by, created_at,
+                          signature, block_time, fee_lamports, settled_at, updated_at,
+                          decision_number)
+       SELECT id, (SELECT id FROM realm_of_bench), agent_id, {micros}, recipient,
+              'So11111111111111111111111111111111111111112', status,
+              CASE status WHEN 'rejected' THEN 'per_transaction_cap_exceeded' END, 1,
+              json_build_array(CASE status WHEN 'rejected' THEN 'rejected' ELSE 'approved' END,
+                CASE status WHEN 'rejected' THEN 'per_transaction_cap_exceeded' END,
+                'pppppfppn', {micros}, recipient, 'So11111111111111111111111111111111111111112',
+                'active', false, null, 10000000000000, {micros}, 100000000000000, null,
+                9999999990000, 9999999990000, null),
+              'localnet', 'bench', at,
+              CASE status WHEN 'settled' THEN 'signature of ' || id END,
+              CASE status WHEN 'settled' THEN extract(epoch FROM at)::bigint END,
+              CASE status WHEN 'settled' THEN 5000 END,
+              CASE status WHEN 'settled' THEN at + interval '1 second' END, at, r + 1
+         FROM made JOIN round USING (r) ORDER BY n""",
+    """INSERT INTO transfer (agent_id, number, kind, payment_id, amount_micros,
+                             credits_posted_after, debits_posted_after, debits_pending_after,
+                             created_at)
+       SELECT id, 1, 'deposit', 'dep_' || substr(id, 4), 100000000000000, 100000000000000, 0, 0,
+              created_at FROM agent""",
+    """INSERT INTO transfer (agent_id, number, kind, payment_id, amount_micros,
+                             credits_posted_after, debits_posted_after, debits_pending_after,
+                             created_at)
+       SELECT agent_id, 1 + reserves + posts - (status = 'settled')::int, 'reserve', id, {micros},
+              100000000000000, {micros} * (posts - (status = 'settled')::int),
+              {micros} * (reserves - posts + (status = 'settled')::int), at
+         FROM made JOIN round USING (r) WHERE status <> 'rejected' ORDER BY n""",
+    """INSERT INTO transfer (agent_id, number, kind, payment_id, amount_micros,
+                             credits_posted_after, debits_posted_after, debits_pending_after,
+                             created_at)
+       SELECT agent_id, 1 + reserves + posts, 'post', id, {micros}, 100000000000000,
+              {micros} * posts, {micros} * (reserves - posts), at + interval '1 second'
+         FROM made JOIN round USING (r) WHERE status = 'settled' ORDER BY n""",
+    """INSERT INTO usage (agent_id, window_kind, window_start, spent_micros, cap_micros)
+       SELECT agent_id, 'day', (created_at AT TIME ZONE 'UTC')::date, sum(amount_micros),
+              10000000000000
+         FROM spend WHERE status <> 'rejected' GROUP BY 1, 3""",
+    # The account-wide totals in two shards, as the service writes them.
+    """INSERT INTO spend_total (realm_id, agent_id, shard, day, recipient, spend_count,
+                                rejected_count, settled_micros)
+       SELECT realm_id, whose.agent_id, whose.shard, (created_at AT TIME ZONE 'UTC')::date,
+              recipient, count(*), count(*) FILTER (WHERE status = 'rejected'),
+              coalesce(sum(amount_micros) FILTER (WHERE status = 'settled'), 0)
+         FROM spend
+        CROSS JOIN LATERAL (VALUES (spend.agent_id, 0), ('', right(id, 6)::int / 20 % 2))
+           AS whose (agent_id, shard)
+        GROUP BY 1, 2, 3, 4, 5""",
+)

@@ -1,0 +1,180 @@
+"""What is measured: Bursar's own commands on a data folder of their own, and their tenants."""
+
+import http.client
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Generator, Iterable, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import psutil
+from tests.processes import clean_environment
+
+from bursar.access.issue import issue_key
+from bursar.access.model import NewKey, Scope
+from bursar.agent.lifecycle import Actor, create_agent
+from bursar.config import Config
+from bursar.custody.setup import open_vault
+from bursar.db import Database, Tx
+from bursar.ids import new_id
+from bursar.ledger.book import deposit
+from bursar.policy.cache import PolicyCache
+from bursar.service.first_key import make_key
+from bursar.service.ports import free_port
+
+RECIPIENTS: Final = "*.example.com"
+ACCOUNT: Final = "bench"
+# More than any run can spend.
+PLENTY_MICROS: Final = 10**14
+_READY_SECONDS: Final = 60.0
+_STOP_SECONDS: Final = 40.0
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A command of Bursar that answers HTTP."""
+
+    process: psutil.Process
+    port: int
+    # From the start of the command to its first answer.
+    start_seconds: float
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def pss_mb(self) -> float:
+        """The whole tree; what processes share is counted once."""
+        tree = [self.process, *self.process.children(recursive=True)]
+        return sum(process.memory_full_info().pss for process in tree) / 2**20
+
+
+def cpu_seconds(processes: Iterable[psutil.Process]) -> float:
+    """Processor time used so far, that of ended children too."""
+    used = 0.0
+    for process in processes:
+        with suppress(psutil.NoSuchProcess):
+            times = process.cpu_times()
+            used += times.user + times.system + times.children_user + times.children_system
+    return used
+
+
+@contextmanager
+def running(command: str, data_dir: Path, log: Path, **settings: str) -> Generator[Running]:
+    """`bursar serve` or `bursar api`; its log, the access log with it, goes to a file."""
+    port = free_port("127.0.0.1", 0)
+    variables = {"DATA_DIR": str(data_dir), "PORT": str(port), "LOCALNET_PORT": "0", **settings}
+    metrics = data_dir / "metrics"
+    metrics.mkdir(exist_ok=True)
+    with log.open("ab") as file:
+        started = time.perf_counter()
+        process = subprocess.Popen(
+            [sys.executable, "-m", "bursar.cli.main", command],
+            env={
+                **clean_environment(),
+                # As `bursar serve` runs its processes.
+                "PROMETHEUS_MULTIPROC_DIR": str(metrics),
+                **{f"BURSAR_{name}": value for name, value in variables.items()},
+            },
+            stdout=file,
+            stderr=file,
+        )
+    try:
+        _await_answer(process, port, log)
+        yield Running(psutil.Process(process.pid), port, time.perf_counter() - started)
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(_STOP_SECONDS)
+
+
+def _await_answer(process: "subprocess.Popen[bytes]", port: int, log: Path) -> None:
+    """Until /readyz answers 200, which it does only with a database behind it."""
+    deadline = time.perf_counter() + _READY_SECONDS
+    while time.perf_counter() < deadline:
+        if process.poll() is not None:
+            raise SystemExit(f"bursar ended with {process.returncode}; see {log}")
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=2)
+        try:
+            connection.request("GET", "/readyz")
+            if connection.getresponse().status == 200:
+                return
+        except OSError:
+            time.sleep(0.01)
+        finally:
+            connection.close()
+    raise SystemExit(f"bursar gave no answer within {_READY_SECONDS:g} s; see {log}")
+
+
+@dataclass(frozen=True, slots=True)
+class Tenants:
+    realm_id: int
+    agent_ids: list[str]
+    # (key, agent): one key for each agent, and many for the first agent.
+    spread: list[tuple[str, str]]
+    hot: list[tuple[str, str]]
+
+
+async def make_tenants(db: Database, config: Config, agents: int, hot_keys: int) -> Tenants:
+    """Agents with money and keys, made by the same code that serves the API."""
+    vault, policies = await open_vault(db, config), PolicyCache()
+    agent_ids: list[str] = []
+
+    async def first(tx: Tx) -> int:
+        await admin_key(tx, config)
+        return await tx.fetchval(
+            "SELECT r.id FROM realm r JOIN account a ON a.id = r.account_id WHERE a.name = $1",
+            ACCOUNT,
+        )
+
+    realm_id = await db.transact(first)
+
+    async def some(tx: Tx) -> None:
+        policy = {"dailyCap": PLENTY_MICROS, "allowlist": [RECIPIENTS]}
+        made = await create_agent(
+            tx, vault, Actor(realm_id, "bench", "bench"), {"name": "a", "policy": policy}, "mint"
+        )
+        agent_ids.append(made.id)
+        await deposit(tx, policies, made.id, realm_id, new_id("dep"), PLENTY_MICROS)
+
+    async def all_agents(tx: Tx) -> None:
+        for _ in range(agents):
+            await some(tx)
+
+    async def keys(tx: Tx, owners: Sequence[str]) -> list[tuple[str, str]]:
+        return [((await _agent_key(tx, realm_id, owner)).secret, owner) for owner in owners]
+
+    await db.transact(all_agents)
+    spread = await db.transact(lambda tx: keys(tx, agent_ids))
+    hot = await db.transact(lambda tx: keys(tx, agent_ids[:1] * hot_keys))
+    return Tenants(realm_id, agent_ids, spread, hot)
+
+
+async def admin_key(tx: Tx, config: Config) -> NewKey:
+    return await make_key(
+        tx,
+        config,
+        mode="test",
+        scope=Scope.ADMIN,
+        agent_id=None,
+        account=ACCOUNT,
+        name="bench",
+        expires_in=None,
+    )
+
+
+async def _agent_key(tx: Tx, realm_id: int, agent_id: str) -> NewKey:
+    return await issue_key(
+        tx,
+        realm_id=realm_id,
+        mode="test",
+        scope=Scope.AGENT,
+        agent_id=agent_id,
+        name="bench",
+        expires_at=None,
+        actor="bench",
+        request_id="bench",
+    )

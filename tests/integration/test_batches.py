@@ -1,0 +1,72 @@
+"""What a batch of spends hands to the database, and keys that this process does not remember."""
+
+import asyncio
+
+from bursar.access.model import IdempotencyKey
+from bursar.db import Database, numbers, words
+from bursar.policy.cache import PolicyCache
+from bursar.recipient.resolve import Directory
+from bursar.spend.authorise import Authorised, Authoriser, SpendRequest
+from tests.support import Service, new_account, new_agent
+
+NASTY = [
+    "plain", "", "null", "NULL", "a,b", "{}", '"', '\\"', "\\", "\\\\", "a\nb\tc", " leading",
+    "trailing ", "it's", "π 🙂", '","', "{1,2}", "--", "\x01\x1f\x7f",
+]  # fmt: skip
+
+
+async def test_words_and_numbers_arrive_as_they_are(db: Database):
+    """Goal: no text, however written, becomes another one or another number of them."""
+    async with db.read() as tx:
+        for given in ([], ["one"], NASTY, NASTY[::-1], *([text] for text in NASTY)):
+            assert await tx.fetchval("SELECT $1::text::text[]", words(given)) == given
+        for given in ([], [0], [-1, 2**63 - 1, -(2**63)]):
+            assert await tx.fetchval("SELECT $1::text::bigint[]", numbers(given)) == given
+
+
+async def test_a_key_of_another_process_is_found_by_its_uniqueness(service: Service):
+    """Goal: a process that never saw a key answers as the first did, spends nothing twice, and
+    the neighbours in the batch lose nothing."""
+    account = new_account()
+    async with await service.admin(account=account) as admin:
+        agent_id: str = (await new_agent(admin))["id"]
+    await service.fund(agent_id, "50")
+    async with service.db.read() as tx:
+        realm_id = await tx.fetchval("SELECT realm_id FROM agent WHERE id = $1", agent_id)
+
+    def request(key: str, fingerprint: bytes = bytes(32)) -> SpendRequest:
+        return SpendRequest(
+            realm_id=realm_id,
+            mode="test",
+            agent_id=agent_id,
+            amount_micros=1_000_000,
+            recipient="api.example.com",
+            memo='a "quoted" \\ memo',
+            metadata={"a": '"'},
+            created_by="key_test",
+            network="localnet",
+            key=IdempotencyKey(realm_id, "POST /v1/spend/authorise", agent_id, key, fingerprint),
+        )
+
+    first, second = (_authoriser(service.db) for _ in range(2))
+    made = [await first.authorise(request(f"key {number}")) for number in range(3)]
+    again = await asyncio.gather(
+        *(second.authorise(request(f"key {number}")) for number in range(5)),
+        second.authorise(request("key 0", fingerprint=bytes([1]) * 32)),
+        return_exceptions=True,
+    )
+    answers = [answer for answer in again if isinstance(answer, Authorised)]
+    assert [answer.body for answer in answers[:3]] == [answer.body for answer in made]
+    assert [answer.replayed for answer in answers] == [True, True, True, False, False]
+    assert "different request" in str(again[5])
+    # Now it remembers them, and looks first.
+    assert (await second.authorise(request("key 4"))).replayed
+    async with service.db.read() as tx:
+        assert await tx.fetchval("SELECT count(*) FROM spend WHERE agent_id = $1", agent_id) == 5
+        row = await tx.fetchrow("SELECT memo, metadata FROM spend WHERE agent_id = $1", agent_id)
+        assert row is not None
+        assert tuple(row) == ('a "quoted" \\ memo', '{"a":"\\""}')
+
+
+def _authoriser(db: Database) -> Authoriser:
+    return Authoriser(db, PolicyCache(), Directory(), approval_seconds=60, shard=0)
