@@ -22,7 +22,7 @@ FLOORS: Final[dict[str, dict[str, int]]] = {
         "db": 1, "logs": 1, "metrics": 1, "webhooks": 2,
     },
     "policy": {"model": 1, "engine": 1, "store": 2, "cache": 2},
-    "event": {"catalog": 1, "model": 1, "store": 2, "outbox": 2, "api": 6},
+    "event": {"catalog": 1, "model": 1, "examples": 2, "store": 2, "outbox": 2, "api": 6},
     "wallet": {"model": 1, "store": 2, "fund": 4, "withdraw": 4, "api": 6},
     "ledger": {"model": 1, "store": 2, "book": 3, "audit": 3, "seal": 3},
     "recipient": {"model": 1, "store": 2, "resolve": 3, "api": 6},
@@ -41,15 +41,17 @@ FLOORS: Final[dict[str, dict[str, int]]] = {
     "settlement": {
         "model": 1, "store": 2, "worker": 5, "deposits": 5, "reconcile": 6, "adopt": 5,
     },
-    "webhook": {"model": 1, "signature": 1, "store": 2, "target": 3, "worker": 5, "api": 6},
+    "webhook": {
+        "model": 1, "signature": 1, "store": 2, "target": 3, "send": 4, "worker": 5, "api": 6,
+    },
     "access": {
         "model": 1, "limits": 1, "store": 2, "trail": 3, "guard": 3, "idempotency": 3, "issue": 4,
         "api": 6,
     },
     "localnet": {"genesis": 0, "base58": 0, "*": 5},
     "http": {
-        "codec": 0, "query": 1, "cursor": 1, "once": 4, "call": 5, "dispatch": 6, "routes": 7,
-        "examples": 7, "openapi": 7, "docs": 7, "app": 7,
+        "codec": 0, "query": 1, "cursor": 1, "once": 4, "call": 5, "dispatch": 6,
+        "webhook_routes": 7, "routes": 7, "examples": 7, "openapi": 7, "docs": 7, "app": 7,
     },
     "migrations": {"migrate": 2},
     "console": {"*": 6},

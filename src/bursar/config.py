@@ -1,13 +1,15 @@
 """Settings: the defaults file, overridden by `BURSAR_*`, overridden by flags. Frozen after that."""
 
 import base64
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import resources
+from ipaddress import ip_network
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, cast
 from urllib.parse import urlsplit
 
 from bursar.errors import ConfigError
@@ -43,6 +45,9 @@ class Config:
     fee_payer_low_lamports: int
     rate_limits: bool
     approval_seconds: int
+    webhooks_allow: tuple[str, ...]
+    webhooks_retry_seconds: tuple[int, ...]
+    webhooks_timeout_seconds: int
     log_level: str
     drain_seconds: int
 
@@ -66,6 +71,8 @@ class Config:
                 value = "on" if value else "off"
             elif isinstance(value, bytes):
                 value = base64.b64encode(value).decode()
+            elif isinstance(value, tuple):
+                value = ",".join(str(item) for item in cast("tuple[object, ...]", value))
             values[variable(name)] = "" if value is None else str(value)
         return values
 
@@ -120,6 +127,14 @@ def load_config(environment: Mapping[str, str], **flags: object) -> Config:
         ),
         rate_limits=_choice("rate_limits", raw["rate_limits"], ("on", "off")) == "on",
         approval_seconds=_integer("approval_seconds", raw["approval_seconds"], 1, 31_536_000),
+        webhooks_allow=_hosts_and_networks("webhooks_allow", raw["webhooks_allow"]),
+        webhooks_retry_seconds=tuple(
+            _integer("webhooks_retry_seconds", item, 0, 604_800)
+            for item in _list(raw["webhooks_retry_seconds"])
+        ),
+        webhooks_timeout_seconds=_integer(
+            "webhooks_timeout_seconds", raw["webhooks_timeout_seconds"], 1, 60
+        ),
         log_level=_choice("log_level", raw["log_level"], _LOG_LEVELS),
         drain_seconds=_integer("drain_seconds", raw["drain_seconds"], 0, 600),
     )
@@ -139,6 +154,28 @@ def _choice(name: str, text: str, choices: tuple[str, ...]) -> str:
     if text.lower() not in choices:
         raise ConfigError(variable(name), f"must be one of {', '.join(choices)}, not {text!r}")
     return text.lower()
+
+
+def _list(text: str) -> list[str]:
+    return [item.strip() for item in text.split(",") if item.strip()]
+
+
+_HOST = re.compile(r"[a-z0-9-]+(?:\.[a-z0-9-]+)*", re.ASCII)
+
+
+def _hosts_and_networks(name: str, text: str) -> tuple[str, ...]:
+    entries = [item.lower() for item in _list(text)]
+    for entry in entries:
+        try:
+            ip_network(entry)
+        except ValueError:
+            # Digits and dots alone would be a network with a slip of the pen.
+            if _HOST.fullmatch(entry) is None or not any("a" <= c <= "z" for c in entry):
+                raise ConfigError(
+                    variable(name),
+                    f"{entry!r} is neither a hostname nor a network such as 10.0.0.0/8",
+                ) from None
+    return tuple(entries)
 
 
 def _not_empty(name: str, text: str) -> str:

@@ -89,6 +89,45 @@ class Settlement:
         _REFUSED.labels(mode, kind).inc()
 
 
+_DELIVERIES: Final = Gauge(
+    "bursar_webhook_backlog",
+    "Deliveries that wait or are under way.",
+    multiprocess_mode="mostrecent",
+)
+_OLDEST_DELIVERY: Final = Gauge(
+    "bursar_webhook_oldest_seconds",
+    "Age of the oldest delivery that waits.",
+    multiprocess_mode="mostrecent",
+)
+_ATTEMPTS: Final = Counter(
+    "bursar_webhook_attempts_total", "Attempts to deliver, by outcome: delivered, failed.", ["end"]
+)
+_ATTEMPT_SECONDS: Final = Histogram(
+    "bursar_webhook_attempt_seconds", "Time an attempt took.", ["end"], buckets=_SECONDS
+)
+
+
+_ATTEMPT_ENDS: Final = {
+    delivered: (_ATTEMPTS.labels(end), _ATTEMPT_SECONDS.labels(end))
+    for delivered, end in ((True, "delivered"), (False, "failed"))
+}
+
+
+class Webhooks:
+    """What the delivery of webhooks counts."""
+
+    @staticmethod
+    def backlog(count: int, oldest_seconds: float) -> None:
+        _DELIVERIES.set(count)
+        _OLDEST_DELIVERY.set(oldest_seconds)
+
+    @staticmethod
+    def attempted(delivered: bool, elapsed_ns: int) -> None:
+        count, seconds = _ATTEMPT_ENDS[delivered]
+        count.inc()
+        seconds.observe(elapsed_ns / 1e9)
+
+
 class HttpMetrics:
     """Counts requests; keeps the labelled children, whose look-up costs more than the count."""
 

@@ -171,11 +171,11 @@ async def template(postgres: EmbeddedPostgres, config: Config) -> AsyncGenerator
             denied = (await spend(client, agent["id"], "7"))["id"]
             await client.post(f"/v1/transactions/{denied}/deny")
             made["refused"] = (await spend(client, agent["id"], "1000"))["id"]
+            made["released"] = (await spend(client, agent["id"], "2"))["id"]
+            await release(service.db, agent["id"], made["released"])
             path, body = f"/v1/wallets/{agent['id']}/withdraw", {"destination": ON_CURVE}
             out = await client.post(path, json=body | {"amount": "1"})
             await pay(service.db, agent["id"], out.json()["data"]["id"])
-            made["released"] = (await spend(client, agent["id"], "2"))["id"]
-            await release(service.db, agent["id"], made["released"])
             await sealed(service.db)
     yield made
     await drop_database(postgres, "ledger")
@@ -212,8 +212,9 @@ async def pay(db: Database, agent_id: str, withdrawal_id: str) -> None:
         await tx.execute(
             "INSERT INTO submission (payment_id, attempt, mode, state, raw, signature, blockhash,"
             " last_valid_height, signed_slot, next_check_at, outcome)"
-            " SELECT $1::text, attempt, 'test', state, 'r', $1::text || '/' || attempt, 'h', 1,"
-            " 1, moment(), outcome FROM (VALUES (1, 'dead', 'expired'), (2, 'settled', 'final'))"
+            " SELECT $1::text, attempt, 'test', state, 'raw', $1::text || '/' || attempt, 'hash',"
+            " 1, 1, moment(), outcome"
+            " FROM (VALUES (1, 'dead', 'expired'), (2, 'settled', 'finalized'))"
             " AS a (attempt, state, outcome)",
             withdrawal_id,
         )

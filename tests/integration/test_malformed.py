@@ -257,6 +257,8 @@ SAMPLES: dict[str, Any] = {
     "Recipient": "api.example.com",
     "Address": ADDRESS,
     "Entries": ["api.example.com"],
+    "EventTypes": ["agent.paused"],
+    "Url": "https://example.com/hook",
     "Metadata": {"k": "v"},
     "Moment": "2099-01-01T00:00:00Z",
 }
@@ -332,7 +334,8 @@ def wrong_values(field: Field) -> Iterator[tuple[str, Any, str]]:
     if schema["type"] == "array":
         for name, value in JSON_VALUES.items():
             if name != "string":
-                yield f"array of {name}", ["api.example.com", value], "[1]"
+                good = SAMPLES[type(field.kind).__name__]
+                yield f"array of {name}", [*good, value], "[1]"
     elif schema["type"] == "object" and not isinstance(field.kind, Record):
         for name, value in JSON_VALUES.items():
             if name != "string":
@@ -545,7 +548,12 @@ async def test_a_page_size_is_a_whole_number_within_its_bounds(
     """Goal: anything but 1 to the maximum is refused, and the message names the maximum."""
     async with await service.admin() as client:
         agent = await new_agent(client)
-        path = route.path.replace(":id", agent["id"]).replace(":agentId", agent["id"])
+        path = route.path
+        if path.startswith("/v1/webhooks/:id"):
+            hook = {"url": "https://example.com/hook", "events": ["*"]}
+            made = (await client.post("/v1/webhooks", json=hook)).json()["data"]
+            path = path.replace(":id", made["id"])
+        path = path.replace(":id", agent["id"]).replace(":agentId", agent["id"])
         for text in [*BAD_LIMITS, str(size.most + 1)]:
             error = error_of(await client.get(f"{path}?limit={text}"), 400, "validation_error")
             assert error["param"] == "limit", text

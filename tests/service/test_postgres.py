@@ -135,9 +135,16 @@ async def test_a_server_left_by_a_killed_supervisor_is_replaced(made: Path) -> N
 async def test_the_lock_file_of_a_dead_server_is_not_believed(made: Path) -> None:
     """After a reboot, or in a container, its process id soon belongs to somebody else."""
     lock = made / "postgres" / "postmaster.pid"
-    lock.write_text(f"{os.getppid()}\n{lock.parent}\n1700000000\n5432\n\n\n\n")
-    async with running_postgres(made, durable=False) as server:
-        assert postmaster(server) != os.getppid()
+    socket_lock = EmbeddedPostgres(made).socket_dir / ".s.PGSQL.5432.lock"
+    somebody = await asyncio.create_subprocess_exec("sleep", "60")
+    try:
+        for file in (lock, socket_lock):
+            file.write_text(f"{somebody.pid}\n{lock.parent}\n1700000000\n5432\n\n\n\n")
+        async with running_postgres(made, durable=False) as server:
+            assert postmaster(server) != somebody.pid
+    finally:
+        somebody.kill()
+        await somebody.wait()
 
 
 async def test_a_first_start_that_was_cut_short_begins_again(tmp_path: Path) -> None:

@@ -1,6 +1,8 @@
 """Money that comes in: whoever sent it, however it came, credited once each, when it is final."""
 
 import asyncio
+import json
+from collections import defaultdict
 from collections.abc import AsyncGenerator
 from typing import Any
 
@@ -12,6 +14,7 @@ from solders.token.associated import get_associated_token_address
 
 from bursar.ids import new_id
 from bursar.localnet import programs
+from bursar.money import parse_micros
 from bursar.policy.cache import PolicyCache
 from bursar.service.postgres import EmbeddedPostgres
 from bursar.settlement.deposits import DepositWatcher
@@ -432,23 +435,35 @@ async def test_cap_and_balance_change_at_once(stage: Stage):
 
 
 async def _turns_to_low(stage: Stage, agent_id: str) -> int:
+    """Replays balances and caps in the order they held. Transaction ids do not tell it (they are
+    given before the lock is), but each change of the policy tells the balance that it met."""
     async with stage.db.read() as tx:
-        rows = await tx.fetch(
-            "SELECT xact, (credits_posted_after - debits_posted_after)::bigint AS balance,"
-            " NULL AS cap FROM transfer WHERE agent_id = $1"
-            " UNION ALL SELECT e.xact, NULL, ((e.data -> 'policy' ->> 'dailyCap')::numeric"
-            " * 1000000)::bigint FROM event e"
-            " WHERE e.agent_id = $1 AND e.type = 'agent.policy_updated' ORDER BY 1",
+        balances = await tx.fetch(
+            "SELECT (credits_posted_after - debits_posted_after)::bigint AS micros FROM transfer"
+            " WHERE agent_id = $1 AND kind IN ('deposit', 'post') ORDER BY number",
             agent_id,
         )
-    held, cap, low, turns = 0, 100_000_000, True, 0
-    for row in rows:
-        held = held if row["balance"] is None else row["balance"]
-        cap = cap if row["cap"] is None else row["cap"]
-        now = held * 10 < cap
-        turns += now and not low
-        low = now
+        changes = await tx.fetch(
+            "SELECT data FROM event WHERE agent_id = $1 AND type = 'agent.policy_updated'", agent_id
+        )
+    agents = sorted((json.loads(row["data"]) for row in changes), key=_version)
+    caps: dict[int | None, list[int]] = defaultdict(list)
+    for agent in agents:
+        cap = parse_micros(agent["policy"]["dailyCap"])
+        assert cap is not None
+        caps[parse_micros(agent["wallet"]["balance"])].append(cap)
+    cap, low, turns = 100_000_000, True, 0
+    for row in balances:
+        for cap in [cap, *caps.pop(row["micros"], [])]:  # noqa: B020 - the last one stays in force
+            now = row["micros"] * 10 < cap
+            turns += now and not low
+            low = now
+    assert not caps, "every change met a balance that the journal knows"
     return turns
+
+
+def _version(agent: dict[str, Any]) -> int:
+    return agent["policy"]["version"]
 
 
 # Many --------------------------------------------------------------------------------------------

@@ -37,6 +37,9 @@ GOOD: dict[str, tuple[str, Any]] = {
     "fee_payer_low_lamports": ("5000000", 5_000_000),
     "rate_limits": ("off", False),
     "approval_seconds": ("3600", 3600),
+    "webhooks_allow": (" 10.0.0.0/8, ::1,Localhost ", ("10.0.0.0/8", "::1", "localhost")),
+    "webhooks_retry_seconds": ("1, 60", (1, 60)),
+    "webhooks_timeout_seconds": ("30", 30),
     "log_level": ("DEBUG", "debug"),
     "drain_seconds": ("0", 0),
 }
@@ -73,6 +76,9 @@ BAD: dict[str, list[str]] = {
     "fee_payer_low_lamports": INTEGERS,
     "rate_limits": ["", "yes", "0", "true"],
     "approval_seconds": [*INTEGERS, "0", "31536001"],
+    "webhooks_allow": ["10.0.0.0/99", "10.0.0.1/8", "1.2.3", "http://localhost", "a_b", "*"],
+    "webhooks_retry_seconds": ["x", "1,x", "-1", "604801", "1;2", "1.5"],
+    "webhooks_timeout_seconds": [*INTEGERS, "0", "61"],
     "log_level": ["", "loud", "trace"],
     "drain_seconds": [*INTEGERS, "601"],
 }

@@ -138,7 +138,7 @@ def revoke(key_id: str, data_dir: _DataDir = None) -> None:
 
 @app.command("rotate-master")
 def rotate_master(data_dir: _DataDir = None) -> None:
-    """Seal every wallet's key again under a new master key, while the service runs."""
+    """Seal all wallet keys and webhook secrets again under a new master key, while all runs."""
     from bursar.custody.rotate import rotate_master as rotate
     from bursar.service.first_key import COMMAND_LINE, OPERATOR
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from bursar import __version__
-from bursar.cli import audit, keys, localnet
+from bursar.cli import audit, keys, listen, localnet
 from bursar.clock import SystemClock
 from bursar.config import Config, load_config
 from bursar.errors import BursarError, ConfigError
@@ -23,6 +23,7 @@ app.add_typer(keys.app, name="keys")
 app.add_typer(localnet.app, name="localnet")
 app.command()(audit.audit)
 app.command()(audit.adopt)
+app.command()(listen.listen)
 
 
 @app.command()

@@ -20,6 +20,16 @@ class SealedKey:
 
 
 @dataclass(frozen=True, slots=True)
+class SealedSecret:
+    """What the database keeps of a secret that is no key, such as a webhook's. `owner` says whose
+    and which it is."""
+
+    owner: str
+    master_version: int
+    sealed: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class SignedPayment:
     """Ready to send. The signature is the transaction's id on the chain, known before sending."""
 

@@ -107,6 +107,8 @@ async def _reseal_all(db: Database, masters: MasterKeys) -> int:
         for table in store.SEALED_TABLES:
             while done := await _reseal_some(db, vault, table, newest):
                 count += done
+        while done := await _reseal_some_secrets(db, vault, newest):
+            count += done
         try:
             await db.transact(retire)
         except asyncpg.ForeignKeyViolationError:
@@ -123,6 +125,15 @@ async def _reseal_some(db: Database, vault: Vault, table: SealedTable, newest: i
         keys = await store.keys_of_other_masters(tx, table, newest, _BATCH)
         await store.store_resealed(tx, table, [vault.reseal(key) for key in keys])
         return len(keys)
+
+    return await db.transact(work)
+
+
+async def _reseal_some_secrets(db: Database, vault: Vault, newest: int) -> int:
+    async def work(tx: Tx) -> int:
+        found = await store.secrets_of_other_masters(tx, newest, _BATCH)
+        await store.store_resealed_secrets(tx, [vault.reseal_secret(item) for item in found])
+        return len(found)
 
     return await db.transact(work)
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Final, Literal
 
 from bursar.config import Mode
-from bursar.custody.model import SealedKey
+from bursar.custody.model import SealedKey, SealedSecret
 from bursar.db import Row, Tx
 
 _COLUMNS: Final = "address, key_version, master_version, sealed, provider"
@@ -68,6 +68,7 @@ async def masters_in_use(tx: Tx) -> set[int]:
         "SELECT version FROM master_key m"
         " WHERE EXISTS (SELECT FROM wallet_key k WHERE k.master_version = m.version)"
         " OR EXISTS (SELECT FROM system_key k WHERE k.master_version = m.version)"
+        " OR EXISTS (SELECT FROM webhook_secret k WHERE k.master_version = m.version)"
     )
     return {row["version"] for row in rows}
 
@@ -99,6 +100,29 @@ async def store_resealed(tx: Tx, table: SealedTable, keys: Sequence[SealedKey]) 
         [key.owner for key in keys],
         [key.master_version for key in keys],
         [key.sealed for key in keys],
+    )
+
+
+async def secrets_of_other_masters(tx: Tx, newest: int, limit: int) -> list[SealedSecret]:
+    """As `keys_of_other_masters`, for the secrets of webhooks."""
+    rows = await tx.fetch(
+        "SELECT owner, master_version, sealed FROM webhook_secret"
+        " WHERE master_version IN (SELECT version FROM master_key WHERE version <> $1)"
+        " LIMIT $2 FOR UPDATE SKIP LOCKED",
+        newest,
+        limit,
+    )
+    return [SealedSecret(*row) for row in rows]
+
+
+async def store_resealed_secrets(tx: Tx, secrets: Sequence[SealedSecret]) -> None:
+    await tx.execute(
+        "UPDATE webhook_secret k SET master_version = s.master_version, sealed = s.sealed"
+        " FROM unnest($1::text[], $2::integer[], $3::bytea[]) AS s (owner, master_version, sealed)"
+        " WHERE k.owner = s.owner",
+        [secret.owner for secret in secrets],
+        [secret.master_version for secret in secrets],
+        [secret.sealed for secret in secrets],
     )
 
 

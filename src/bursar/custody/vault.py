@@ -12,7 +12,7 @@ from solders.transaction import VersionedTransaction
 
 from bursar.chain.message import Payment, build
 from bursar.custody.master import MasterKeys
-from bursar.custody.model import EMBEDDED, SealedKey, SignedPayment
+from bursar.custody.model import EMBEDDED, SealedKey, SealedSecret, SignedPayment
 from bursar.custody.provider import EMBEDDED_PROVIDERS, KeyProvider
 from bursar.errors import BursarError, check
 
@@ -73,6 +73,20 @@ class Vault:
         """The same key under the newest master key."""
         return self._seal(key.owner, key.address, key.key_version, self._unseal(key), key.provider)
 
+    def seal_secret(self, owner: str, secret: bytes) -> SealedSecret:
+        master_version, cipher = self._masters.newest()
+        nonce = os.urandom(_NONCE_BYTES)
+        sealed = nonce + cipher.encrypt(nonce, secret, _named(owner, master_version))
+        return SealedSecret(owner, master_version, sealed)
+
+    def open_secret(self, secret: SealedSecret) -> bytes:
+        """Raises KeyUnusable when it was changed or its master key is not here."""
+        bound = _named(secret.owner, secret.master_version)
+        return self._open(secret.owner, secret.master_version, secret.sealed, bound)
+
+    def reseal_secret(self, secret: SealedSecret) -> SealedSecret:
+        return self.seal_secret(secret.owner, self.open_secret(secret))
+
     async def _signature(self, key: SealedKey, message: MessageV0) -> Signature:
         provider = self._providers.get(key.provider)
         if provider is None:
@@ -110,20 +124,23 @@ class Vault:
         )
 
     def _unseal(self, key: SealedKey) -> bytes:
-        cipher = self._masters.of(key.master_version)
-        if cipher is None:
-            raise KeyUnusable(
-                f"the key of {key.owner} is sealed with a master key that is not here"
-                f" (version {key.master_version})"
-            )
-        nonce, ciphertext = key.sealed[:_NONCE_BYTES], key.sealed[_NONCE_BYTES:]
         bound = _associated(
             key.owner, key.address, key.key_version, key.master_version, key.provider
         )
+        return self._open(key.owner, key.master_version, key.sealed, bound)
+
+    def _open(self, owner: str, master_version: int, sealed: bytes, bound: bytes) -> bytes:
+        cipher = self._masters.of(master_version)
+        if cipher is None:
+            raise KeyUnusable(
+                f"the key of {owner} is sealed with a master key that is not here"
+                f" (version {master_version})"
+            )
+        nonce, ciphertext = sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:]
         try:
             return cipher.decrypt(nonce, ciphertext, bound)
         except (InvalidTag, ValueError):  # ValueError: cut too short to be a sealed key at all
-            raise KeyUnusable(f"the sealed key of {key.owner} was changed") from None
+            raise KeyUnusable(f"the sealed key of {owner} was changed") from None
 
 
 def _associated(
@@ -131,3 +148,8 @@ def _associated(
 ) -> bytes:
     """A sealed key moved to another row, or given another address or version, does not open."""
     return f"{provider}|{owner}|{address}|{key_version}|{master_version}".encode()
+
+
+def _named(owner: str, master_version: int) -> bytes:
+    """The same for a secret. Fewer parts than a key has: neither can stand in for the other."""
+    return f"secret|{owner}|{master_version}".encode()

@@ -1,26 +1,70 @@
 """Every event type, from one list that drives validation, documentation and OpenAPI."""
 
 from enum import StrEnum
+from typing import Final
+
+from bursar.agent.model import Agent, AgentPolicyUpdated
+from bursar.spend.model import Transaction
+from bursar.wallet.model import Wallet, Withdrawal
+from bursar.webhook.model import Webhook
 
 
 class EventType(StrEnum):
     doc: str
+    # What `data` holds: the subject as the API shows it.
+    data: type
 
-    def __new__(cls, value: str, doc: str) -> "EventType":
+    def __new__(cls, value: str, doc: str, data: type) -> "EventType":
         member = str.__new__(cls, value)
         member._value_ = value
         member.doc = doc
+        member.data = data
         return member
 
-    TRANSACTION_SETTLED = "transaction.settled", "A spend was settled on the chain."
-    TRANSACTION_REJECTED = "transaction.rejected", "A spend was refused, or ended refused."
-    WALLET_LOW_BALANCE = "wallet.low_balance", "The balance fell below 10% of the daily cap."
-    WALLET_DEPLETED = "wallet.depleted", "The balance reached zero."
-    AGENT_POLICY_UPDATED = "agent.policy_updated", "The agent's policy has a new version."
-    AGENT_PAUSED = "agent.paused", "The agent was paused."
-    AGENT_TERMINATED = "agent.terminated", "The agent was terminated, for good."
-    TRANSACTION_PENDING = "transaction.pending", "A spend waits for approval."
-    TRANSACTION_APPROVED = "transaction.approved", "A spend was approved and will be settled."
-    WALLET_FUNDED = "wallet.funded", "A deposit was credited."
-    WITHDRAWAL_SETTLED = "withdrawal.settled", "A withdrawal was settled on the chain."
-    WITHDRAWAL_FAILED = "withdrawal.failed", "A withdrawal failed; its funds are available again."
+    TRANSACTION_SETTLED = "transaction.settled", "A spend was settled on the chain.", Transaction
+    TRANSACTION_REJECTED = (
+        "transaction.rejected",
+        "A spend was refused, or ended refused.",
+        Transaction,
+    )
+    WALLET_LOW_BALANCE = (
+        "wallet.low_balance",
+        "The balance fell below 10% of the daily cap.",
+        Wallet,
+    )
+    WALLET_DEPLETED = "wallet.depleted", "The balance reached zero.", Wallet
+    AGENT_POLICY_UPDATED = (
+        "agent.policy_updated",
+        "The agent's policy has a new version.",
+        AgentPolicyUpdated,
+    )
+    AGENT_PAUSED = "agent.paused", "The agent was paused.", Agent
+    AGENT_TERMINATED = "agent.terminated", "The agent was terminated, for good.", Agent
+    TRANSACTION_PENDING = "transaction.pending", "A spend waits for approval.", Transaction
+    TRANSACTION_APPROVED = (
+        "transaction.approved",
+        "A spend was approved and will be settled.",
+        Transaction,
+    )
+    WALLET_FUNDED = "wallet.funded", "A deposit was credited.", Wallet
+    WITHDRAWAL_SETTLED = (
+        "withdrawal.settled",
+        "A withdrawal was settled on the chain.",
+        Withdrawal,
+    )
+    WITHDRAWAL_FAILED = (
+        "withdrawal.failed",
+        "A withdrawal failed; its funds are available again.",
+        Withdrawal,
+    )
+    WEBHOOK_TEST = "webhook.test", "Somebody asked for it, to test a webhook.", Webhook
+
+
+EVERYTHING: Final = "*"
+# What a webhook can ask for. The test event is only sent to the webhook that is tested.
+SUBSCRIBABLE: Final = tuple(type_ for type_ in EventType if type_ is not EventType.WEBHOOK_TEST)
+
+
+def wants(events: list[str], type_: str) -> bool:
+    """Whether a webhook with these `events` is sent this type."""
+    return type_ in events or (EVERYTHING in events and type_ in SUBSCRIBABLE)

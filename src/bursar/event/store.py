@@ -4,6 +4,12 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from bursar.db import Tx
+from bursar.event.model import EventRow
+
+_SELECT = (
+    "SELECT e.id, e.type, e.agent_id, e.data, e.created_at, r.mode"
+    " FROM event e JOIN realm r ON r.id = e.realm_id"
+)
 
 
 async def insert_events(
@@ -43,6 +49,51 @@ async def insert_deliveries(tx: Tx, rows: Sequence[tuple[str, str, str, datetime
         events,
         moments,
     )
+
+
+async def get_event(tx: Tx, realm_id: int, event_id: str) -> EventRow | None:
+    row = await tx.fetchrow(f"{_SELECT} WHERE e.id = $2 AND e.realm_id = $1", realm_id, event_id)
+    return None if row is None else EventRow(*row)
+
+
+async def list_events(
+    tx: Tx,
+    realm_id: int,
+    *,
+    type_: str | None,
+    agent_id: str | None,
+    start: datetime | None,
+    end: datetime | None,
+    before: tuple[datetime, str] | None,
+    limit: int,
+) -> list[EventRow]:
+    """Newest first. Only the conditions that are given are written, so that each list has an index
+    to read from."""
+    values: list[object] = [realm_id]
+    where = ["e.realm_id = $1"]
+
+    def add(condition: str, *given: object) -> None:
+        numbers = [f"${len(values) + place}" for place in range(1, len(given) + 1)]
+        where.append(condition.format(*numbers))
+        values.extend(given)
+
+    if type_ is not None:
+        add("e.type = {}", type_)
+    if agent_id is not None:
+        add("e.agent_id = {}", agent_id)
+    if start is not None:
+        add("e.created_at >= {}", start)
+    if end is not None:
+        add("e.created_at < {}", end)
+    if before is not None:
+        add("(e.created_at, e.id) < ({}, {})", *before)
+    rows = await tx.fetch(
+        f"{_SELECT} WHERE {' AND '.join(where)}"
+        f" ORDER BY e.created_at DESC, e.id DESC LIMIT ${len(values) + 1}",
+        *values,
+        limit,
+    )
+    return [EventRow(*row) for row in rows]
 
 
 async def delete_events(tx: Tx, older_than_days: int, limit: int) -> int:

@@ -9,6 +9,8 @@ _KEY_ID: Final = "key_01m7ems24hxjr0ep0p9sv9hm5d"
 _SIGNATURE: Final = (
     "4RE1UXJ3kV6jKbUdT53DwZGSs6MSEJBSgTyTbrUgUa9v3Yb6h6MXFrMgoFcGcEu4EHLu9r7zyLJU5CDYwbXh13qf"
 )
+_WEBHOOK_ID: Final = "wh_01m7ems4c2x7v5t3r1q9p8n6m4"
+_WEBHOOK_URL: Final = "https://example.com/hooks/bursar"
 _AT: Final = "2026-11-15T09:30:00.123Z"
 
 # By the title of the record.
@@ -29,9 +31,32 @@ BODIES: Final[dict[str, Any]] = {
     "NewWithdrawal": {"amount": "10.00", "destination": _ADDRESS},
     "Funding": {"amount": "100.00"},
     "Recipient": {"address": _ADDRESS},
+    "NewWebhook": {"url": _WEBHOOK_URL, "events": ["transaction.settled", "wallet.low_balance"]},
+    "WebhookChange": {"status": "disabled"},
+    "RedeliveryRequest": {"webhookId": _WEBHOOK_ID},
     "NewKey": {"name": "the agent's own key", "scope": "agent", "agentId": _AGENT_ID},
 }
 
+_WEBHOOK: Final = {
+    "id": _WEBHOOK_ID,
+    "url": _WEBHOOK_URL,
+    "events": ["transaction.settled", "wallet.low_balance"],
+    "status": "enabled",
+    "disabledReason": None,
+    "createdAt": _AT,
+}
+_DELIVERY: Final = {
+    "id": "dlv_01m7ems5e4z9y8x7w6v5t4s3r2",
+    "webhookId": _WEBHOOK_ID,
+    "eventId": "evt_01m7ems5e3f4g5h6j7k8m9n0p1",
+    "eventType": "transaction.settled",
+    "status": "delivered",
+    "attempts": [
+        {"at": _AT, "status": 200, "latencyMs": 41, "error": None, "response": "ok"},
+    ],
+    "nextAttemptAt": None,
+    "createdAt": _AT,
+}
 _POLICY: Final = {
     "id": "pol_01m7ems3jh6g4n1d6r6d1y9v0m",
     "dailyCap": "25.00",
@@ -193,6 +218,17 @@ ANSWERS: Final[dict[str, Any]] = {
         "createdAt": _AT,
         "updatedAt": _AT,
     },
+    "Webhook": _WEBHOOK,
+    "CreatedWebhook": {**_WEBHOOK, "secret": "whsec_… (shown only now)"},
+    "Delivery": _DELIVERY,
+    "Event": {
+        "id": _DELIVERY["eventId"],
+        "type": "wallet.low_balance",
+        "createdAt": _AT,
+        "mode": "test",
+        "data": {"agentId": _AGENT_ID, "balance": "2.400000"},
+    },
+    "Redelivery": {"eventId": _DELIVERY["eventId"], "deliveries": [_DELIVERY]},
     "Key": _KEY,
     "CreatedKey": {**_KEY, "key": "bur_test_… (shown only now)"},
     "Me": {

@@ -10,11 +10,14 @@ import msgspec
 from bursar import __version__
 from bursar.access.idempotency import KEY_PATTERN
 from bursar.errors import ErrorCode
+from bursar.event.catalog import EventType
+from bursar.event.examples import example
 from bursar.http import examples
 from bursar.http.call import Route
 from bursar.http.codec import Record
 from bursar.http.query import MetadataFilter
 from bursar.http.routes import ROUTES
+from bursar.webhook.signature import SIGNATURE_HEADERS
 
 _REF: Final = "#/components/schemas/{name}"
 # Any route may answer with these; the rest follow from the row.
@@ -62,6 +65,7 @@ def document() -> dict[str, Any]:
         "security": [{"apiKey": []}],
         "tags": [{"name": tag} for tag in dict.fromkeys(route.tag for route in ROUTES)],
         "paths": paths,
+        "webhooks": {type_.value: {"post": _delivery(type_)} for type_ in EventType},
         "components": {
             "securitySchemes": {
                 "apiKey": {
@@ -104,6 +108,45 @@ def _operation(route: Route, schemas: dict[str, Any]) -> dict[str, Any]:
             },
         }
     return made
+
+
+def _delivery(type_: EventType) -> dict[str, Any]:
+    """What a receiver is sent for an event of this type."""
+    schema = {
+        "type": "object",
+        "required": ["id", "type", "createdAt", "mode", "data"],
+        "properties": {
+            "id": {"type": "string", "description": "Tells duplicates apart."},
+            "type": {"const": type_.value},
+            "createdAt": {"type": "string"},
+            "mode": {"enum": ["test", "live"]},
+            "data": {"$ref": _REF.format(name=type_.data.__name__)},
+        },
+    }
+    return {
+        "operationId": f"receive_{type_.value.replace('.', '_')}",
+        "summary": type_.doc,
+        "tags": ["Events"],
+        "security": [],
+        "parameters": [
+            {"name": name, "in": "header", "required": True, "schema": {"type": "string"}}
+            for name in SIGNATURE_HEADERS
+        ],
+        "requestBody": {
+            "required": True,
+            "content": {
+                "application/json": {
+                    "schema": schema,
+                    "example": msgspec.to_builtins(example(type_)),
+                }
+            },
+        },
+        "responses": {
+            "2XX": {"description": "Received. Anything else, or nothing within 15 s, is retried."},
+            "400": {"description": "The signature does not fit."},
+            "410": {"description": "Never again: the webhook is disabled."},
+        },
+    }
 
 
 def _operation_id(route: Route) -> str:
@@ -228,7 +271,8 @@ def _add_body(record: Record, schemas: dict[str, Any]) -> str:
 
 
 def _response_schemas(routes: Sequence[Route]) -> dict[str, Any]:
-    structs = list(dict.fromkeys(route.data for route in routes if route.data is not None))
+    answers = (route.data for route in routes if route.data is not None)
+    structs = list(dict.fromkeys([*answers, *(type_.data for type_ in EventType)]))
     _, schemas = msgspec.json.schema_components(structs, ref_template=_REF)
     return {**schemas, "Error": _ERROR}
 

@@ -9,6 +9,7 @@ from bursar.agent import api as agent
 from bursar.agent.model import Agent
 from bursar.errors import ErrorCode
 from bursar.http.call import Route, Unit
+from bursar.http.webhook_routes import WEBHOOK_ROUTES
 from bursar.policy.model import PolicyVersion
 from bursar.recipient import api as recipient
 from bursar.recipient.model import RecipientView
@@ -389,6 +390,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         unit=Unit.WRITE,
         status=204,
     ),
+    *WEBHOOK_ROUTES,
     # Keys
     Route(
         method="POST",

@@ -11,6 +11,73 @@ CREATE DOMAIN mode AS text
 CREATE DOMAIN sha256 AS bytea
 	CONSTRAINT sha256_check CHECK ((octet_length(VALUE) = 32));
 
+CREATE FUNCTION exchange_deliveries(done_ids text[], done_leases timestamp with time zone[], done_statuses text[], done_waits double precision[], done_attempts text[], most integer, most_failing integer, per_webhook integer, lease_seconds double precision) RETURNS TABLE(id text, lease timestamp with time zone, attempt_count integer, webhook_id text, url text, failing boolean, event_id text, type text, agent_id text, data text, created_at timestamp with time zone, mode text)
+    LANGUAGE plpgsql
+    AS $$
+#variable_conflict use_column
+DECLARE
+  read_at timestamptz;
+BEGIN
+  -- A claim or a result that a crash of the database forgets only means one more delivery.
+  PERFORM set_config('synchronous_commit', 'off', true);
+  IF cardinality(done_ids) > 0 THEN
+    -- What somebody else took meanwhile, because the lease ended, is theirs to record.
+    UPDATE delivery d
+       SET status = r.status, attempts = d.attempts || r.attempt::jsonb,
+           attempt_count = d.attempt_count + 1, leased_until = NULL,
+           next_attempt_at = CASE WHEN r.status = 'pending'
+                                  THEN clock_timestamp() + make_interval(secs => r.wait) END
+      FROM unnest(done_ids, done_leases, done_statuses, done_waits, done_attempts)
+        AS r (id, lease, status, wait, attempt)
+     WHERE d.id = r.id AND d.leased_until = r.lease;
+    -- In id order, so that two workers cannot deadlock.
+    UPDATE webhook SET failing_since = NULL WHERE id IN (
+      SELECT w.id FROM webhook w WHERE w.failing_since IS NOT NULL AND w.id IN (
+        SELECT d.webhook_id FROM delivery d
+         WHERE d.id = ANY (done_ids) AND d.status = 'delivered')
+       ORDER BY w.id FOR NO KEY UPDATE);
+  END IF;
+  IF most <= 0 THEN
+    RETURN;
+  END IF;
+  PERFORM pg_advisory_xact_lock(17485);
+  read_at := clock_timestamp();
+  RETURN QUERY
+    WITH RECURSIVE queue (webhook_id) AS (
+      (SELECT d.webhook_id FROM delivery d WHERE d.status = 'pending'
+        ORDER BY d.webhook_id LIMIT 1)
+      UNION ALL
+      SELECT (SELECT d.webhook_id FROM delivery d
+               WHERE d.status = 'pending' AND d.webhook_id > q.webhook_id
+               ORDER BY d.webhook_id LIMIT 1)
+        FROM queue q WHERE q.webhook_id IS NOT NULL),
+    open AS MATERIALIZED (
+      SELECT w.id, w.url, w.failing_since IS NOT NULL AS failing,
+             CASE WHEN w.failing_since IS NULL THEN per_webhook ELSE 1 END
+               - (SELECT count(*) FROM delivery l
+                   WHERE l.webhook_id = w.id AND l.leased_until > read_at) AS room
+        FROM queue q JOIN webhook w ON w.id = q.webhook_id AND w.status = 'enabled'),
+    due AS (
+      SELECT o.id AS webhook_id, o.url, o.failing, d.id, d.turn, d.next_attempt_at,
+             row_number() OVER (PARTITION BY o.failing ORDER BY d.turn, d.next_attempt_at) AS place
+        FROM open o CROSS JOIN LATERAL (
+          SELECT p.id, p.next_attempt_at, row_number() OVER (ORDER BY p.next_attempt_at) AS turn
+            FROM (SELECT e.id, e.next_attempt_at FROM delivery e
+                   WHERE e.webhook_id = o.id AND e.status = 'pending'
+                     AND e.next_attempt_at <= read_at
+                     AND (e.leased_until IS NULL OR e.leased_until <= read_at)
+                   ORDER BY e.next_attempt_at LIMIT greatest(o.room, 0)) p) d),
+    taken AS (
+      SELECT * FROM due WHERE NOT due.failing OR due.place <= most_failing
+       ORDER BY due.turn, due.next_attempt_at LIMIT most)
+    UPDATE delivery d SET leased_until = clock_timestamp() + make_interval(secs => lease_seconds)
+      FROM taken t, event e, realm r
+     WHERE d.id = t.id AND e.id = d.event_id AND r.id = e.realm_id
+    RETURNING d.id::text, d.leased_until::timestamptz, d.attempt_count, t.webhook_id::text, t.url,
+              t.failing, e.id::text, e.type, e.agent_id::text, e.data, e.created_at::timestamptz,
+              r.mode::text;
+END $$;
+
 CREATE FUNCTION lock_agents(agent_ids text[], realm_ids integer[], locking text) RETURNS TABLE(agent_id id, realm_id integer, address text, mint text, wallet_status text, credits_posted bigint, debits_posted bigint, debits_pending bigint, transfers bigint, decisions bigint, is_low boolean, last_funded_at timestamp with time zone, now timestamp with time zone, agent_status text, policy_version integer, spent_today_micros bigint, directory_epoch bigint, has_webhooks boolean)
     LANGUAGE plpgsql
     AS $$
@@ -134,13 +201,14 @@ CREATE TABLE delivery (
     webhook_id id NOT NULL,
     event_id id NOT NULL,
     status text DEFAULT 'pending'::text NOT NULL,
-    attempts json DEFAULT '[]'::json NOT NULL,
+    attempts jsonb DEFAULT '[]'::jsonb NOT NULL,
     attempt_count integer DEFAULT 0 NOT NULL,
     next_attempt_at timestamp(3) with time zone,
     leased_until timestamp(3) with time zone,
     created_at timestamp(3) with time zone NOT NULL,
     CONSTRAINT delivery_check CHECK (((status = 'pending'::text) = (next_attempt_at IS NOT NULL))),
-    CONSTRAINT delivery_status_check CHECK ((status = ANY (ARRAY['pending'::text, 'delivered'::text, 'failed'::text])))
+    CONSTRAINT delivery_status_check CHECK ((status = ANY (ARRAY['pending'::text, 'delivered'::text, 'failed'::text]))),
+    CONSTRAINT only_pending_is_leased CHECK (((leased_until IS NULL) OR (status = 'pending'::text)))
 );
 
 CREATE TABLE deposit (
@@ -469,15 +537,23 @@ CREATE TABLE webhook (
     events text[] NOT NULL,
     status text DEFAULT 'enabled'::text NOT NULL,
     disabled_reason text,
-    secret_sealed bytea NOT NULL,
-    previous_sealed bytea,
-    previous_until timestamp(3) with time zone,
     created_at timestamp(3) with time zone NOT NULL,
-    CONSTRAINT webhook_check CHECK (((previous_sealed IS NULL) = (previous_until IS NULL))),
+    failing_since timestamp(3) with time zone,
     CONSTRAINT webhook_check1 CHECK (((status = 'disabled'::text) OR (disabled_reason IS NULL))),
     CONSTRAINT webhook_events_check CHECK ((cardinality(events) >= 1)),
+    CONSTRAINT webhook_events_check1 CHECK ((cardinality(events) <= 100)),
     CONSTRAINT webhook_status_check CHECK ((status = ANY (ARRAY['enabled'::text, 'disabled'::text]))),
     CONSTRAINT webhook_url_check CHECK ((length(url) <= 2048))
+);
+
+CREATE TABLE webhook_secret (
+    owner text NOT NULL COLLATE pg_catalog."C",
+    webhook_id id NOT NULL,
+    number integer NOT NULL,
+    master_version integer NOT NULL,
+    sealed bytea NOT NULL,
+    signs_until timestamp(3) with time zone,
+    CONSTRAINT webhook_secret_number_check CHECK ((number >= 1))
 );
 
 CREATE TABLE withdrawal (
@@ -619,6 +695,12 @@ ALTER TABLE ONLY wallet
 ALTER TABLE ONLY webhook
     ADD CONSTRAINT webhook_pkey PRIMARY KEY (id);
 
+ALTER TABLE ONLY webhook_secret
+    ADD CONSTRAINT webhook_secret_pkey PRIMARY KEY (owner);
+
+ALTER TABLE ONLY webhook_secret
+    ADD CONSTRAINT webhook_secret_webhook_id_number_key UNIQUE (webhook_id, number);
+
 ALTER TABLE ONLY withdrawal
     ADD CONSTRAINT withdrawal_pkey PRIMARY KEY (id);
 
@@ -638,11 +720,17 @@ CREATE INDEX delivery_by_event ON delivery USING btree (event_id);
 
 CREATE INDEX delivery_by_webhook ON delivery USING btree (webhook_id, created_at, id);
 
-CREATE INDEX delivery_due ON delivery USING btree (next_attempt_at) WHERE (status = 'pending'::text);
+CREATE INDEX delivery_due ON delivery USING btree (webhook_id, next_attempt_at) WHERE (status = 'pending'::text);
+
+CREATE INDEX delivery_leased ON delivery USING btree (webhook_id) WHERE (leased_until IS NOT NULL);
 
 CREATE INDEX deposit_by_agent ON deposit USING btree (agent_id, created_at DESC, id DESC);
 
 CREATE INDEX event_by_age ON event USING btree (realm_id, created_at, id);
+
+CREATE INDEX event_by_agent ON event USING btree (agent_id, created_at DESC, id DESC);
+
+CREATE INDEX event_by_type ON event USING btree (realm_id, type, created_at DESC, id DESC);
 
 CREATE INDEX event_to_forget ON event USING brin (created_at);
 
@@ -679,6 +767,10 @@ CREATE UNIQUE INDEX transfer_once ON transfer USING btree (payment_id, ((kind = 
 CREATE INDEX wallet_key_by_master ON wallet_key USING btree (master_version);
 
 CREATE INDEX webhook_by_age ON webhook USING btree (realm_id, created_at, id);
+
+CREATE INDEX webhook_secret_by_master ON webhook_secret USING btree (master_version);
+
+CREATE UNIQUE INDEX webhook_secret_in_force ON webhook_secret USING btree (webhook_id) WHERE (signs_until IS NULL);
 
 CREATE INDEX withdrawal_by_agent ON withdrawal USING btree (agent_id, created_at DESC, id DESC);
 
@@ -745,9 +837,6 @@ ALTER TABLE ONLY audit_log
 ALTER TABLE ONLY delivery
     ADD CONSTRAINT delivery_event_id_fkey FOREIGN KEY (event_id) REFERENCES event(id) ON DELETE CASCADE;
 
-ALTER TABLE ONLY delivery
-    ADD CONSTRAINT delivery_webhook_id_fkey FOREIGN KEY (webhook_id) REFERENCES webhook(id) ON DELETE CASCADE;
-
 ALTER TABLE ONLY deposit
     ADD CONSTRAINT deposit_agent_id_realm_id_fkey FOREIGN KEY (agent_id, realm_id) REFERENCES agent(id, realm_id);
 
@@ -777,6 +866,12 @@ ALTER TABLE ONLY wallet_key
 
 ALTER TABLE ONLY webhook
     ADD CONSTRAINT webhook_realm_id_fkey FOREIGN KEY (realm_id) REFERENCES realm(id);
+
+ALTER TABLE ONLY webhook_secret
+    ADD CONSTRAINT webhook_secret_master_version_fkey FOREIGN KEY (master_version) REFERENCES master_key(version);
+
+ALTER TABLE ONLY webhook_secret
+    ADD CONSTRAINT webhook_secret_webhook_id_fkey FOREIGN KEY (webhook_id) REFERENCES webhook(id) ON DELETE CASCADE;
 
 ALTER TABLE ONLY withdrawal
     ADD CONSTRAINT withdrawal_agent_id_realm_id_fkey FOREIGN KEY (agent_id, realm_id) REFERENCES agent(id, realm_id);

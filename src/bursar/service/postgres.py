@@ -552,14 +552,16 @@ async def _run(
     process = await asyncio.create_subprocess_exec(
         *argv,
         env=_environment(),
-        stdin=subprocess.PIPE,
+        # No pipe where there is nothing to say: a program that is quick may be gone before it is
+        # written to, which uvloop takes for a fault of ours.
+        stdin=subprocess.PIPE if stdin else subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         start_new_session=True,
     )
     try:
         async with asyncio.timeout(seconds):
-            words, _ = await process.communicate(stdin)
+            words, _ = await process.communicate(stdin or None)
     except TimeoutError:
         raise CommandFailed(f"{argv} took longer than {seconds:g} seconds") from None
     finally:

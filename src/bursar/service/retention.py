@@ -5,6 +5,7 @@ from typing import Final
 from bursar.access import store as access_store
 from bursar.db import Database
 from bursar.event import store as event_store
+from bursar.webhook import store as webhook_store
 
 IDEMPOTENCY_DAYS: Final = 7
 EVENT_DAYS: Final = 90
@@ -17,4 +18,6 @@ async def forget_old(db: Database) -> int:
     async with db.read() as tx:
         answers = await access_store.delete_answers(tx, IDEMPOTENCY_DAYS, _AT_ONCE)
     async with db.read() as tx:
-        return answers + await event_store.delete_events(tx, EVENT_DAYS, _AT_ONCE)
+        dropped = await webhook_store.sweep_deliveries(tx, _AT_ONCE)
+    async with db.read() as tx:
+        return answers + dropped + await event_store.delete_events(tx, EVENT_DAYS, _AT_ONCE)

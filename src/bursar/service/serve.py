@@ -26,7 +26,7 @@ FirstKey = Callable[[Config], Awaitable[str | None]]
 
 _API_READY_SECONDS: Final = 30.0
 # What the HTTP server may need after its drain to close its connections and its processes.
-_API_CLOSE_SECONDS: Final = 5.0
+_CLOSE_SECONDS: Final = 5.0
 _HEALTH_SECONDS: Final = 2.0
 _HEALTH_POLL_SECONDS: Final = 0.02
 # Connections to the embedded database beside the pools: commands, backups, a look with psql.
@@ -76,8 +76,7 @@ async def _start(
         await refuse_wrong_networks(config, db)
     finally:
         await db.close()
-    worker = Child(name="worker", argv=_command("worker"), env=_environment(config))
-    await _start_all(supervisor, [_api(config), worker])
+    await _start_all(supervisor, [_api(config), _worker(config)])
     echo(banner(config, key))
 
 
@@ -108,7 +107,17 @@ def _api(config: Config) -> Child:
         env=_environment(config),
         ready=lambda: _healthy(config.host, config.port),
         ready_seconds=_API_READY_SECONDS,
-        stop_seconds=config.drain_seconds + _API_CLOSE_SECONDS,
+        stop_seconds=config.drain_seconds + _CLOSE_SECONDS,
+    )
+
+
+def _worker(config: Config) -> Child:
+    return Child(
+        name="worker",
+        argv=_command("worker"),
+        env=_environment(config),
+        # Deliveries under way may end too.
+        stop_seconds=config.drain_seconds + _CLOSE_SECONDS,
     )
 
 

@@ -10,6 +10,7 @@ import structlog
 
 from bursar.chain.networks import usdc_mint
 from bursar.chain.port import ChainOutOfReach
+from bursar.clock import SystemClock
 from bursar.config import MODES, Config, Mode
 from bursar.custody.setup import ensure_fee_payer, open_vault
 from bursar.custody.vault import Vault
@@ -24,6 +25,9 @@ from bursar.settlement.deposits import DepositWatcher
 from bursar.settlement.reconcile import Reconciler
 from bursar.settlement.worker import Settler
 from bursar.spend.approve import expire_spends
+from bursar.webhook.send import Sender
+from bursar.webhook.target import Allowed
+from bursar.webhook.worker import Deliverer
 
 _CONNECTIONS: Final = 8
 # How often each duty looks for work. Short enough that nobody waits, long enough to cost nothing.
@@ -51,7 +55,19 @@ async def run_worker(config: Config) -> None:
         config.database_url, _CONNECTIONS, config.database_timeout_seconds
     )
     vault = await open_vault(db, config)
+    sender = Sender(Allowed(config.webhooks_allow), config.webhooks_timeout_seconds)
+    deliverer = Deliverer(
+        db,
+        vault,
+        sender,
+        SystemClock(),
+        retry_seconds=config.webhooks_retry_seconds,
+        timeout_seconds=config.webhooks_timeout_seconds,
+        drain_seconds=config.drain_seconds,
+    )
     duties = [
+        asyncio.create_task(deliverer.run()),
+        asyncio.create_task(repeat(deliverer.report, _REPORT_SECONDS)),
         asyncio.create_task(repeat(lambda: expire_spends(db), _EXPIRE_SECONDS)),
         asyncio.create_task(repeat(lambda: seal_journal(db), _SEAL_SECONDS)),
         asyncio.create_task(repeat(lambda: forget_old(db), _FORGET_SECONDS)),
@@ -71,6 +87,7 @@ async def run_worker(config: Config) -> None:
         with contextlib.suppress(asyncio.CancelledError):
             if task not in ended:
                 await task
+    await sender.close()
     await db.close()
     _log.info("worker_stopped")
     for task in ended - {stopped}:

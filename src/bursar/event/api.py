@@ -1,0 +1,51 @@
+"""/v1/events."""
+
+from bursar.errors import Fault, ValidationFailed, not_found
+from bursar.event import store
+from bursar.event.catalog import EventType
+from bursar.event.model import show_event
+from bursar.http.call import Answer, Call, data, page, page_fields, page_start
+from bursar.http.codec import Boundary, Choice, Field, Text
+from bursar.ids import is_id
+
+PAGE_DEFAULT, PAGE_MOST = 20, 100
+LIST_QUERY = (
+    Field("type", Choice(tuple(EventType)), "Only events of this type."),
+    Field("agentId", Text(1, 100), "Only events about this agent."),
+    Field("from", Boundary(), "Created at or after this date or time."),
+    Field(
+        "to",
+        Boundary(),
+        "Created before this time; a bare date includes that whole day.",
+    ),
+    *page_fields(PAGE_DEFAULT, PAGE_MOST),
+)
+
+
+async def list_(call: Call) -> Answer:
+    query = call.query
+    start, end = query.get("from"), query.get("to")
+    if start is not None and end is not None and start.lies_after(end):
+        raise ValidationFailed([Fault("from", "from must not lie after to.")])
+    limit = query.get("limit", PAGE_DEFAULT)
+    rows = await store.list_events(
+        call.tx,
+        call.caller.realm_id,
+        type_=query.get("type"),
+        agent_id=query.get("agentId"),
+        start=None if start is None else start.start,
+        end=None if end is None else end.end,
+        before=page_start(call),
+        limit=limit + 1,
+    )
+    return page(call, rows, limit, lambda row: (row.created_at, row.id), show_event)
+
+
+async def get(call: Call) -> Answer:
+    event_id = call.params["id"]
+    row = None
+    if is_id("evt", event_id):
+        row = await store.get_event(call.tx, call.caller.realm_id, event_id)
+    if row is None:
+        raise not_found("event")
+    return data(show_event(row))

@@ -1,0 +1,188 @@
+"""One example of each event, for the docs and OpenAPI."""
+
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import msgspec
+
+from bursar.agent.model import Agent, AgentPolicyUpdated
+from bursar.event.catalog import EventType
+from bursar.event.model import Event
+from bursar.policy.engine import Decision, Facts, RejectCode, decide
+from bursar.policy.model import Policy, PolicyView
+from bursar.spend.model import Transaction, show_decision
+from bursar.wallet.model import Wallet, WalletSummary, Withdrawal
+from bursar.webhook.model import Webhook
+
+_NOW: Final = "2026-11-15T09:30:00.123Z"
+_EARLIER: Final = "2026-11-15T09:29:58.004Z"
+_UNIX: Final = 1_794_994_200
+_AGENT: Final = "ag_01kbfqx2m7e8v9s0t1w2x3y4z5"
+_POLICY: Final = "pol_01kbfqx2m8a1b2c3d4e5f6g7h8"
+_KEY: Final = "key_01kbfqw9rk5m6n7p8q9r0s1t2v"
+_ADDRESS: Final = "7EqQdEULxWcraVx3mXKFjc84LhCkMGZCkRvDpvcMwJeK"
+_PAYEE: Final = "9xQeWvG816bUx9EPjHmaT23yvVM2ZWbrrpZb9PusVFin"
+_MINT: Final = "EPjFWdd5AufqSSqeM2qN1xzybapC8G4wEGGkZwyTDt1v"
+_SIGNATURE: Final = (
+    "5VERv8NMvzbJMEkV8xnrLkEaWRtSz9CosKDYjCJjBRnbJLgp8uirBgmQpjKhoR4tjF3ZpRzrFmBV6UjKdiSZkQUW"
+)
+
+
+def example(type_: EventType) -> Event:
+    data: Any = msgspec.to_builtins(_DATA[type_])
+    return Event(
+        id="evt_01kbfqz4t6g7h8j9k0m1n2p3q4", type=type_, created_at=_NOW, mode="test", data=data
+    )
+
+
+def _decided(amount_micros: int) -> Decision:
+    policy = Policy(
+        version=2,
+        cap_micros_daily=50_000_000,
+        cap_micros_per_transaction=None,
+        approval_threshold_micros=20_000_000,
+        allowlist=("api.example.com",),
+        blocklist=(),
+        frozen=False,
+    )
+    facts = Facts(
+        agent_status="active",
+        wallet_address=_ADDRESS,
+        pay_to=_PAYEE,
+        spent_today_micros=0,
+        available_micros=42_500_000,
+        resets_at=datetime(2026, 11, 16, tzinfo=UTC),
+    )
+    return decide(policy, facts, amount_micros, "api.example.com")
+
+
+def _policy(version: int, cap: str) -> PolicyView:
+    return PolicyView(
+        id=_POLICY,
+        version=version,
+        daily_cap=cap,
+        allowlist=["api.example.com"],
+        blocklist=[],
+        per_transaction_cap=None,
+        approval_threshold="20.00",
+        frozen=False,
+    )
+
+
+_AGENT_FIELDS: Final[dict[str, Any]] = {
+    "id": _AGENT,
+    "name": "research",
+    "wallet": WalletSummary(address=_ADDRESS, balance="42.500000", status="funded"),
+    "policy": _policy(2, "50.00"),
+    "metadata": {"team": "search"},
+    "created_at": "2026-11-01T08:00:00.000Z",
+    "updated_at": _NOW,
+}
+
+
+def _transaction(**fields: Any) -> Transaction:
+    approved: dict[str, Any] = {
+        "id": "txn_01kbfqz4t5c6d7e8f9g0h1j2k3",
+        "agent_id": _AGENT,
+        "amount": "12.500000",
+        "currency": "USDC",
+        "recipient": "api.example.com",
+        "status": "approved",
+        "signature": None,
+        "block_time": None,
+        "reject_code": None,
+        "created_at": _EARLIER,
+        "settled_at": None,
+        "pay_to": _PAYEE,
+        "memo": "invoice 7",
+        "metadata": {},
+        "policy_version": 2,
+        "created_by": _KEY,
+        "decided_by": None,
+        "decided_at": None,
+        "decision_reason": None,
+        "expires_at": None,
+        "network": "localnet",
+        "fee_lamports": None,
+        "updated_at": _NOW,
+        "decision": show_decision(_decided(12_500_000)),
+    }
+    return Transaction(**approved | fields)
+
+
+def _wallet(balance: str, status: Any) -> Wallet:
+    return Wallet(
+        agent_id=_AGENT,
+        address=_ADDRESS,
+        balance=balance,
+        reserved="0.000000",
+        available=balance,
+        mint=_MINT,
+        status=status,
+        last_funded_at=_EARLIER,
+    )
+
+
+def _withdrawal(**fields: Any) -> Withdrawal:
+    made: dict[str, Any] = {
+        "id": "wdr_01kbfqz4t9m1n2p3q4r5s6t7v8",
+        "agent_id": _AGENT,
+        "amount": "30.000000",
+        "currency": "USDC",
+        "destination": _PAYEE,
+        "signature": None,
+        "block_time": None,
+        "failure_code": None,
+        "memo": None,
+        "metadata": {},
+        "network": "localnet",
+        "created_by": _KEY,
+        "created_at": _EARLIER,
+        "settled_at": None,
+    }
+    return Withdrawal(**made | fields)
+
+
+_ON_CHAIN: Final[dict[str, Any]] = {
+    "status": "settled",
+    "signature": _SIGNATURE,
+    "block_time": _UNIX,
+    "settled_at": _NOW,
+}
+_DATA: Final[dict[EventType, msgspec.Struct]] = {
+    EventType.TRANSACTION_SETTLED: _transaction(**_ON_CHAIN, fee_lamports=10_000),
+    EventType.TRANSACTION_REJECTED: _transaction(
+        amount="60.000000",
+        status="rejected",
+        reject_code=RejectCode.DAILY_CAP_EXCEEDED,
+        decision=show_decision(_decided(60_000_000)),
+    ),
+    EventType.WALLET_LOW_BALANCE: _wallet("4.999999", "funded"),
+    EventType.WALLET_DEPLETED: _wallet("0.000000", "depleted"),
+    EventType.AGENT_POLICY_UPDATED: AgentPolicyUpdated(
+        **_AGENT_FIELDS,
+        status="active",
+        terminated_at=None,
+        previous_policy=_policy(1, "25.00"),
+    ),
+    EventType.AGENT_PAUSED: Agent(**_AGENT_FIELDS, status="paused", terminated_at=None),
+    EventType.AGENT_TERMINATED: Agent(**_AGENT_FIELDS, status="terminated", terminated_at=_NOW),
+    EventType.TRANSACTION_PENDING: _transaction(
+        amount="25.000000",
+        status="pending",
+        expires_at="2026-11-16T09:29:58.004Z",
+        decision=show_decision(_decided(25_000_000)),
+    ),
+    EventType.TRANSACTION_APPROVED: _transaction(),
+    EventType.WALLET_FUNDED: _wallet("100.000000", "funded"),
+    EventType.WITHDRAWAL_SETTLED: _withdrawal(**_ON_CHAIN),
+    EventType.WITHDRAWAL_FAILED: _withdrawal(status="failed", failure_code="destination_invalid"),
+    EventType.WEBHOOK_TEST: Webhook(
+        id="wh_01kbfqy7d2n3p4q5r6s7t8v9w0",
+        url="https://example.com/hooks/bursar",
+        events=["transaction.settled", "wallet.low_balance"],
+        status="enabled",
+        disabled_reason=None,
+        created_at=_EARLIER,
+    ),
+}

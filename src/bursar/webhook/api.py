@@ -1,0 +1,279 @@
+"""/v1/webhooks, and sending an event again."""
+
+from dataclasses import dataclass
+from typing import Any, Final, cast
+
+from bursar.access.trail import leave_trail
+from bursar.agent import store as agent_store
+from bursar.errors import ApiError, ErrorCode, Fault, ValidationFailed, not_found
+from bursar.event import store as event_store
+from bursar.event.catalog import EVERYTHING, SUBSCRIBABLE, EventType, wants
+from bursar.event.outbox import NewEvent, emit_to, send_again
+from bursar.http.call import Answer, Call, data, page, page_fields, page_start
+from bursar.http.codec import Choice, Field, Record, Schema, Text
+from bursar.ids import is_id, new_id
+from bursar.webhook import store
+from bursar.webhook.model import (
+    DisabledReason,
+    Redelivery,
+    WebhookRow,
+    WebhookStatus,
+    show_created,
+    show_delivery,
+    show_webhook,
+)
+from bursar.webhook.signature import new_secret
+from bursar.webhook.target import MAX_URL, Allowed, TargetRefused, parse_target
+
+PAGE_DEFAULT, PAGE_MOST = 20, 100
+MOST_WEBHOOKS: Final = 100
+OVERLAP_SECONDS: Final = 24 * 3600
+# Secrets that can sign at once, however often they are rotated: the headers must stay short.
+_MOST_SECRETS: Final = 5
+_NAMES: Final = (*SUBSCRIBABLE, EVERYTHING)
+
+
+@dataclass(frozen=True, slots=True)
+class EventTypes:
+    """Event types to be sent: repeats collapse, and `*` swallows the rest."""
+
+    def parse(self, value: Any, path: str, faults: list[Fault]) -> Any:
+        if not isinstance(value, list) or not value:
+            faults.append(
+                Fault(path, f"{path} must be an array of event types: {', '.join(_NAMES)}.")
+            )
+            return None
+        items = cast("list[Any]", value)
+        choice = Choice(_NAMES)
+        # More than there are types: all but a few are repeats or wrong, and one fault will do.
+        for index, item in enumerate(items[: 2 * len(_NAMES)]):
+            choice.parse(item, f"{path}[{index}]", faults)
+        if len(items) > 2 * len(_NAMES):
+            faults.append(Fault(path, f"{path} may hold at most {2 * len(_NAMES)} entries."))
+            return None
+        known = [item for item in items if item in _NAMES]
+        return [EVERYTHING] if EVERYTHING in known else list(dict.fromkeys(known))
+
+    def schema(self) -> Schema:
+        return {
+            "type": "array",
+            "minItems": 1,
+            "maxItems": 2 * len(_NAMES),
+            "items": {"type": "string", "enum": list(_NAMES)},
+            "examples": [["transaction.settled", "wallet.low_balance"]],
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Url:
+    """Text here; where it leads is judged by the handler, which knows the settings."""
+
+    def parse(self, value: Any, path: str, faults: list[Fault]) -> Any:
+        return Text(1, MAX_URL).parse(value, path, faults)
+
+    def schema(self) -> Schema:
+        return {
+            "type": "string",
+            "format": "uri",
+            "minLength": 1,
+            "maxLength": MAX_URL,
+            "examples": ["https://example.com/hooks/bursar"],
+        }
+
+
+_URL: Final = Url()
+_URL_DOC: Final = "Where events are sent: https, a public host, no user info, no fragment."
+_EVENTS_DOC: Final = "The types that are sent; `*` for all."
+NEW_WEBHOOK = Record(
+    "NewWebhook",
+    (
+        Field("url", _URL, _URL_DOC, required=True),
+        Field("events", EventTypes(), _EVENTS_DOC, required=True),
+    ),
+)
+WEBHOOK_CHANGE = Record(
+    "WebhookChange",
+    (
+        Field("url", _URL, _URL_DOC),
+        Field("events", EventTypes(), _EVENTS_DOC),
+        Field(
+            "status",
+            Choice(("enabled", "disabled")),
+            "`disabled` holds deliveries back and makes no new ones; `enabled` lets them go on.",
+        ),
+    ),
+)
+REDELIVERY = Record(
+    "RedeliveryRequest",
+    (
+        Field(
+            "webhookId",
+            Text(1, 100),
+            "Only to this webhook. Without it: to every enabled webhook that wants the type.",
+        ),
+    ),
+)
+LIST_QUERY = page_fields(PAGE_DEFAULT, PAGE_MOST)
+
+
+async def create(call: Call) -> Answer:
+    url = _checked_url(call)
+    realm_id = call.caller.realm_id
+    if await store.count_webhooks(call.tx, realm_id) >= MOST_WEBHOOKS:
+        raise ApiError(
+            ErrorCode.LIMIT_REACHED,
+            f"An account has at most {MOST_WEBHOOKS} webhooks in each mode. Delete one first.",
+        )
+    row = await store.insert_webhook(call.tx, new_id("wh"), realm_id, url, call.body["events"])
+    secret = await _new_secret(call, row.id, 1)
+    await _trail(call, "webhook.created", None, row)
+    return data(show_created(row, secret), 201, replay=show_created(row, None))
+
+
+async def list_(call: Call) -> Answer:
+    limit = call.query.get("limit", PAGE_DEFAULT)
+    rows = await store.list_webhooks(call.tx, call.caller.realm_id, page_start(call), limit + 1)
+    return page(call, rows, limit, lambda row: (row.created_at, row.id), show_webhook)
+
+
+async def get(call: Call) -> Answer:
+    return data(show_webhook(await _existing(call)))
+
+
+async def change(call: Call) -> Answer:
+    body = call.body
+    url = _checked_url(call) if "url" in body else None
+    before = await _existing(call, for_update=True)
+    status: WebhookStatus = body.get("status", before.status)
+    reason: DisabledReason | None = before.disabled_reason
+    if status != before.status:
+        reason = "requested" if status == "disabled" else None
+    wanted = (url or before.url, body.get("events", before.events), status)
+    if wanted == (before.url, before.events, before.status):
+        return data(show_webhook(before))
+    row = await store.update_webhook(
+        call.tx,
+        before.id,
+        url=wanted[0],
+        events=wanted[1],
+        status=status,
+        disabled_reason=reason,
+    )
+    await _trail(call, "webhook.changed", before, row)
+    return data(show_webhook(row))
+
+
+async def delete(call: Call) -> Answer:
+    row = await _existing(call, for_update=True)
+    await store.delete_webhook(call.tx, row.id)
+    await _trail(call, "webhook.deleted", row, None)
+    return Answer(204)
+
+
+async def rotate_secret(call: Call) -> Answer:
+    row = await _existing(call, for_update=True)
+    number = await store.newest_secret_number(call.tx, row.id) + 1
+    await store.retire_secrets(call.tx, row.id, OVERLAP_SECONDS, _MOST_SECRETS - 1)
+    secret = await _new_secret(call, row.id, number)
+    await _trail(call, "webhook.secret_rotated", row, row)
+    return data(show_created(row, secret), replay=show_created(row, None))
+
+
+async def test(call: Call) -> Answer:
+    row = await _existing(call)
+    _check_enabled(row)
+    event = NewEvent(
+        row.realm_id,
+        EventType.WEBHOOK_TEST,
+        None,
+        show_webhook(row),
+        await agent_store.moment(call.tx),
+    )
+    delivery_id = await emit_to(call.tx, event, row.id)
+    (made,) = await store.get_deliveries(call.tx, [delivery_id])
+    return data(show_delivery(made))
+
+
+async def deliveries(call: Call) -> Answer:
+    row = await _existing(call)
+    limit = call.query.get("limit", PAGE_DEFAULT)
+    rows = await store.list_deliveries(call.tx, row.id, page_start(call), limit + 1)
+    return page(call, rows, limit, lambda item: (item.created_at, item.id), show_delivery)
+
+
+async def redeliver(call: Call) -> Answer:
+    event_id, event = call.params["id"], None
+    if is_id("evt", event_id):
+        event = await event_store.get_event(call.tx, call.caller.realm_id, event_id)
+    if event is None:
+        raise not_found("event")
+    webhook_id: str | None = call.body.get("webhookId")
+    if webhook_id is not None:
+        row = await _find(call, webhook_id)
+        _check_enabled(row)
+        webhook_ids = [row.id]
+    else:
+        rows = await store.list_webhooks(call.tx, call.caller.realm_id, None, MOST_WEBHOOKS)
+        webhook_ids = [
+            row.id for row in rows if row.status == "enabled" and wants(row.events, event.type)
+        ]
+    now = await agent_store.moment(call.tx)
+    made = await send_again(call.tx, event.id, webhook_ids, now)
+    shown = [show_delivery(row) for row in await store.get_deliveries(call.tx, made)]
+    return data(Redelivery(event_id=event.id, deliveries=shown))
+
+
+def _checked_url(call: Call) -> str:
+    url: str = call.body["url"]
+    try:
+        return parse_target(url, Allowed(call.services.config.webhooks_allow)).url
+    except TargetRefused as problem:
+        raise ValidationFailed([Fault("url", f"url {problem}.")]) from None
+
+
+def _check_enabled(row: WebhookRow) -> None:
+    if row.status != "enabled":
+        raise ApiError(
+            ErrorCode.INVALID_STATE,
+            'This webhook is disabled. Enable it first: PATCH it with status "enabled".',
+        )
+
+
+async def _new_secret(call: Call, webhook_id: str, number: int) -> str:
+    secret = new_secret()
+    owner = f"{webhook_id}:{number}"
+    sealed = call.services.vault.seal_secret(owner, secret.encode())
+    await store.insert_secret(call.tx, webhook_id, number, sealed)
+    return secret
+
+
+async def _existing(call: Call, *, for_update: bool = False) -> WebhookRow:
+    return await _find(call, call.params["id"], for_update=for_update)
+
+
+async def _find(call: Call, webhook_id: str, *, for_update: bool = False) -> WebhookRow:
+    row = None
+    if is_id("wh", webhook_id):
+        row = await store.get_webhook(
+            call.tx, call.caller.realm_id, webhook_id, for_update=for_update
+        )
+    if row is None:
+        raise not_found("webhook")
+    return row
+
+
+async def _trail(
+    call: Call, action: str, before: WebhookRow | None, after: WebhookRow | None
+) -> None:
+    subject = before or after
+    assert subject is not None
+    await leave_trail(
+        call.tx,
+        realm_id=call.caller.realm_id,
+        actor=call.caller.key_id,
+        request_id=call.request_id,
+        action=action,
+        subject=subject.id,
+        before=None if before is None else show_webhook(before),
+        after=None if after is None else show_webhook(after),
+    )

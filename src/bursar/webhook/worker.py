@@ -1,0 +1,217 @@
+"""Delivers: claims what is due, sends it, records what became of it. Run as many as you like.
+
+Each round is one short transaction that records the results since the last round and claims as much
+as there is room for; the network is used outside of it. A claim is a lease longer than any attempt:
+a worker that dies leaves nothing but a lease that ends, and then somebody else delivers. So every
+event arrives at least once, and twice only if a worker died or could not record.
+"""
+
+import asyncio
+import contextlib
+import secrets
+from collections.abc import Sequence
+from email.utils import parsedate_to_datetime
+from typing import Final
+
+import structlog
+
+from bursar.clock import Clock, iso
+from bursar.custody.model import SealedSecret
+from bursar.custody.vault import KeyUnusable, Vault
+from bursar.db import OUT_OF_REACH, Database, Tx
+from bursar.event.model import envelope
+from bursar.metrics import Webhooks as Metrics
+from bursar.webhook import store
+from bursar.webhook.model import Attempt
+from bursar.webhook.send import Outcome, Sender
+from bursar.webhook.signature import signed_headers
+from bursar.webhook.store import Claim, Result
+
+PER_WEBHOOK: Final = 4
+# Attempts that one worker has under way. Those to webhooks that failed last may take only a part,
+# so that however many hang, there is room for the others.
+MOST_AT_ONCE: Final = 400
+MOST_FAILING_AT_ONCE: Final = 100
+DISABLE_SECONDS: Final = 5 * 24 * 3600
+# Longest wait that a receiver can ask for with Retry-After.
+MOST_RETRY_AFTER: Final = 24 * 3600
+# Waits are longer than the schedule by up to this part, so that what failed together does not come
+# back together.
+_JITTER: Final = 0.2
+# How often to look for work when there is none, and how long finished attempts gather under load.
+_IDLE_SECONDS: Final = 0.2
+_GATHER_SECONDS: Final = 0.002
+_GONE: Final = 410
+
+_log = structlog.get_logger()
+_random = secrets.SystemRandom()
+
+
+class Deliverer:
+    def __init__(
+        self,
+        db: Database,
+        vault: Vault,
+        sender: Sender,
+        clock: Clock,
+        *,
+        retry_seconds: Sequence[int],
+        timeout_seconds: int,
+        drain_seconds: int,
+    ) -> None:
+        self._db = db
+        self._vault = vault
+        self._sender = sender
+        self._clock = clock
+        self._retry_seconds = retry_seconds
+        # Twice what an attempt may take: time enough to record it.
+        self._lease_seconds = 2.0 * timeout_seconds
+        self._drain_seconds = drain_seconds
+        self._under_way: dict[asyncio.Task[None], Claim] = {}
+        self._results: list[Result] = []
+        self._finished = asyncio.Event()
+
+    async def run(self) -> None:
+        """Until cancelled; then what is under way may end within the drain."""
+        try:
+            while True:
+                await self._round()
+                await self._rest()
+        finally:
+            await self._drain()
+
+    async def report(self) -> int:
+        """Backlog and age of the oldest, as metrics."""
+        async with self._db.read() as tx:
+            Metrics.backlog(*await store.backlog(tx))
+        return 0
+
+    async def _round(self) -> None:
+        results, self._results = self._results, []
+        self._finished.clear()
+        try:
+            await self._note_failures(results)
+            claims, found = await self._exchange(results)
+        except OUT_OF_REACH as problem:
+            _log.warning("deliveries_put_off", problem=repr(problem))
+            self._results = results + self._results
+            await asyncio.sleep(_IDLE_SECONDS)
+            return
+        opened = {
+            webhook_id: self._open(webhook_id, sealed) for webhook_id, sealed in found.items()
+        }
+        for claim in claims:
+            task = asyncio.create_task(self._attempt(claim, opened.get(claim.webhook_id, [])))
+            self._under_way[task] = claim
+            task.add_done_callback(self._under_way.pop)
+
+    async def _exchange(
+        self, results: Sequence[Result]
+    ) -> tuple[list[Claim], dict[str, list[SealedSecret]]]:
+        failing = sum(claim.failing for claim in self._under_way.values())
+        async with self._db.read() as tx:
+            claims = await store.exchange(
+                tx,
+                results,
+                most=MOST_AT_ONCE - len(self._under_way),
+                most_failing=max(0, MOST_FAILING_AT_ONCE - failing),
+                per_webhook=PER_WEBHOOK,
+                lease_seconds=self._lease_seconds,
+            )
+            if not claims:
+                return [], {}
+            return claims, await store.secrets_in_force(tx, list({c.webhook_id for c in claims}))
+
+    async def _note_failures(self, results: Sequence[Result]) -> None:
+        """What failures say about their webhooks. Where one went well in the same round, recording
+        it takes the bad mark away again."""
+        failed = {r.claim.webhook_id for r in results if r.status != "delivered"}
+        gone = {r.claim.webhook_id for r in results if r.gone}
+        if not failed:
+            return
+
+        async def work(tx: Tx) -> list[str]:
+            disabled = await store.note_failures(tx, sorted(failed - gone), DISABLE_SECONDS)
+            return disabled + await store.disable(tx, sorted(gone), "gone")
+
+        for webhook_id in await self._db.transact(work):
+            _log.warning("webhook_disabled", webhook=webhook_id)
+
+    async def _rest(self) -> None:
+        """Until something finished, which makes room and wants to be recorded, or for a while."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._finished.wait(), _IDLE_SECONDS)
+            await asyncio.sleep(_GATHER_SECONDS)
+
+    def _open(self, webhook_id: str, sealed: Sequence[SealedSecret]) -> list[str]:
+        try:
+            return [self._vault.open_secret(secret).decode() for secret in sealed]
+        except KeyUnusable:
+            _log.error("webhook_secret_unusable", webhook=webhook_id)
+            return []
+
+    async def _attempt(self, claim: Claim, opened: Sequence[str]) -> None:
+        began, started = self._clock.now(), self._clock.monotonic_ns()
+        body = envelope(claim.event)
+        try:
+            if opened:
+                timestamp = int(began.timestamp())
+                headers = signed_headers(opened, claim.event.id, timestamp, body)
+                outcome = await self._sender.send(claim.url, headers, body)
+            else:
+                outcome = Outcome(None, "there is no secret to sign with; rotate it")
+        except Exception:  # noqa: BLE001 - one broken delivery must not end the others
+            _log.exception("delivery_broken", delivery=claim.id)
+            outcome = Outcome(None, "internal error")
+        elapsed_ns = self._clock.monotonic_ns() - started
+        Metrics.attempted(outcome.delivered, elapsed_ns)
+        attempt = Attempt(
+            at=iso(began),
+            status=outcome.status,
+            latency_ms=elapsed_ns // 1_000_000,
+            error=outcome.error,
+            response=outcome.response,
+        )
+        self._results.append(self._judge(claim, outcome, attempt))
+        self._finished.set()
+
+    def _judge(self, claim: Claim, outcome: Outcome, attempt: Attempt) -> Result:
+        gone = outcome.status == _GONE
+        if outcome.delivered:
+            return Result(claim, "delivered", 0, attempt, gone)
+        if claim.attempt_count >= len(self._retry_seconds):
+            return Result(claim, "failed", 0, attempt, gone)
+        wait = self._retry_seconds[claim.attempt_count] * (1 + _random.uniform(0, _JITTER))
+        return Result(claim, "pending", max(wait, self._asked(outcome)), attempt, gone)
+
+    def _asked(self, outcome: Outcome) -> float:
+        """The seconds of Retry-After, given as a number or as a date; 0 when there are none."""
+        text = (outcome.retry_after or "").strip()
+        if text.isascii() and text.isdigit():
+            return min(int(text[:9]), MOST_RETRY_AFTER)
+        try:
+            until = parsedate_to_datetime(text) - self._clock.now()
+        except (TypeError, ValueError):  # TypeError: a date without a zone
+            return 0
+        return min(max(0.0, until.total_seconds()), MOST_RETRY_AFTER)
+
+    async def _drain(self) -> None:
+        if self._under_way:
+            await asyncio.wait(self._under_way, timeout=self._drain_seconds)
+        cut = dict(self._under_way)
+        for task in cut:
+            task.cancel()
+        await asyncio.gather(*cut, return_exceptions=True)
+        # Out of reach: the leases end by themselves.
+        with contextlib.suppress(*OUT_OF_REACH):
+            await self._note_failures(self._results)
+            async with self._db.read() as tx:
+                await store.exchange(
+                    tx,
+                    self._results,
+                    most=0,
+                    most_failing=0,
+                    per_webhook=PER_WEBHOOK,
+                    lease_seconds=self._lease_seconds,
+                )
+                await store.release(tx, list(cut.values()))

@@ -1,0 +1,341 @@
+"""Hostile URLs and names: each is refused with a reason, and no connection is made.
+
+A connection would be noticed: every socket the sender opens is counted, and a listener waits on the
+address that the names lead to.
+"""
+
+import asyncio
+import datetime
+import ipaddress
+import socket
+import ssl
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from bursar.webhook import send
+from bursar.webhook.send import Lookup, Outcome, Sender
+from bursar.webhook.target import Allowed, TargetRefused, parse_target, refusal
+
+NOTHING = Allowed([])
+
+HOSTILE_URLS = [
+    # Other schemes and no scheme
+    "http://example.com/", "ftp://example.com/", "file:///etc/passwd", "gopher://example.com/",
+    "javascript:alert(1)", "data:text/plain,x", "//example.com/", "example.com/x",
+    "https:/example.com",
+    "https:example.com", "https//example.com", "", "https://", "https:///", "https:///example.com",
+    "unix:///var/run/docker.sock", "httpss://example.com/",
+    # User info, fragments, backslashes, white space, control characters
+    "https://user@example.com/", "https://user:pw@example.com/", "https://example.com@127.0.0.1/",
+    "https://127.0.0.1#@example.com/", "https://example.com/#x", "https://example.com\\@127.0.0.1/",
+    "https://example.com\\.evil.com/", "https:\\\\example.com\\", "https://exa mple.com/",
+    "https://example.com/\t", "https://example.com/\r\nHost: x", "https://example.com/\x00",
+    " https://example.com/", "https://example.com/ ", "https://exämple.com/", "https://①②⑦.0.0.1/",
+    "https://127。0。0。1/", "https://１２７.0.0.1/", "https://ⓔxample.com/",
+    # Ports
+    "https://example.com:0/", "https://example.com:65536/", "https://example.com:99999/",
+    "https://example.com:-1/", "https://example.com:80:80/", "https://example.com:/",
+    "https://example.com:0x50/", "https://example.com:８０/", "https://example.com:443@127.0.0.1/",
+    # Loopback, private, link-local and metadata, as they are
+    "https://127.0.0.1/", "https://127.255.255.254/", "https://0.0.0.0/", "https://0.1.2.3/",
+    "https://10.0.0.1/", "https://172.16.0.1/", "https://172.31.255.255/", "https://192.168.1.1/",
+    "https://169.254.169.254/latest/meta-data/", "https://168.63.129.16/", "https://100.64.0.1/",
+    "https://100.100.100.200/", "https://192.0.0.192/", "https://192.0.2.1/",
+    "https://198.51.100.7/",
+    "https://203.0.113.9/", "https://198.18.0.1/", "https://198.19.255.255/",
+    "https://192.88.99.1/",
+    "https://224.0.0.1/", "https://239.255.255.250/", "https://240.0.0.1/",
+    "https://255.255.255.255/",
+    # Decimal, octal, hexadecimal and short forms of addresses
+    "https://2130706433/", "https://017700000001/", "https://0x7f000001/", "https://0x7f.1/",
+    "https://0x7f.0x0.0x0.0x1/", "https://127.1/", "https://127.0.1/", "https://0177.0.0.1/",
+    "https://0177.0.0.01/", "https://010.0.0.1/", "https://3232235777/", "https://0xa9fea9fe/",
+    "https://2852039166/", "https://00000127.0.0.1/", "https://127.0.0.1./", "https://1.2.3.256/",
+    "https://1.2.3/", "https://127.0.0.0x1/", "https://4294967296/",
+    # IPv6: own, mapped, translated, tunnelled; brackets that hold something else
+    "https://[::1]/", "https://[::]/", "https://[0:0:0:0:0:0:0:1]/", "https://[::ffff:127.0.0.1]/",
+    "https://[::ffff:7f00:1]/", "https://[::ffff:0:127.0.0.1]/", "https://[::127.0.0.1]/",
+    "https://[::7f00:1]/", "https://[64:ff9b::127.0.0.1]/", "https://[64:ff9b::c0a8:1]/",
+    "https://[64:ff9b:1::a00:1]/", "https://[2002:7f00:1::1]/", "https://[2002:c0a8:101::]/",
+    "https://[2001:0:7f00:1::]/", "https://[2001::1]/", "https://[2001:db8::1]/",
+    "https://[2001:2::1]/",
+    "https://[2001:10::1]/", "https://[2001:20::1]/", "https://[3fff::1]/", "https://[fe80::1]/",
+    "https://[fe80::1%25eth0]/", "https://[fec0::1]/", "https://[fc00::1]/",
+    "https://[fd00:ec2::254]/",
+    "https://[ff02::1]/", "https://[100::1]/", "https://[5f00::1]/",
+    "https://[2606:4700::5efe:7f00:1]/",
+    "https://[2606:4700::200:5efe:a00:1]/", "https://[example.com]/", "https://[127.0.0.1]/",
+    "https://[[::1]]/", "https://[::1", "https://::1]/", "https://[]/", "https://[::1]x/",
+    "https://[v1.x]/", "https://::1/", "https://[::1].example.com/", "https://example.com[::1]/",
+    # Names that are not public
+    "https://localhost/", "https://LOCALHOST/", "https://localhost./", "https://foo.localhost/",
+    "https://printer.local/", "https://metadata.google.internal/",
+    "https://intranet/", "https://1.0.0.127.in-addr.arpa/", "https://x.onion/",
+    "https://.example.com/",
+    "https://example..com/", "https://-example.com/", "https://exam_ple.com/",
+    "https://*.example.com/",
+    "https://%31%32%37.0.0.1/", "https://127.0.0.1%2f.example.com/", "https://example.com%00/",
+    "https://a" + "b" * 64 + ".com/", "https://" + "a." * 127 + "com/", "https://xn--/",
+]  # fmt: skip
+
+# What a name may resolve to, besides a good address.
+HOSTILE_ADDRESSES = [
+    "127.0.0.1", "127.0.0.2", "0.0.0.0", "10.1.2.3", "172.20.0.1", "192.168.0.1", "169.254.169.254",
+    "168.63.129.16", "100.64.1.1", "192.0.0.170", "198.18.5.5", "224.0.0.251", "255.255.255.255",
+    "240.1.1.1", "192.31.196.1", "192.52.193.1", "192.175.48.1", "::1", "::", "::ffff:127.0.0.1",
+    "::ffff:8.8.8.8", "::7f00:1", "64:ff9b::7f00:1", "64:ff9b::808:808", "2002:7f00:1::", "2001::1",
+    "2001:db8::2", "fe80::2", "fe80::2%lo", "fd00::3", "fec0::3", "ff05::2", "100::2",
+    "2a00:1450::5efe:c0a8:1", "3ffe::1", "2620:4f:8000::1", "not an address", "0x7f.1",
+]  # fmt: skip
+PUBLIC = ("8.8.8.8", "1.1.1.1", "2606:4700:4700::1111", "2a00:1450:4001:80f::200e")
+
+
+@pytest.fixture
+def sockets(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Every socket that the sender opens."""
+    opened: list[Any] = []
+
+    class Counted(socket.socket):
+        def __init__(self, *arguments: Any) -> None:
+            if arguments[0] != socket.AF_UNIX:
+                opened.append(arguments)
+            super().__init__(*arguments)
+
+    monkeypatch.setattr(send.socket, "socket", Counted)
+    return opened
+
+
+class Guarded:
+    """A sender for which every name resolves to the same."""
+
+    def __init__(self) -> None:
+        self._resolved: tuple[str, ...] = ()
+        self._sender = Sender(NOTHING, 2, self._lookup)
+        self.close = self._sender.close
+
+    async def send(self, url: str, *resolved: str) -> Outcome:
+        self._resolved = resolved
+        return await self._sender.send(url, {}, b"{}")
+
+    async def _lookup(self, host: str, port: int) -> list[str]:
+        return list(self._resolved)
+
+
+@pytest.fixture(scope="module")
+async def guarded() -> AsyncGenerator[Guarded]:
+    made = Guarded()
+    yield made
+    await made.close()
+
+
+async def _send(url: str, *resolved: str, allowed: Allowed = NOTHING) -> Outcome:
+    async def lookup(host: str, port: int) -> list[str]:
+        return list(resolved)
+
+    return await _with(lookup, lambda sender: sender.send(url, {}, b"{}"), allowed)
+
+
+async def _with(
+    lookup: Lookup, work: Callable[[Sender], Awaitable[Outcome]], allowed: Allowed = NOTHING
+) -> Outcome:
+    sender = Sender(allowed, 2, lookup)
+    try:
+        return await work(sender)
+    finally:
+        await sender.close()
+
+
+def test_there_are_enough_of_them():
+    assert len(HOSTILE_URLS) == len(set(HOSTILE_URLS))
+    assert len(HOSTILE_URLS) + len(HOSTILE_ADDRESSES) >= 160
+
+
+@pytest.mark.parametrize("url", HOSTILE_URLS)
+async def test_a_hostile_url_is_refused(url: str, guarded: Guarded, sockets: list[Any]):
+    """Goal: refused with a sentence when it is registered, and again when it is sent to, even if
+    its name were to resolve to a good address."""
+    with pytest.raises(TargetRefused) as refused:
+        parse_target(url, NOTHING)
+    assert len(str(refused.value)) > 10
+    outcome = await guarded.send(url, *PUBLIC)
+    assert outcome.status is None
+    assert "refused" in (outcome.error or "")
+    assert sockets == []
+
+
+@pytest.mark.parametrize("address", HOSTILE_ADDRESSES)
+async def test_a_name_that_leads_inside_is_refused(
+    address: str, guarded: Guarded, sockets: list[Any]
+):
+    """Goal: one bad address among the answers is enough, first, last or alone."""
+    for resolved in ((address,), (*PUBLIC, address), (address, *PUBLIC)):
+        outcome = await guarded.send("https://hooks.example.com/x", *resolved)
+        assert (outcome.status, "refused" in (outcome.error or "")) == (None, True), resolved
+    assert sockets == []
+
+
+@pytest.mark.parametrize("address", PUBLIC)
+def test_public_addresses_are_public(address: str):
+    """Goal: the rules do not refuse the world."""
+    assert refusal(ipaddress.ip_address(address)) is None
+    shown = f"[{address}]" if ":" in address else address
+    assert parse_target(f"https://{shown}:8443/x?y=1", NOTHING).port == 8443
+
+
+@pytest.fixture
+async def listener() -> AsyncGenerator[tuple[int, list[str]]]:
+    """Something inside that must not be reached: (port, what reached it)."""
+    reached: list[str] = []
+
+    async def handle(request: web.Request) -> web.Response:
+        reached.append(request.path)
+        return web.Response(text="inside")
+
+    runner = web.AppRunner(app := web.Application())
+    app.router.add_route("*", "/{path:.*}", handle)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    yield runner.addresses[0][1], reached
+    await runner.cleanup()
+
+
+async def test_a_name_that_changes_its_mind_is_asked_once(listener: tuple[int, list[str]]):
+    """Goal: what is checked is what is connected to: a name that is public for the check and
+    loopback for the connection never gets the second question."""
+    port, reached = listener
+    asked: list[str] = []
+
+    async def rebinding(host: str, _: int) -> list[str]:
+        asked.append(host)
+        # A public address that nobody routes to here; then the listener's.
+        return ["8.8.8.8"] if len(asked) == 1 else ["127.0.0.1"]
+
+    outcome = await _with(
+        rebinding, lambda sender: sender.send(f"https://rebind.example.com:{port}/", {}, b"{}")
+    )
+    assert outcome.status is None
+    assert asked == ["rebind.example.com"]
+    again = await _send(f"https://rebind.example.com:{port}/", "127.0.0.1")
+    assert "leads to a loopback address (127.0.0.1)" in (again.error or "")
+    assert reached == []
+
+
+async def test_the_last_gate_holds_alone(listener: tuple[int, list[str]]):
+    """Goal: were an unchecked address to get past the resolver, no socket is opened to it."""
+    sender = Sender(NOTHING, 2)
+    info = (socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", listener[0]))
+    with pytest.raises(TargetRefused):
+        sender._gate.open_socket(info)
+    await sender.close()
+
+
+async def test_nobody_is_followed_and_no_proxy_is_asked(
+    listener: tuple[int, list[str]], monkeypatch: pytest.MonkeyPatch
+):
+    """Goal: variables of the environment do not send deliveries elsewhere."""
+    port, reached = listener
+    for name in ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY"):
+        monkeypatch.setenv(name, f"http://127.0.0.1:{port}")
+    outcome = await _send("https://hooks.example.com/", "127.0.0.1")
+    assert "refused" in (outcome.error or "")
+    assert reached == []
+
+
+async def test_what_is_listed_may_be_reached(listener: tuple[int, list[str]]):
+    """Goal: BURSAR_WEBHOOKS_ALLOW opens exactly what it lists, http included."""
+    port, reached = listener
+    network, host = Allowed(["127.0.0.0/8"]), Allowed(["inside.test"])
+    for url, allowed, good in (
+        (f"http://127.0.0.1:{port}/a", network, True),
+        (f"http://inside.test:{port}/b", host, True),
+        (f"http://other.test:{port}/c", host, False),
+        (f"http://127.0.0.1:{port}/d", host, False),
+        (f"http://[::1]:{port}/e", network, False),
+        (f"http://2130706433:{port}/f", network, False),
+    ):
+        outcome = await _send(url, "127.0.0.1", allowed=allowed)
+        assert (outcome.status == 200) is good, (url, outcome)
+    assert reached == ["/a", "/b"]
+
+
+async def test_a_hanging_name_server_delays_nobody_else():
+    """Goal: while one name does not resolve, another host is answered at once."""
+    never = asyncio.Event()
+
+    async def lookup(host: str, _: int) -> list[str]:
+        if host == "stuck.example.com":
+            await never.wait()
+        return ["10.0.0.1"]
+
+    async def work(sender: Sender) -> Outcome:
+        stuck = [
+            asyncio.create_task(sender.send("https://stuck.example.com/", {}, b""))
+            for _ in range(200)
+        ]
+        began = asyncio.get_running_loop().time()
+        other = await sender.send("https://other.example.com/", {}, b"")
+        assert asyncio.get_running_loop().time() - began < 0.5
+        outcomes = await asyncio.gather(*stuck)
+        assert {outcome.error for outcome in outcomes} == {"no answer within 2 s"}
+        never.set()
+        return other
+
+    assert "private" in ((await _with(lookup, work)).error or "")
+
+
+async def test_the_certificate_must_be_the_hosts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Goal: connecting to a checked address keeps the name: TLS asks for the host of the URL."""
+    certificate = tmp_path / "cert.pem"
+    certificate.write_bytes(_certificate("right.test"))
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(certificate)
+    names: list[str | None] = []
+    context.sni_callback = lambda _socket, name, _context: names.append(name)
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+
+    async def handle(request: web.Request) -> web.Response:
+        return web.Response(text=request.headers["Host"])
+
+    runner = web.AppRunner(app := web.Application())
+    app.router.add_post("/", handle)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context).start()
+    port = runner.addresses[0][1]
+    allowed = Allowed(["127.0.0.0/8"])
+    right = await _send(f"https://right.test:{port}/", "127.0.0.1", allowed=allowed)
+    assert (right.status, right.response) == (200, f"right.test:{port}")
+    wrong = await _send(f"https://wrong.test:{port}/", "127.0.0.1", allowed=allowed)
+    assert wrong.status is None
+    assert "Certificate" in (wrong.error or "")
+    assert names == ["right.test", "wrong.test"]
+    await runner.cleanup()
+
+
+def _certificate(host: str) -> bytes:
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, host)])
+    now = datetime.datetime.now(datetime.UTC)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(now - datetime.timedelta(days=1))
+        .not_valid_after(now + datetime.timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName(host)]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    return key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    ) + made.public_bytes(serialization.Encoding.PEM)
