@@ -12,14 +12,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from bench import authorise, localnet, machine, rest, scale
+from bench import authorise, localnet, machine, rest, scale, settlement
 from bench.chart import chart
 from bench.load import WRK_MISSING, Pgbench, Wrk
-from bench.rows import Row, save, table
+from bench.rows import Row, at_least, save, table
 from bench.service import Tenants, make_tenants, running
 from bursar.config import load_config
 from bursar.db import Database
 from bursar.ledger.audit import audit
+from bursar.logs import set_up_logs
 from bursar.migrations.migrate import migrate
 from bursar.service.postgres import EmbeddedPostgres, running_postgres
 
@@ -38,6 +39,7 @@ MANY: Final = int(os.environ.get("BENCH_MANY", str(scale.MANY)))
 
 
 def main() -> None:
+    set_up_logs("error", "bench")
     shutil.rmtree(FOLDER, ignore_errors=True)
     FOLDER.mkdir(parents=True)
     try:
@@ -72,6 +74,9 @@ async def measure() -> list[Row]:
         rows += await scale.rows(server, config, FOLDER, MANY)
     _say("start and rest")
     rows += rest.rows(FOLDER / "rest", FOLDER / "serve.log", ROUNDS)
+    _say("settlement")
+    (bare, rate, unit), (_, settled, _), _ = await settlement.rows()
+    rows.append(at_least(f"settlements (reference: {bare})", settled, unit, rate, 0.5))
     _say("localnet")
     rows += [Row(name=name, value=value, unit=unit) for name, value, unit in await localnet.rows()]
     return rows

@@ -17,7 +17,7 @@ from typing import Final
 import asyncpg
 
 from bench.rows import Row, below
-from bench.service import ACCOUNT, admin_key, running
+from bench.service import ACCOUNT, DEPOSITS_AS_FROM_THE_CHAIN, admin_key, running
 from bursar.config import Config
 from bursar.db import Database
 from bursar.ledger.audit import audit
@@ -232,6 +232,12 @@ _LOAD: Final = (
        SELECT agent_id, 1 + reserves + posts, 'post', id, {micros}, 100000000000000,
               {micros} * posts, {micros} * (reserves - posts), at + interval '1 second'
          FROM made JOIN round USING (r) WHERE status = 'settled' ORDER BY n""",
+    DEPOSITS_AS_FROM_THE_CHAIN,
+    """INSERT INTO payment (id, mode, realm_id, agent_id, amount_micros, destination, state,
+                            leased_until, problem, created_at)
+       SELECT id, 'test', realm_id, agent_id, amount_micros, pay_to, 'settled', created_at,
+              'found on the chain', created_at
+         FROM spend WHERE status = 'settled'""",
     """INSERT INTO usage (agent_id, window_kind, window_start, spent_micros, cap_micros)
        SELECT agent_id, 'day', (created_at AT TIME ZONE 'UTC')::date, sum(amount_micros),
               10000000000000

@@ -171,7 +171,7 @@ async def test_a_killed_process_between_effect_and_answer(world: World):
             for request in requests:
                 group.create_task(ask(*request))
                 await asyncio.sleep(chance.uniform(0, 0.001))
-            await asyncio.sleep(chance.uniform(0, 0.02))
+            await asyncio.sleep(chance.uniform(0, 0.003))
             os.kill(victim.process.pid, signal.SIGKILL)
         await victim.process.wait()
         cut += len(lost)
