@@ -7,7 +7,7 @@ from typing import Final
 MICROS: Final = 1_000_000
 MICROS_PER_CENT: Final = 10_000
 # Twelve digits before the point: the largest amount a caller may name, and well inside BIGINT
-# even when the ledger adds nine thousand of them.
+# even when the ledger adds nine of them.
 MAX_MICROS: Final = 999_999_999_999_999_999
 
 AMOUNT_PATTERN: Final = r"(0|[1-9][0-9]{0,11})(\.[0-9]{1,6})?"
