@@ -12,8 +12,10 @@ from bursar.db import OUT_OF_REACH
 from bursar.errors import ApiError
 from bursar.http import openapi
 from bursar.http.call import Services
-from bursar.http.dispatch import PAGE_METHODS, AsgiScope, Dispatcher, Receive, Send, request_id
+from bursar.http.dispatch import Dispatcher
 from bursar.http.docs import page, reference_page, style_sheet
+from bursar.http.request import AsgiScope, Receive, Send, request_id
+from bursar.http.router import PAGE_METHODS
 from bursar.http.routes import ROUTES
 from bursar.logs import AccessLog
 from bursar.metrics import HttpMetrics, exposition

@@ -1,0 +1,157 @@
+"""A request on its way to its handler, once it is known who asks: what every surface of the
+service shares, so that scopes, limits, validation and transactions are the same for all of them."""
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Any, Final
+
+import msgspec
+import structlog
+
+from bursar.access import idempotency
+from bursar.access.limits import Category, Verdict
+from bursar.access.model import Caller
+from bursar.chain.port import ChainOutOfReach
+from bursar.db import OUT_OF_REACH, Tx
+from bursar.errors import ApiError, ErrorCode, ValidationFailed, unavailable
+from bursar.http.call import Answer, Call, Route, Services, Stream, Unit
+from bursar.http.codec import Record
+from bursar.http.query import parse_query
+from bursar.ledger.store import hold_decisions
+
+_NO_BODY: Final = Record("Nothing", ())
+_encode = msgspec.json.Encoder().encode
+_log = structlog.get_logger()
+
+
+def over_limit(category: Category, verdict: Verdict) -> ApiError:
+    return ApiError(
+        ErrorCode.RATE_LIMIT_EXCEEDED,
+        f"This key made {verdict.limit} {category.label} requests within 60 seconds,"
+        f" its limit. Try again in {verdict.reset_seconds} s.",
+        headers={"Retry-After": str(verdict.reset_seconds)},
+    )
+
+
+def check_scope(route: Route, caller: Caller) -> None:
+    if caller.scope not in route.scopes:
+        needed = " or ".join(sorted(scope.value for scope in route.scopes))
+        raise ApiError(
+            ErrorCode.FORBIDDEN,
+            f"This needs a key of scope {needed}; this key has scope {caller.scope.value}.",
+        )
+
+
+def prepare(
+    services: Services,
+    route: Route,
+    caller: Caller,
+    *,
+    request_id: str,
+    path: str,
+    params: dict[str, str],
+    query: bytes,
+    body: dict[str, Any],
+    idempotency_header: str | None,
+    prefer: str | None,
+) -> Call:
+    """The validated call; raises ValidationFailed with everything that is wrong with it."""
+    if route.permits is not None:
+        route.permits(caller, body)
+    faults = [] if route.faults is None else route.faults(caller, body)
+    parsed = (route.body or _NO_BODY).parse(body, "", faults)
+    for field in route.path_fields:
+        params[field.name] = field.kind.parse(params[field.name], field.name, faults)
+    parameters = parse_query(query, route.query, faults)
+    key = idempotency_header if route.method == "POST" else None
+    key = idempotency.read_key(key, faults)
+    if faults:
+        raise ValidationFailed(faults)
+    return Call(
+        services=services,
+        caller=caller,
+        request_id=request_id,
+        params=params,
+        query=parameters,
+        body=parsed,
+        route=route,
+        path=path,
+        idempotency_header=key,
+        prefer=prefer,
+    )
+
+
+async def perform(call: Call) -> Answer | Stream:
+    """Runs the handler with the database as its route wants it."""
+    route, services = call.route, call.services
+    if route.unit is Unit.OWN:
+        answer = await route.handler(call)
+        return await _begun(answer) if isinstance(answer, Stream) else answer
+    if route.unit is Unit.READ:
+        async with services.db.read() as tx:
+            call.use(tx)
+            return await route.handler(call)
+    answer = await services.db.transact(lambda tx: _write(route, call, tx))
+    for effect in call.after_commit:
+        effect()
+    if route.supersedes:
+        async with services.db.read() as tx:
+            await hold_decisions(tx, call.caller.realm_id)
+    return answer
+
+
+async def _write(route: Route, call: Call, tx: Tx) -> Answer:
+    """Effect and stored answer in one transaction: after a crash there are both, or neither."""
+    call.use(tx)
+    key = call.idempotency_key()
+    if key is not None:
+        stored = await idempotency.claim(tx, key)
+        if stored is not None:
+            return _replay(stored)
+    answer = await route.handler(call)
+    assert isinstance(answer, Answer)
+    if key is not None:
+        kept = answer.body if answer.replay_body is None else answer.replay_body
+        await idempotency.record(tx, key, answer.status, _encode(kept))
+    return answer
+
+
+async def _begun(stream: Stream) -> Stream:
+    """The stream with its first piece made: what fails at once is still answered as an error."""
+    first = await anext(stream.pieces, b"")
+
+    async def pieces() -> AsyncIterator[bytes]:
+        yield first
+        async for piece in stream.pieces:
+            yield piece
+
+    return replace(stream, pieces=pieces())
+
+
+def _replay(stored: idempotency.StoredAnswer) -> Answer:
+    return Answer(stored.status, msgspec.Raw(stored.body), headers={"Idempotent-Replayed": "true"})
+
+
+def explain(problem: Exception, request_id: str, route: str) -> ApiError:
+    """What the caller is told of a failure. Nothing leaks; what is ours to mend is logged."""
+    if isinstance(problem, ApiError):
+        return problem
+    if isinstance(problem, ChainOutOfReach):
+        _log.warning("chain_out_of_reach", request_id=request_id, problem=str(problem))
+        return unavailable("The chain is out of reach. Try again with the same Idempotency-Key.")
+    if isinstance(problem, OUT_OF_REACH):
+        _log.warning(
+            "database_out_of_reach",
+            request_id=request_id,
+            problem=f"{type(problem).__name__}: {problem}",
+        )
+        return unavailable(
+            "The database is out of reach or too busy. Try again; with the same"
+            " Idempotency-Key nothing happens twice."
+        )
+    _log.error("internal_error", request_id=request_id, route=route, exc_info=problem)
+    return ApiError(
+        ErrorCode.INTERNAL_ERROR,
+        "Something went wrong on our side; quote the requestId. With the same"
+        " Idempotency-Key a retry does nothing twice.",
+    )

@@ -1,0 +1,111 @@
+"""The raw request as the server hands it over: headers, and a body of bounded size and time."""
+
+import asyncio
+import contextlib
+import re
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from typing import TYPE_CHECKING, Any, Final
+
+from bursar.errors import ApiError, ErrorCode
+from bursar.http.codec import MAX_BODY_BYTES
+from bursar.ids import new_id
+
+if TYPE_CHECKING:
+    from bursar.access.limits import Verdict
+
+AsgiScope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+# What a caller may choose as its request id: it lands in logs and headers, so not a key by mistake.
+_REQUEST_ID = re.compile(r"(?!bur_)[A-Za-z0-9._:-]{1,100}", re.ASCII)
+_BODY_SECONDS: Final = 30
+# How much of a refused body is read on, and for how long, so that the answer is not lost.
+_DISCARD_BYTES: Final = 16 * MAX_BODY_BYTES
+_DISCARD_SECONDS: Final = 5
+
+
+def request_id(headers: Mapping[bytes, bytes]) -> str:
+    """The caller's own, if it is well-formed, or a new one."""
+    given = headers.get(b"x-request-id", b"").decode("latin-1")
+    return given if _REQUEST_ID.fullmatch(given) else new_id("req")
+
+
+class Request:
+    """The raw request, and what is known of it so far for the log."""
+
+    __slots__ = ("_headers", "_receive", "_unread", "id", "key_id", "method", "path", "route_name",
+                 "scope", "verdict")  # fmt: skip
+
+    def __init__(self, scope: AsgiScope, receive: Receive, headers: dict[bytes, bytes]) -> None:
+        self.scope = scope
+        self.method: str = scope["method"]
+        self.path: str = scope["path"]
+        self.route_name = "unknown"
+        self.key_id: str | None = None
+        self.verdict: Verdict | None = None
+        self._receive = receive
+        self._headers = headers
+        self._unread = headers.get(b"content-length", b"0") != b"0" or (
+            b"transfer-encoding" in headers
+        )
+        self.id = request_id(headers)
+
+    def header(self, name: bytes) -> str | None:
+        value = self._headers.get(name)
+        return None if value is None else value.decode("latin-1")
+
+    async def read_body(self) -> bytes:
+        """The whole body, refused as soon as it passes the limit or comes too slowly."""
+        length = self._headers.get(b"content-length", b"")
+        announced = int(length[:20]) if length.isdigit() else None
+        if announced is not None and announced > MAX_BODY_BYTES:
+            raise _too_large()
+        body = await self._chunk()
+        if len(body) == announced:
+            # The server cannot tell yet that nothing follows; asking again, with a timer around
+            # it, would cost as much as all the rest of reading a request.
+            self._unread = False
+        if self._unread:
+            body = await self._read_rest(body)
+        if len(body) > MAX_BODY_BYTES:
+            raise _too_large()
+        return body
+
+    async def _read_rest(self, first: bytes) -> bytes:
+        chunks = [first]
+        size = len(first)
+        try:
+            async with asyncio.timeout(_BODY_SECONDS):
+                while self._unread and size <= MAX_BODY_BYTES:
+                    chunks.append(await self._chunk())
+                    size += len(chunks[-1])
+        except TimeoutError:
+            raise ApiError(
+                ErrorCode.VALIDATION_ERROR, f"The body did not arrive within {_BODY_SECONDS} s."
+            ) from None
+        return b"".join(chunks)
+
+    async def _chunk(self) -> bytes:
+        message = await self._receive()
+        if message["type"] != "http.request":
+            self._unread = False
+            raise ApiError(ErrorCode.VALIDATION_ERROR, "The connection closed within the body.")
+        self._unread = message.get("more_body", False)
+        return message.get("body", b"")
+
+    async def discard_rest(self) -> None:
+        """Reads on after a refusal: a connection closed on unread data loses the answer."""
+        if not self._unread:
+            return
+        size = 0
+        with contextlib.suppress(TimeoutError, ApiError):
+            async with asyncio.timeout(_DISCARD_SECONDS):
+                while self._unread and size < _DISCARD_BYTES:
+                    size += len(await self._chunk())
+
+
+def _too_large() -> ApiError:
+    return ApiError(
+        ErrorCode.PAYLOAD_TOO_LARGE, f"The body may have at most {MAX_BODY_BYTES // 1024} KiB."
+    )
