@@ -4,7 +4,7 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import IO
@@ -59,14 +59,21 @@ async def running_api(config: Config, log: IO[bytes] | None = None) -> AsyncGene
     assert code == 0, "bursar api did not stop in order"
 
 
-async def spawn_api(config: Config, log: IO[bytes] | None = None) -> ApiProcess:
-    """The same, for whoever ends it by other means."""
-    port = free_port("127.0.0.1", 0)
+async def spawn_api(
+    config: Config,
+    log: IO[bytes] | None = None,
+    *,
+    options: Sequence[str] = (),
+    environment: Mapping[str, str] | None = None,
+) -> ApiProcess:
+    """The same, for whoever ends it by other means. Takes the port of `config`, or a free one."""
+    port = config.port or free_port("127.0.0.1", 0)
     config = replace(config, host="127.0.0.1", port=port)
     process = await asyncio.create_subprocess_exec(
         *_COMMAND,
         "api",
-        env=clean_environment() | config.child_environment(),
+        *options,
+        env=clean_environment() | config.child_environment() | dict(environment or {}),
         stdout=log,
         stderr=log,
     )

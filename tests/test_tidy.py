@@ -45,8 +45,8 @@ FLOORS: Final[dict[str, dict[str, int]]] = {
         "model": 1, "signature": 1, "store": 2, "target": 3, "send": 4, "worker": 5, "api": 6,
     },
     "access": {
-        "model": 1, "limits": 1, "store": 2, "trail": 3, "guard": 3, "idempotency": 3, "issue": 4,
-        "api": 6,
+        "model": 1, "limits": 1, "store": 2, "shared_limits": 2, "trail": 3, "guard": 3,
+        "idempotency": 3, "issue": 4, "api": 6,
     },
     "localnet": {"genesis": 0, "base58": 0, "*": 5},
     "http": {

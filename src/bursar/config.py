@@ -32,6 +32,7 @@ class Config:
     database_url: str | None = field(repr=False)
     database_connections: int
     database_timeout_seconds: int
+    redis_url: str | None = field(repr=False)
     master_key: bytes | None = field(repr=False)
     master_key_previous: bytes | None = field(repr=False)
     key_provider: str
@@ -108,6 +109,7 @@ def load_config(environment: Mapping[str, str], **flags: object) -> Config:
         database_timeout_seconds=_integer(
             "database_timeout_seconds", raw["database_timeout_seconds"], 1, 600
         ),
+        redis_url=_redis_url(raw["redis_url"]),
         master_key=_master_key("master_key", raw["master_key"]),
         master_key_previous=_master_key("master_key_previous", raw["master_key_previous"]),
         key_provider=_not_empty("key_provider", raw["key_provider"]),
@@ -198,6 +200,16 @@ def _database_url(text: str) -> str | None:
     if not _is_url(text, ("postgres", "postgresql")):
         raise ConfigError(
             variable("database_url"), "must look like postgresql://user:password@host:5432/bursar"
+        )
+    return text
+
+
+def _redis_url(text: str) -> str | None:
+    if not text:
+        return None
+    if not _is_url(text, ("redis", "rediss", "unix")):
+        raise ConfigError(
+            variable("redis_url"), "must look like redis://user:password@host:6379/0 or rediss://…"
         )
     return text
 

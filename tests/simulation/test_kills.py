@@ -37,7 +37,9 @@ FIXED = ("id", "agentId", "amount", "recipient", "payTo", "policyVersion", "crea
 class Serve:
     """A real `bursar serve` on a folder of its own, and its children."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, workers: int = 1, rate_limits: bool = False) -> None:
+        self._workers = workers
+        self._rate_limits = rate_limits
         self.port = free_port("127.0.0.1", 0)
         self.url = f"http://127.0.0.1:{self.port}"
         self.localnet_port = free_port("127.0.0.1", 0)
@@ -48,18 +50,24 @@ class Serve:
     @property
     def config(self) -> Config:
         return load_config(
-            {}, data_dir=self.data_dir, port=self.port, localnet_port=self.localnet_port
+            {},
+            data_dir=self.data_dir,
+            port=self.port,
+            localnet_port=self.localnet_port,
+            workers=self._workers,
+            rate_limits="on" if self._rate_limits else "off",
+            log_level="error",
         )
 
+    @property
+    def pid(self) -> int:
+        return self._supervisor.pid
+
     def start(self) -> None:
-        settings = self.config.child_environment() | {
-            "BURSAR_RATE_LIMITS": "off",
-            "BURSAR_LOG_LEVEL": "error",
-        }
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "bursar.cli.main", "serve"],
-                env=clean_environment() | settings,
+                env=clean_environment() | self.config.child_environment(),
                 stdout=log,
                 stderr=log,
             )

@@ -44,8 +44,15 @@ class Verdict(msgspec.Struct, frozen=True):
 
 class Limiter(Protocol):
     async def take(self, key_id: str, category: Category, mode: Mode) -> Verdict:
-        """Counts one request if it is within the limit. A refused one does not count."""
+        """Counts one request if it is within the limit. A refused one does not count.
+
+        Raises ApiError (503) when whoever counts is out of reach: never unlimited.
+        """
         ...
+
+    async def reachable(self) -> bool: ...
+
+    async def close(self) -> None: ...
 
 
 class ProcessLimiter:
@@ -78,6 +85,12 @@ class ProcessLimiter:
             reset = min(reset, WINDOW_SECONDS)
         return Verdict(allowed, limit, limit - len(admitted), reset)
 
+    async def reachable(self) -> bool:
+        return True
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
     def _sweep(self, now: int) -> None:
         """Forgets keys that made no request lately, so idle keys cost no memory."""
         self._admitted = {
@@ -95,3 +108,9 @@ class Unlimited:
         del key_id
         limit = category.limit(mode)
         return Verdict(True, limit, limit, 0)
+
+    async def reachable(self) -> bool:
+        return True
+
+    async def close(self) -> None:
+        """Nothing is open."""

@@ -4,6 +4,7 @@ import asyncio
 import os
 import sys
 from collections.abc import Coroutine
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -11,7 +12,7 @@ import typer
 from bursar import __version__
 from bursar.cli import audit, keys, listen, localnet
 from bursar.clock import SystemClock
-from bursar.config import Config, load_config
+from bursar.config import load_config
 from bursar.errors import BursarError, ConfigError
 
 app = typer.Typer(
@@ -41,7 +42,6 @@ def serve(
     from bursar.service.serve import serve as run_service
 
     config = load_config(os.environ, host=host, port=port, data_dir=data_dir, workers=workers)
-    _refuse_workers(config)
     set_up_logs(config.log_level, "serve")
     raise typer.Exit(run(run_service(config, echo=typer.echo, first_key=make_first_key)))
 
@@ -50,6 +50,10 @@ def serve(
 def api(
     host: Annotated[str | None, typer.Option(help="Address to listen on. [BURSAR_HOST]")] = None,
     port: Annotated[str | None, typer.Option(help="Port, 8420. [BURSAR_PORT]")] = None,
+    share_port: Annotated[
+        bool, typer.Option("--share-port", help="Let others listen on the port too (Linux).")
+    ] = False,
+    limits_socket: Annotated[Path | None, typer.Option(hidden=True)] = None,
 ) -> None:
     """Run one HTTP process on the database of BURSAR_DATABASE_URL."""
     from bursar.logs import set_up_logs
@@ -59,7 +63,7 @@ def api(
     if config.database_url is None:
         raise ConfigError("BURSAR_DATABASE_URL", "must be set for `bursar api`")
     set_up_logs(config.log_level, "api")
-    run(run_api(config, SystemClock()))
+    run(run_api(config, SystemClock(), share_port=share_port, limits_socket=limits_socket))
 
 
 @app.command()
@@ -86,15 +90,6 @@ def run(work: Coroutine[Any, Any, Any]) -> Any:
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(work)
-
-
-def _refuse_workers(config: Config) -> None:
-    if config.workers > 1:
-        raise ConfigError(
-            "BURSAR_WORKERS",
-            "several HTTP processes need rate limits that they share, which this version does not"
-            " have yet; use 1",
-        )
 
 
 def main() -> None:

@@ -83,7 +83,10 @@ class App:
         return 200, _JSON, b'{"status":"ok"}'
 
     async def _ready(self) -> Body:
-        checks = {"database": await self._database_problem()}
+        checks = {
+            "database": await self._database_problem(),
+            "rate limits": None if await self._services.limiter.reachable() else "out of reach",
+        }
         for mode, chain in self._services.chains.items():
             checks[f"{mode} network"] = await self._chain_problem(mode, chain)
         problems = {name: problem for name, problem in checks.items() if problem}

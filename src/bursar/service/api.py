@@ -7,6 +7,7 @@ import os
 import resource
 import signal
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Final, Self
 
 import structlog
@@ -15,6 +16,7 @@ from granian.server.embed import Server
 
 from bursar.access.guard import Guard
 from bursar.access.limits import Limiter, ProcessLimiter, Unlimited
+from bursar.access.shared_limits import SharedLimiter
 from bursar.chain.solana import Solana
 from bursar.clock import Clock
 from bursar.config import MODES, Config, Mode
@@ -29,6 +31,7 @@ from bursar.metrics import UP
 from bursar.policy.cache import PolicyCache
 from bursar.recipient.resolve import Directory
 from bursar.service.funds import TestFunds
+from bursar.service.limits import SocketLimiter
 from bursar.service.networks import open_chain
 from bursar.service.ports import free_port
 from bursar.spend.authorise import Authoriser
@@ -50,13 +53,15 @@ _CLOSE_SECONDS: Final = 5
 _log = structlog.get_logger()
 
 
-async def run_api(config: Config, clock: Clock) -> None:
+async def run_api(
+    config: Config, clock: Clock, *, share_port: bool = False, limits_socket: Path | None = None
+) -> None:
     """Serves until SIGTERM or SIGINT, then lets running requests end within `drain_seconds`."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    api = await Api.start(config, clock)
+    api = await Api.start(config, clock, share_port=share_port, limits_socket=limits_socket)
     _spare_the_collector()
     stopped = asyncio.create_task(stop.wait())
     await asyncio.wait({stopped, *api.tasks}, return_when=asyncio.FIRST_COMPLETED)
@@ -78,6 +83,7 @@ class Api:
         app: App,
         server: Server,
         log: AccessLog,
+        limiter: Limiter,
         chains: Sequence[Solana],
     ) -> None:
         self.port = port
@@ -87,16 +93,26 @@ class Api:
         self._app = app
         self._server = server
         self._log = log
+        self._limiter = limiter
         self._chains = chains
 
     @classmethod
-    async def start(cls, config: Config, clock: Clock) -> Self:
+    async def start(
+        cls,
+        config: Config,
+        clock: Clock,
+        *,
+        share_port: bool = False,
+        limits_socket: Path | None = None,
+    ) -> Self:
+        """`limits_socket` is where another process counts the rate limits for this one too."""
         check(config.database_url is not None, "the api process is told its database")
         assert config.database_url is not None
         db = await Database.open_or_fail(
             config.database_url, config.database_connections, config.database_timeout_seconds
         )
         guard = Guard(db, clock)
+        limiter = _limiter(config, clock, limits_socket)
         log = AccessLog(clock, enabled=config.log_level in ("debug", "info"))
         policies, directory = PolicyCache(), Directory()
         chains: dict[Mode, Solana] = {
@@ -110,7 +126,7 @@ class Api:
             clock=clock,
             db=db,
             guard=guard,
-            limiter=_limiter(config, clock),
+            limiter=limiter,
             vault=await open_vault(db, config),
             policies=policies,
             directory=directory,
@@ -127,7 +143,7 @@ class Api:
             once=Once(db),
         )
         app = App(services, log)
-        port = free_port(config.host, config.port)
+        port = free_port(config.host, config.port, shared=share_port)
         server = Server(
             app,
             address=config.host,
@@ -138,7 +154,7 @@ class Api:
             websockets=False,
             log_enabled=False,
         )
-        api = cls(port, config, db, app, server, log, list(chains.values()))
+        api = cls(port, config, db, app, server, log, limiter, list(chains.values()))
         api.tasks = [
             asyncio.create_task(server.serve()),
             asyncio.create_task(guard.recheck_forever()),
@@ -161,6 +177,7 @@ class Api:
         self._log.flush()
         for chain in self._chains:
             await chain.close()
+        await self._limiter.close()
         await self._db.close()
         _log.info("api_stopped")
 
@@ -188,8 +205,12 @@ def _most_connections() -> int:
     return _CONNECTIONS
 
 
-def _limiter(config: Config, clock: Clock) -> Limiter:
-    if config.rate_limits:
-        return ProcessLimiter(clock)
-    _log.warning("rate_limits_off", advice="for benchmarks only; unset BURSAR_RATE_LIMITS")
-    return Unlimited()
+def _limiter(config: Config, clock: Clock, limits_socket: Path | None) -> Limiter:
+    if not config.rate_limits:
+        _log.warning("rate_limits_off", advice="for benchmarks only; unset BURSAR_RATE_LIMITS")
+        return Unlimited()
+    if config.redis_url is not None:
+        return SharedLimiter.open(config.redis_url)
+    if limits_socket is not None:
+        return SocketLimiter(limits_socket)
+    return ProcessLimiter(clock)

@@ -5,15 +5,23 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+import tempfile
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+import psutil
+
+from bursar.access.limits import ProcessLimiter
+from bursar.clock import SystemClock
 from bursar.config import Config
 from bursar.db import Database
+from bursar.errors import ConfigError
 from bursar.migrations.migrate import migrate
 from bursar.service.datadir import locked_data_dir
+from bursar.service.limits import counting_limits
 from bursar.service.networks import choose_ports, localnet_children, refuse_wrong_networks
 from bursar.service.ports import free_port
 from bursar.service.postgres import EmbeddedPostgres
@@ -45,8 +53,11 @@ async def serve(config: Config, *, echo: Echo, first_key: FirstKey | None = None
         loop.add_signal_handler(number, stop.set)
     try:
         with locked_data_dir(config.data_dir):
-            async with Supervisor(config.data_dir) as supervisor:
-                start = asyncio.create_task(_start(supervisor, config, echo, first_key))
+            async with (
+                _counted_here(config) as limits,
+                Supervisor(config.data_dir) as supervisor,
+            ):
+                start = asyncio.create_task(_start(supervisor, config, limits, echo, first_key))
                 if await _finished(start, unless=stop):
                     await start  # raises what went wrong
                     await stop.wait()
@@ -57,8 +68,27 @@ async def serve(config: Config, *, echo: Echo, first_key: FirstKey | None = None
             loop.remove_signal_handler(number)
 
 
+@asynccontextmanager
+async def _counted_here(config: Config) -> AsyncGenerator[Path | None]:
+    """Several HTTP processes without a Redis: this process counts their requests, so that the rate
+    limits stay exact. Gives the socket at which it is asked; None when nobody needs it."""
+    if config.workers > 1 and sys.platform != "linux":
+        raise ConfigError("BURSAR_WORKERS", "several HTTP processes share a port on Linux only")
+    if config.workers == 1 or config.redis_url is not None or not config.rate_limits:
+        yield None
+        return
+    with tempfile.TemporaryDirectory(prefix="bursar-") as folder:
+        socket = Path(folder) / "limits"
+        async with counting_limits(socket, ProcessLimiter(SystemClock())):
+            yield socket
+
+
 async def _start(
-    supervisor: Supervisor, config: Config, echo: Echo, first_key: FirstKey | None
+    supervisor: Supervisor,
+    config: Config,
+    limits: Path | None,
+    echo: Echo,
+    first_key: FirstKey | None,
 ) -> None:
     # After the leftovers are gone, because one of them may hold the port; before the database
     # starts, because nothing else should have to wait for the bad news.
@@ -76,7 +106,7 @@ async def _start(
         await refuse_wrong_networks(config, db)
     finally:
         await db.close()
-    await _start_all(supervisor, [_api(config), _worker(config)])
+    await _start_all(supervisor, [*_apis(config, limits), _worker(config)])
     echo(banner(config, key))
 
 
@@ -100,14 +130,23 @@ async def _start_database(supervisor: Supervisor, config: Config) -> str:
     return database.dsn
 
 
-def _api(config: Config) -> Child:
+def _apis(config: Config, limits: Path | None) -> list[Child]:
+    """One, or several that share the port and whoever counts their requests."""
+    if config.workers == 1:
+        return [_api(config)]
+    options = ["--share-port", *(() if limits is None else ("--limits-socket", str(limits)))]
+    return [_api(config, f"api-{number + 1}", options) for number in range(config.workers)]
+
+
+def _api(config: Config, name: str = "api", options: Sequence[str] = ()) -> Child:
     return Child(
-        name="api",
-        argv=_command("api"),
+        name=name,
+        argv=[*_command("api"), *options],
         env=_environment(config),
         ready=lambda: _healthy(config.host, config.port),
         ready_seconds=_API_READY_SECONDS,
         stop_seconds=config.drain_seconds + _CLOSE_SECONDS,
+        clear=lambda: _forget_dead_gauges(config),
     )
 
 
@@ -118,6 +157,7 @@ def _worker(config: Config) -> Child:
         env=_environment(config),
         # Deliveries under way may end too.
         stop_seconds=config.drain_seconds + _CLOSE_SECONDS,
+        clear=lambda: _forget_dead_gauges(config),
     )
 
 
@@ -144,6 +184,14 @@ def _clear_metrics(config: Config) -> None:
     """Counts start at zero with the service, as Prometheus expects of a restart."""
     shutil.rmtree(_metrics_dir(config), ignore_errors=True)
     _metrics_dir(config).mkdir(mode=0o700)
+
+
+async def _forget_dead_gauges(config: Config) -> None:
+    """What a process that died said of itself no longer holds; what it counted stays."""
+    for file in _metrics_dir(config).glob("gauge_live*_*.db"):
+        pid = file.stem.rpartition("_")[2]
+        if pid.isdigit() and not psutil.pid_exists(int(pid)):
+            file.unlink(missing_ok=True)
 
 
 def base_url(config: Config) -> str:

@@ -1,0 +1,182 @@
+"""Rate limits that all HTTP processes of all machines share, counted by one Redis (or Valkey).
+
+The same exact window as `ProcessLimiter`, by one clock for everyone: Redis's own. So it does not
+matter what the clocks of the machines say, and no two processes can pass the limit together.
+"""
+
+import asyncio
+from collections import deque
+from typing import Any, Final, Self, cast
+
+import structlog
+from redis.asyncio import Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import NoScriptError, RedisError
+
+from bursar.access.limits import WINDOW_SECONDS, Category, Verdict
+from bursar.config import Mode, variable
+from bursar.errors import ApiError, ConfigError, unavailable
+
+# KEYS[1] holds the times of the admitted requests, oldest first, in microseconds. ARGV: the limit
+# and the window. Answers whether it was admitted, how many the window holds now, and how long until
+# the oldest leaves it.
+SCRIPT: Final = """
+local time = redis.call('TIME')
+local now = time[1] * 1000000 + time[2]
+local limit, window = tonumber(ARGV[1]), tonumber(ARGV[2])
+
+local last = tonumber(redis.call('LINDEX', KEYS[1], -1))
+if last and now < last then
+  -- Redis's clock was set back. What was admitted moves back with it, as if no time had passed
+  -- since: nobody gets a second helping, and nobody waits until the clock has caught up.
+  local admitted = redis.call('LRANGE', KEYS[1], 0, -1)
+  redis.call('DEL', KEYS[1])
+  for _, at in ipairs(admitted) do
+    redis.call('RPUSH', KEYS[1], string.format('%.0f', at - (last - now)))
+  end
+end
+
+local oldest = tonumber(redis.call('LINDEX', KEYS[1], 0))
+while oldest and now - oldest > window do
+  redis.call('LPOP', KEYS[1])
+  oldest = tonumber(redis.call('LINDEX', KEYS[1], 0))
+end
+
+local count, allowed = redis.call('LLEN', KEYS[1]), 0
+if count < limit then
+  redis.call('RPUSH', KEYS[1], string.format('%.0f', now))
+  count, allowed, oldest = count + 1, 1, oldest or now
+end
+-- A key that is not used costs no memory beyond the window.
+redis.call('PEXPIRE', KEYS[1], window / 1000 + 1000)
+return {allowed, count, oldest + window - now}
+"""
+WINDOW_MICROS: Final = WINDOW_SECONDS * 1_000_000
+_MICROS: Final = 1_000_000
+# Redis answers in a fraction of a millisecond. One that takes this long is away, and whoever waits
+# is told to come back; waiting longer would only fill the process with requests.
+_ANSWER_SECONDS: Final = 1.0
+_CONNECT_SECONDS: Final = 1.0
+# A name to connect to may have to be looked up first.
+_ROUND_SECONDS: Final = 2.5
+# Requests that one round trip counts at most.
+_AT_ONCE: Final = 256
+
+_log = structlog.get_logger()
+
+
+class SharedLimiter:
+    """Requests that come while Redis is asked are counted together in the next round trip, so a
+    process needs one connection however many requests it has."""
+
+    def __init__(self, redis: Any) -> None:
+        # A `Redis`, whose methods have no complete types.
+        self._redis = redis
+        self._digest = ""
+        self._waiting: deque[tuple[str, int, asyncio.Future[Verdict]]] = deque()
+        self._asking: asyncio.Task[None] | None = None
+
+    @classmethod
+    def open(cls, url: str) -> Self:
+        """Connects when it is first used. To be closed."""
+        try:
+            redis = cast("Any", Redis).from_url(
+                url,
+                socket_connect_timeout=_CONNECT_SECONDS,
+                socket_timeout=_ANSWER_SECONDS,
+                # A request whose answer was lost may have been counted: asking again would count it
+                # twice. Whether to come back is for the caller to say.
+                retry=Retry(NoBackoff(), 0),
+                client_name="bursar",
+            )
+        except ValueError:
+            # Not quoted: it may hold a password.
+            raise ConfigError(variable("redis_url"), "is no address of a Redis") from None
+        return cls(redis)
+
+    async def close(self) -> None:
+        if self._asking is not None:
+            self._asking.cancel()
+            await asyncio.wait({self._asking})
+        await self._redis.aclose()
+
+    async def reachable(self) -> bool:
+        try:
+            async with asyncio.timeout(_ROUND_SECONDS):
+                await self._redis.ping()
+        except (RedisError, OSError, TimeoutError):
+            return False
+        return True
+
+    async def take(self, key_id: str, category: Category, mode: Mode) -> Verdict:
+        """Raises ApiError (503) when Redis does not answer: never unlimited."""
+        verdict: asyncio.Future[Verdict] = asyncio.get_running_loop().create_future()
+        name = f"bursar:limit:{key_id}:{category.name.lower()}"
+        self._waiting.append((name, category.limit(mode), verdict))
+        if self._asking is None:
+            self._asking = asyncio.create_task(self._ask_until_none_waits())
+        return await verdict
+
+    async def _ask_until_none_waits(self) -> None:
+        try:
+            while self._waiting:
+                count = min(len(self._waiting), _AT_ONCE)
+                asked = [self._waiting.popleft() for _ in range(count)]
+                verdicts = await self._ask([(name, limit) for name, limit, _ in asked])
+                for (_, _, future), verdict in zip(asked, verdicts, strict=True):
+                    if future.done():  # whoever asked is gone
+                        continue
+                    if isinstance(verdict, Verdict):
+                        future.set_result(verdict)
+                    else:
+                        future.set_exception(verdict)
+        finally:
+            self._asking = None
+
+    async def _ask(self, wanted: list[tuple[str, int]]) -> list[Verdict | ApiError]:
+        try:
+            async with asyncio.timeout(_ROUND_SECONDS):
+                answers: list[Any] = await self._count(wanted)
+        except (RedisError, OSError, TimeoutError) as problem:
+            answers = [problem] * len(wanted)
+        failures = [answer for answer in answers if isinstance(answer, Exception)]
+        if failures:
+            _log.warning("redis_out_of_reach", problem=type(failures[0]).__name__)
+            # What is wrong may be this connection: it leads to a Redis that was replaced, say.
+            await self._redis.connection_pool.disconnect()
+        return [
+            _out_of_reach() if isinstance(answer, Exception) else _verdict(limit, *answer)
+            for (_, limit), answer in zip(wanted, answers, strict=True)
+        ]
+
+    async def _count(self, wanted: list[tuple[str, int]]) -> list[Any]:
+        """One round trip, but for a Redis that does not know the script yet."""
+        if not self._digest:
+            self._digest = await self._redis.script_load(SCRIPT)
+        answers = await self._run("EVALSHA", self._digest, wanted)
+        unknown = [n for n, answer in enumerate(answers) if isinstance(answer, NoScriptError)]
+        if unknown:
+            # It was restarted, or is another one by now. Nothing of these was counted.
+            again = await self._run("EVAL", SCRIPT, [wanted[n] for n in unknown])
+            for n, answer in zip(unknown, again, strict=True):
+                answers[n] = answer
+        return answers
+
+    async def _run(self, command: str, script: str, wanted: list[tuple[str, int]]) -> list[Any]:
+        pipeline = self._redis.pipeline(transaction=False)
+        for name, limit in wanted:
+            pipeline.execute_command(command, script, 1, name, limit, WINDOW_MICROS)
+        return await pipeline.execute(raise_on_error=False)
+
+
+def _verdict(limit: int, allowed: int, held: int, micros: int) -> Verdict:
+    # As in `ProcessLimiter`: a request leaves the count only after strictly more than the window.
+    reset = micros // _MICROS + 1
+    return Verdict(
+        bool(allowed), limit, limit - held, min(reset, WINDOW_SECONDS) if allowed else reset
+    )
+
+
+def _out_of_reach() -> ApiError:
+    return unavailable("The rate limits cannot be counted now: Redis is out of reach. Try again.")
