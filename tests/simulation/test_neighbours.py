@@ -94,12 +94,7 @@ async def test_a_bad_request_fails_alone(
     requests = [ask(n % len(agents)) for n in range(60)]
     place = 30
     wrong = ask(0, **bad)
-    if "agent_id" in bad or "realm_id" in bad:
-        # In the lane of the others: it is chosen by the agent.
-        lane = deciding._lanes[0]
-        sent = [lane.submit(r) for r in (*requests[:place], wrong, *requests[place:])]
-    else:
-        sent = [deciding.authorise(r) for r in (*requests[:place], wrong, *requests[place:])]
+    sent = [deciding.authorise(r) for r in (*requests[:place], wrong, *requests[place:])]
     outcomes = await asyncio.gather(*sent, return_exceptions=True)
     failed = outcomes.pop(place)
     assert isinstance(failed, Exception)

@@ -3,12 +3,11 @@
 A commit for each request would cap spends at the database's commit rate. So the requests that
 arrive while one batch is being written form the next: nobody waits for a timer, and an idle
 service answers at once. Each batch locks its wallets, reads everything a decision rests on in a
-statement after the locks, decides in order, writes and commits. Agents are dealt to lanes, so that
-one batch is decided while another is on its way to the disk, and no two of a process contend.
+statement after the locks, decides in order, writes and commits. A process has one batch under way:
+with two, each was smaller and cost more than their overlap gave back.
 """
 
 import asyncio
-import hashlib
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
@@ -39,7 +38,6 @@ from bursar.spend.model import SpendRow, midnight_after, show_spend
 from bursar.spend.stats import Totals
 from bursar.spend.store import Decided, Touched
 
-LANES: Final = 1
 # A batch holds its locks for as long as it takes to write, so it must not grow without bound.
 MAX_BATCH: Final = 128
 # Requests that may wait in a process; beyond that they are told to come back (503).
@@ -96,20 +94,15 @@ class Authoriser:
         self._policies = policies
         self._directory = directory
         self._approval = timedelta(seconds=approval_seconds)
+        self._shard = shard
         self._recent = _RecentKeys()
-        self._lanes = [
-            _Lane(
-                lambda batch, answer, shard=shard * LANES + lane: self._write(batch, answer, shard)
-            )
-            for lane in range(LANES)
-        ]
+        self._queue = _Queue(self._write)
 
     async def authorise(self, request: SpendRequest) -> Authorised:
         """Decides, reserves and stores the spend, or finds it again by its idempotency key."""
-        if sum(lane.waiting for lane in self._lanes) >= MAX_WAITING:
+        if self._queue.waiting >= MAX_WAITING:
             raise unavailable("Too many spends are waiting to be decided. Nothing was changed.")
-        lane = hashlib.blake2b(request.agent_id.encode(), digest_size=1).digest()[0] % LANES
-        return await self._lanes[lane].submit(request)
+        return await self._queue.submit(request)
 
     async def preview(self, tx: Tx, request: SpendRequest) -> tuple[Policy, str | None, Decision]:
         """What `authorise` would decide now: (policy, address paid, decision). Writes nothing."""
@@ -119,28 +112,22 @@ class Authoriser:
         state = (await self._facts(tx, [request], {request.agent_id: found}))[request.agent_id]
         return state.policy, state.pay_to[request.recipient], state.decide(request)
 
-    async def _write(
-        self, batch: Sequence[SpendRequest], answer: "_Answer", shard: int
-    ) -> list[_Outcome]:
+    async def _write(self, batch: Sequence[SpendRequest], answer: "_Answer") -> list[_Outcome]:
         """Looks for stored answers only where there may be one; the keys' uniqueness sees to the
         rest, because a look for each of them would cost a tenth of the whole."""
         keys = [request.key for request in batch if request.key is not None]
         known = keys if self._recent.has_any(keys) else []
         self._recent.add(keys)
         try:
-            return await self._db.transact(
-                lambda tx: self._decide_batch(tx, batch, shard, known), answer
-            )
+            return await self._db.transact(lambda tx: self._decide_batch(tx, batch, known), answer)
         except asyncpg.UniqueViolationError as problem:
             if known or problem.constraint_name != store.KEY_CONSTRAINT:
                 raise
             # Another process used one of the keys, or this one did long ago. Nothing was written.
-            return await self._db.transact(
-                lambda tx: self._decide_batch(tx, batch, shard, keys), answer
-            )
+            return await self._db.transact(lambda tx: self._decide_batch(tx, batch, keys), answer)
 
     async def _decide_batch(
-        self, tx: Tx, batch: Sequence[SpendRequest], shard: int, keys: Sequence[IdempotencyKey]
+        self, tx: Tx, batch: Sequence[SpendRequest], keys: Sequence[IdempotencyKey]
     ) -> list[_Outcome]:
         locked = await ledger_store.lock_agents(
             tx,
@@ -151,7 +138,7 @@ class Authoriser:
         # The wallets' locks also keep two requests with one key from passing each other here.
         answered = await idempotency.find(tx, keys) if keys else {}
         states = await self._facts(tx, batch, locked)
-        made = _Made(Totals(shard), self._approval)
+        made = _Made(Totals(self._shard), self._approval)
         outcomes = [self._one(request, states, answered, made) for request in batch]
         await made.write(tx)
         return outcomes
@@ -340,7 +327,7 @@ class _RecentKeys:
         self._newer.update(hash(key.place) for key in keys)
 
 
-class _Lane:
+class _Queue:
     """One batch at a time: what arrives meanwhile is the next batch."""
 
     def __init__(
