@@ -56,7 +56,7 @@ FLOORS: Final[dict[str, dict[str, int]]] = {
     },
     "migrations": {"migrate": 2},
     "console": {"*": 6},
-    "mcp": {"*": 6},
+    "mcp": {"words": 1, "tools": 2, "server": 3, "transport": 3, "stdio": 3, "endpoint": 6},
     "client": {"*": 2},
     "service": {"*": 8},
     "cli": {"*": 9},

@@ -2,10 +2,12 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Final
 
 import msgspec
 
+from bursar.access.limits import Unlimited
 from bursar.chain.port import Chain, ChainOutOfReach
 from bursar.config import Mode
 from bursar.db import OUT_OF_REACH
@@ -18,6 +20,7 @@ from bursar.http.request import AsgiScope, Receive, Send, request_id
 from bursar.http.router import PAGE_METHODS
 from bursar.http.routes import ROUTES
 from bursar.logs import AccessLog
+from bursar.mcp.endpoint import Endpoint
 from bursar.metrics import HttpMetrics, exposition
 from bursar.migrations import migrate
 
@@ -48,7 +51,12 @@ class App:
             "/docs/style.css": self._docs_style,
             "/console": self._console,
         }
-        self._dispatch = Dispatcher(ROUTES, self._pages, services, log, HttpMetrics())
+        metrics = HttpMetrics()
+        # A tool's request was admitted and counted with the message that it came in.
+        uncounted = replace(services, limiter=Unlimited())
+        self._mcp = Endpoint(Dispatcher(ROUTES, (), uncounted, log, metrics))
+        routes = (*ROUTES, self._mcp.route)
+        self._dispatch = Dispatcher(routes, self._pages, services, log, metrics)
         self._chain_answers: dict[Mode, tuple[int, str | None]] = {}
         self._running = 0
         self._idle = asyncio.Event()
@@ -78,6 +86,9 @@ class App:
         except TimeoutError:
             return False
         return True
+
+    async def close(self) -> None:
+        await self._mcp.close()
 
     async def _health(self) -> Body:
         return 200, _JSON, b'{"status":"ok"}'

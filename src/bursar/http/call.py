@@ -64,6 +64,7 @@ class Call(msgspec.Struct, kw_only=True):
     path: str
     idempotency_header: str | None
     prefer: str | None
+    headers: Mapping[bytes, bytes]
     after_commit: list[Callable[[], None]] = msgspec.field(default_factory=list)
     _tx: Tx | None = None
 
@@ -131,7 +132,8 @@ class Route:
     description: str = ""
     tag: str
     scopes: frozenset[Scope]
-    category: Category
+    # Which rate limit it counts towards, or how the body tells which.
+    category: Category | Callable[[dict[str, Any]], Category]
     unit: Unit
     # Whether it is answered only when no spend decided before it can be answered any more.
     supersedes: bool = False

@@ -10,6 +10,8 @@ from typing import Any
 
 import msgspec
 
+from bursar.access.limits import Category
+from bursar.access.model import Caller
 from bursar.clock import Clock
 from bursar.errors import ApiError, ErrorCode
 from bursar.http.call import Answer, Route, Services, Stream
@@ -61,13 +63,13 @@ class Dispatcher:
         request.route_name = f"{route.method} {route.path}"
         caller = await services.guard.authenticate(request.header(b"authorization"))
         request.key_id = caller.key_id
-        verdict = await services.limiter.take(caller.key_id, route.category, caller.mode)
-        request.verdict = verdict
-        if not verdict.allowed:
-            raise over_limit(route.category, verdict)
+        if isinstance(route.category, Category):
+            await self._count(request, caller, route.category)
         check_scope(route, caller)
         raw = await request.read_body()
         given = _decode_body(request, raw)
+        if not isinstance(route.category, Category):
+            await self._count(request, caller, route.category(given))
         call = prepare(
             services,
             route,
@@ -79,8 +81,15 @@ class Dispatcher:
             body=given,
             idempotency_header=request.header(b"idempotency-key"),
             prefer=request.header(b"prefer"),
+            headers=request.headers,
         )
         return await perform(call)
+
+    async def _count(self, request: Request, caller: Caller, category: Category) -> None:
+        verdict = await self._services.limiter.take(caller.key_id, category, caller.mode)
+        request.verdict = verdict
+        if not verdict.allowed:
+            raise over_limit(category, verdict)
 
 
 def _decode_body(request: Request, raw: bytes) -> dict[str, Any]:

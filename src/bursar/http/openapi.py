@@ -9,6 +9,7 @@ import msgspec
 
 from bursar import __version__
 from bursar.access.idempotency import KEY_PATTERN
+from bursar.access.limits import Category
 from bursar.errors import ErrorCode
 from bursar.event.catalog import EventType
 from bursar.event.examples import example
@@ -86,7 +87,9 @@ def encoded() -> bytes:
 
 def _operation(route: Route, schemas: dict[str, Any]) -> dict[str, Any]:
     scopes = ", ".join(f"`{scope.value}`" for scope in sorted(route.scopes))
-    notes = f"Scopes: {scopes}. Counts as {route.category.label}."
+    notes = f"Scopes: {scopes}."
+    if isinstance(route.category, Category):
+        notes += f" Counts as {route.category.label}."
     made: dict[str, Any] = {
         "operationId": _operation_id(route),
         "summary": route.summary,

@@ -1,7 +1,7 @@
 """A request on its way to its handler, once it is known who asks: what every surface of the
 service shares, so that scopes, limits, validation and transactions are the same for all of them."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
@@ -54,6 +54,7 @@ def prepare(
     body: dict[str, Any],
     idempotency_header: str | None,
     prefer: str | None,
+    headers: Mapping[bytes, bytes] | None = None,
 ) -> Call:
     """The validated call; raises ValidationFailed with everything that is wrong with it."""
     if route.permits is not None:
@@ -78,6 +79,7 @@ def prepare(
         path=path,
         idempotency_header=key,
         prefer=prefer,
+        headers=headers or {},
     )
 
 

@@ -34,7 +34,7 @@ def request_id(headers: Mapping[bytes, bytes]) -> str:
 class Request:
     """The raw request, and what is known of it so far for the log."""
 
-    __slots__ = ("_headers", "_receive", "_unread", "id", "key_id", "method", "path", "route_name",
+    __slots__ = ("_receive", "_unread", "headers", "id", "key_id", "method", "path", "route_name",
                  "scope", "verdict")  # fmt: skip
 
     def __init__(self, scope: AsgiScope, receive: Receive, headers: dict[bytes, bytes]) -> None:
@@ -45,19 +45,19 @@ class Request:
         self.key_id: str | None = None
         self.verdict: Verdict | None = None
         self._receive = receive
-        self._headers = headers
+        self.headers = headers
         self._unread = headers.get(b"content-length", b"0") != b"0" or (
             b"transfer-encoding" in headers
         )
         self.id = request_id(headers)
 
     def header(self, name: bytes) -> str | None:
-        value = self._headers.get(name)
+        value = self.headers.get(name)
         return None if value is None else value.decode("latin-1")
 
     async def read_body(self) -> bytes:
         """The whole body, refused as soon as it passes the limit or comes too slowly."""
-        length = self._headers.get(b"content-length", b"")
+        length = self.headers.get(b"content-length", b"")
         announced = int(length[:20]) if length.isdigit() else None
         if announced is not None and announced > MAX_BODY_BYTES:
             raise _too_large()

@@ -168,6 +168,7 @@ class Api:
         self._server.stop()
         if not await self._app.drained(self._config.drain_seconds):
             _log.warning("requests_cut", after_seconds=self._config.drain_seconds)
+        await self._app.close()
         serving, *others = self.tasks
         for task in others:
             task.cancel()

@@ -1,0 +1,211 @@
+"""`POST /mcp`: the tools over streamable HTTP, for agent keys.
+
+To the dispatcher it is a route like any other, so key, scope, body and limits are seen to as
+everywhere. A tool's own request then takes the API's usual way, in process and with the caller's
+key: there is nothing that a tool could do and the key could not.
+
+Every message stands for itself: no sessions and no streams, so any process can answer it. That is
+also why GET, which would open a stream, is answered 405.
+"""
+
+import asyncio
+import contextlib
+import importlib
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any, Final, Protocol, cast
+from urllib.parse import urlencode
+
+import msgspec
+
+from bursar.access.limits import Category
+from bursar.access.model import Scope
+from bursar.errors import check
+from bursar.http.call import Answer, Call, Route, Unit
+from bursar.http.codec import Field, Record, Schema
+from bursar.mcp.tools import ApiAnswer, ApiRequest
+
+PATH: Final = "/mcp"
+# What each tool counts as: the endpoint it stands for. Any other message is a read.
+CATEGORIES: Final = {
+    "get_budget": Category.AGENT_READS,
+    "preview_spend": Category.SPEND_AUTHORISE,
+    "spend": Category.SPEND_AUTHORISE,
+    "get_transaction": Category.TRANSACTIONS,
+    "list_transactions": Category.TRANSACTIONS,
+}
+# Where a tool's handler finds the API of its caller in the request that it was called by.
+API_KEY: Final = "bursar.api"
+# Always the same: our answers are JSON, never streams, whatever else a client can read.
+_HEADERS: Final = [
+    (b"content-type", b"application/json"),
+    (b"accept", b"application/json, text/event-stream"),
+]
+_CLOSE_SECONDS: Final = 5
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Asgi = Callable[[Message, Receive, Callable[[Message], Awaitable[None]]], Awaitable[None]]
+
+
+class Anything:
+    """A value that the protocol describes, not we."""
+
+    def parse(self, value: Any, path: str, faults: Any) -> Any:
+        del path, faults
+        return value
+
+    def schema(self) -> Schema:
+        return {}
+
+
+MESSAGE: Final = Record(
+    "JSON-RPC message",
+    tuple(
+        Field(name, Anything(), "As JSON-RPC has it.", required=name == "method")
+        for name in ("jsonrpc", "id", "method", "params")
+    ),
+)
+
+
+class Endpoint:
+    """Loads the protocol's package when the first message comes, and keeps it running."""
+
+    def __init__(self, api: Asgi) -> None:
+        """`api` answers the tools' requests; they are counted here and must not be again."""
+        self._api = api
+        self._running: asyncio.Task[None] | None = None
+        self._ready: asyncio.Future[Asgi] | None = None
+        self._closing = asyncio.Event()
+        self.route = Route(
+            method="POST",
+            path=PATH,
+            handler=self.handle,
+            summary="Model Context Protocol",
+            tag="MCP",
+            scopes=frozenset({Scope.AGENT}),
+            category=_category,
+            unit=Unit.OWN,
+            body=MESSAGE,
+        )
+
+    async def handle(self, call: Call) -> Answer:
+        protocol = await self._started()
+        headers = [item for item in call.headers.items() if item[0].startswith(b"mcp-")]
+        scope = _scope("POST", PATH, [*headers, *_HEADERS])
+        scope[API_KEY] = _InProcess(self._api, call)
+        status, _, body = await _exchange(protocol, scope, msgspec.json.encode(call.body))
+        return Answer(status, msgspec.Raw(body) if body else None)
+
+    async def close(self) -> None:
+        self._closing.set()
+        if self._running is not None:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._running, _CLOSE_SECONDS)
+
+    async def _started(self) -> Asgi:
+        if self._ready is None:
+            self._ready = asyncio.get_running_loop().create_future()
+            self._running = asyncio.create_task(self._run(self._ready))
+        return await asyncio.shield(self._ready)
+
+    async def _run(self, ready: "asyncio.Future[Asgi]") -> None:
+        try:
+            # In a thread: others are answered while a second's worth of modules is loaded.
+            transport: _Transport = await asyncio.to_thread(
+                importlib.import_module, "bursar.mcp.transport"
+            )  # pyright: ignore[reportAssignmentType]
+            async with transport.running(_api_of) as protocol:
+                ready.set_result(protocol)
+                await self._closing.wait()
+        except Exception as problem:
+            if ready.done():
+                raise
+            # Told to whoever waits; the next message tries again.
+            ready.set_exception(problem)
+            self._ready = None
+
+
+class _Transport(Protocol):
+    def running(
+        self, api_of: Callable[[Any], "_InProcess"]
+    ) -> contextlib.AbstractAsyncContextManager[Asgi]: ...
+
+
+def _api_of(context: Any) -> "_InProcess":
+    return context.request.scope[API_KEY]
+
+
+class _InProcess:
+    """The API as this caller's key sees it, without a connection in between."""
+
+    def __init__(self, api: Asgi, call: Call) -> None:
+        self._api = api
+        self._call = call
+
+    async def agent_id(self) -> str:
+        agent_id = self._call.caller.agent_id
+        check(agent_id is not None, "only agent keys come here")
+        assert agent_id is not None
+        return agent_id
+
+    async def send(self, request: ApiRequest) -> ApiAnswer:
+        body = b"" if request.body is None else msgspec.json.encode(request.body)
+        headers = [
+            (b"authorization", self._call.headers[b"authorization"]),
+            # The same as the message's, so that one search in the log finds both.
+            (b"x-request-id", self._call.request_id.encode("ascii")),
+            (b"content-length", b"%d" % len(body)),
+        ]
+        headers += [
+            (name.lower().encode("ascii"), value.encode("latin-1"))
+            for name, value in request.headers.items()
+        ]
+        scope = _scope(request.method, request.path, headers)
+        scope["query_string"] = urlencode(request.query).encode("ascii")
+        status, answered, raw = await _exchange(self._api, scope, body)
+        return ApiAnswer(status, answered, msgspec.json.decode(raw))
+
+
+def _category(message: dict[str, Any]) -> Category:
+    params = message.get("params")
+    name = cast("dict[str, Any]", params).get("name") if isinstance(params, dict) else None
+    if message.get("method") == "tools/call" and isinstance(name, str):
+        return CATEGORIES.get(name, Category.AGENT_READS)
+    return Category.AGENT_READS
+
+
+def _scope(method: str, path: str, headers: list[tuple[bytes, bytes]]) -> Message:
+    return {
+        "type": "http",
+        "asgi": {"version": "3.0"},
+        "http_version": "1.1",
+        "scheme": "http",
+        "method": method,
+        "path": path,
+        "raw_path": path.encode("ascii"),
+        "root_path": "",
+        "query_string": b"",
+        "headers": headers,
+        "client": None,
+        "server": None,
+    }
+
+
+async def _exchange(app: Asgi, scope: Message, body: bytes) -> tuple[int, dict[str, str], bytes]:
+    """One request to an ASGI application: (status, headers, body)."""
+    coming = [{"type": "http.request", "body": body, "more_body": False}]
+    sent: list[Message] = []
+
+    async def receive() -> Message:
+        if coming:
+            return coming.pop()
+        # The caller does not go away before it is answered; whoever waits for that is cancelled.
+        return await asyncio.get_running_loop().create_future()
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    await app(scope, receive, send)
+    start, *pieces = sent
+    headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in start["headers"]}
+    return start["status"], headers, b"".join(piece.get("body", b"") for piece in pieces)

@@ -1,0 +1,90 @@
+"""Our tools behind the official `mcp` package, for whichever transport it is to speak.
+
+Importing this takes a second and 60 MB, so whoever needs it imports it when it is needed. The
+package's lower layer is used: its upper one would derive schemas and checks of its own from Python
+signatures, where ours are already there and stricter.
+"""
+
+import json
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from mcp.server.context import ServerRequestContext
+from mcp.server.lowlevel import Server
+from mcp.shared.exceptions import MCPError
+from mcp.types import (
+    INVALID_PARAMS,
+    CallToolRequestParams,
+    CallToolResult,
+    ListToolsResult,
+    PaginatedRequestParams,
+    TextContent,
+    ToolAnnotations,
+)
+from mcp.types import Tool as ShownTool
+
+from bursar import __version__
+from bursar.mcp.tools import INSTRUCTIONS, TOOLS, Api, Result, Tool, call_tool
+
+Context = ServerRequestContext[Any, Any]
+
+# What a client got wrong, it is told; its warnings would let anybody fill our log.
+logging.getLogger("mcp").setLevel(logging.ERROR)
+
+
+def make_server(api_of: Callable[[Context], Api]) -> Server[Any]:
+    """A server with our tools and nothing else. `api_of` gives the API as the caller may use it."""
+    listed = ListToolsResult(tools=[_shown(tool) for tool in TOOLS.values()])
+
+    async def list_tools(
+        context: Context, params: PaginatedRequestParams | None
+    ) -> ListToolsResult:
+        del context, params
+        return listed
+
+    async def call(context: Context, params: CallToolRequestParams) -> CallToolResult:
+        tool = TOOLS.get(params.name)
+        if tool is None:
+            names = ", ".join(TOOLS)
+            raise MCPError(INVALID_PARAMS, f"There is no such tool. There are: {names}.")
+        return _answer(await call_tool(tool, params.arguments or {}, api_of(context)))
+
+    return Server(
+        "bursar",
+        version=__version__,
+        title="Bursar",
+        instructions=INSTRUCTIONS,
+        get_tool_input_schema=lambda name: TOOLS[name].inputs.schema() if name in TOOLS else None,
+        on_list_tools=list_tools,
+        on_call_tool=call,
+    )
+
+
+def _shown(tool: Tool) -> ShownTool:
+    return ShownTool(
+        name=tool.name,
+        title=tool.title,
+        description=tool.description,
+        input_schema=tool.inputs.schema(),
+        output_schema=tool.output,
+        annotations=ToolAnnotations(
+            read_only_hint=not tool.spends,
+            destructive_hint=tool.spends,
+            # The key that a spend must have makes a repetition harmless.
+            idempotent_hint=True,
+            open_world_hint=tool.spends,
+        ),
+    )
+
+
+def _answer(result: Result) -> CallToolResult:
+    """The words first, then the fields once more as text, for clients that show only text."""
+    return CallToolResult(
+        content=[
+            TextContent(text=result.text),
+            TextContent(text=json.dumps(result.fields, ensure_ascii=False)),
+        ],
+        structured_content=result.fields,
+        is_error=result.is_error,
+    )

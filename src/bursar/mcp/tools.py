@@ -1,0 +1,408 @@
+"""The five tools. Each is one request to the API, so that a key can do no more here than there.
+
+Arguments are looked at before anything is sent, by the kinds of value that the API itself uses, so
+that a model learns of all its mistakes at once. What they mean is left to the API.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
+
+from bursar.errors import ApiError, Fault, ValidationFailed, not_found
+from bursar.http.codec import (
+    Amount,
+    Choice,
+    Field,
+    Metadata,
+    Recipient,
+    Record,
+    Schema,
+    Text,
+    Whole,
+)
+from bursar.ids import is_id
+from bursar.mcp import words
+from bursar.mcp.words import Fields
+
+WAIT_SECONDS: Final = 30
+# What an Idempotency-Key may be, without blanks around it, which HTTP would take away.
+_KEY_PATTERN: Final = r"[!-~](?:[ -~]*[!-~])?"
+PAGE_DEFAULT: Final = 20
+PAGE_MOST: Final = 100
+
+INSTRUCTIONS: Final = (
+    "Bursar holds your wallet. You can spend USDC within a policy that people set and that you"
+    " cannot pass or change. Before a purchase ask get_budget or preview_spend. A refused spend is"
+    " not an error: read rejectCode, maxAmountNow and retryAt, and act on them or ask your"
+    " operator. Give each purchase an idempotencyKey of its own and keep it: if a spend call fails"
+    " or gets no answer, call again with the same key and arguments, and it is paid once."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ApiRequest:
+    method: str
+    path: str
+    query: Mapping[str, str] = field(default_factory=dict[str, str])
+    body: Fields | None = None
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+@dataclass(frozen=True, slots=True)
+class ApiAnswer:
+    status: int
+    headers: Mapping[str, str]
+    body: Fields
+
+
+class Api(Protocol):
+    """The API as one agent key sees it."""
+
+    async def agent_id(self) -> str:
+        """The agent that the key is bound to."""
+        ...
+
+    async def send(self, request: ApiRequest) -> ApiAnswer: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What a tool gives back: the same in words and in fields."""
+
+    text: str
+    fields: Fields
+    is_error: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    name: str
+    title: str
+    description: str
+    inputs: Record
+    output: Schema
+    # From the arguments and the agent they are about to the one request that the tool is.
+    request: Callable[[Fields, str], ApiRequest]
+    result: Callable[[ApiAnswer], Result]
+    spends: bool = False
+
+
+async def call_tool(tool: Tool, arguments: Fields, api: Api) -> Result:
+    """Never raises for what a caller did: a model can only mend what it is told."""
+    # To a model, null is a way to leave something out.
+    given = {name: value for name, value in arguments.items() if value is not None}
+    faults: list[Fault] = []
+    tool.inputs.parse(given, "", faults)
+    try:
+        if faults:
+            raise ValidationFailed(faults)
+        agent_id = await api.agent_id()
+        if given.get("agentId", agent_id) != agent_id:
+            raise not_found("agent")
+        answer = await api.send(tool.request(given, agent_id))
+    except ApiError as problem:
+        return failure(problem.body("")["error"], problem.headers.get("Retry-After"))
+    if answer.status >= 400:
+        return failure(answer.body["error"], answer.headers.get("retry-after"))
+    return tool.result(answer)
+
+
+def failure(error: Fields, retry_after: str | None = None) -> Result:
+    shown = {name: value for name, value in error.items() if value != ""}
+    if retry_after is not None:
+        shown["retryAfterSeconds"] = int(retry_after)
+    return Result(words.failed(error, retry_after), {"error": shown}, is_error=True)
+
+
+# Requests -----------------------------------------------------------------------------------------
+
+
+def _ask_budget(given: Fields, agent_id: str) -> ApiRequest:
+    del given
+    return ApiRequest("GET", f"/v1/agents/{agent_id}/budget")
+
+
+def _ask_preview(given: Fields, agent_id: str) -> ApiRequest:
+    return ApiRequest("POST", "/v1/spend/preview", body={**given, "agentId": agent_id})
+
+
+def _ask_spend(given: Fields, agent_id: str) -> ApiRequest:
+    body = {**given, "agentId": agent_id}
+    headers = {"Idempotency-Key": body.pop("idempotencyKey")}
+    if seconds := body.pop("waitSeconds", 0):
+        headers["Prefer"] = f"wait={seconds}"
+    return ApiRequest("POST", "/v1/spend/authorise", body=body, headers=headers)
+
+
+def _ask_transaction(given: Fields, agent_id: str) -> ApiRequest:
+    del agent_id
+    if not is_id("txn", given["id"]):
+        raise not_found("transaction")
+    return ApiRequest("GET", f"/v1/transactions/{given['id']}")
+
+
+def _ask_transactions(given: Fields, agent_id: str) -> ApiRequest:
+    query = {"limit": PAGE_DEFAULT, **given, "agentId": agent_id}
+    return ApiRequest(
+        "GET", "/v1/transactions", query={name: str(value) for name, value in query.items()}
+    )
+
+
+# Results ------------------------------------------------------------------------------------------
+
+
+def _budget(answer: ApiAnswer) -> Result:
+    found = answer.body["data"]
+    return Result(words.budget(found), found)
+
+
+def _preview(answer: ApiAnswer) -> Result:
+    found = answer.body["data"]
+    fields = {name: found[name] for name in ("status", "rejectCode")} | words.decision(found)
+    return Result(words.previewed(found), fields)
+
+
+def _spend(answer: ApiAnswer) -> Result:
+    found = answer.body["data"]
+    replayed = answer.headers.get("idempotent-replayed") == "true"
+    fields = words.transaction(found) | words.decision(found) | {"replayed": replayed}
+    return Result(words.spent(found, replayed=replayed), fields)
+
+
+def _transaction(answer: ApiAnswer) -> Result:
+    found = answer.body["data"]
+    return Result(words.looked_up(found), words.transaction(found) | words.decision(found))
+
+
+def _transactions(answer: ApiAnswer) -> Result:
+    rows = [words.transaction(found) for found in answer.body["data"]]
+    cursor = answer.body["nextCursor"]
+    return Result(words.listed(len(rows), cursor), {"transactions": rows, "nextCursor": cursor})
+
+
+# Schemas ------------------------------------------------------------------------------------------
+
+
+def _object(properties: dict[str, Schema]) -> Schema:
+    return {"type": "object", "properties": properties, "required": list(properties)}
+
+
+def _text(doc: str, *, nullable: bool = False, **more: Any) -> Schema:
+    return {"type": ["string", "null"] if nullable else "string", "description": doc, **more}
+
+
+_STATUSES: Final = ["pending", "approved", "settled", "rejected"]
+_STATUS: Final = _text(
+    "`approved`: reserved and being paid. `settled`: paid, final. `pending`: waits for a person."
+    " `rejected`: refused, nothing is paid.",
+    enum=_STATUSES,
+)
+_REJECT_CODE: Final = _text(
+    "Why it was refused; null unless `rejected`.", nullable=True, enum=[*words.RECOVERY, None]
+)
+_DECISION: Final[dict[str, Schema]] = {
+    "maxAmountNow": _text(
+        "The largest amount that passed for this recipient at the moment of the decision;"
+        ' "0.000000" when something other than the amount stands in the way.'
+    ),
+    "remainingToday": _text("What was left of the daily cap after the decision."),
+    "retryAt": _text(
+        "When this amount passes if nothing but time goes by; null when waiting does not help.",
+        nullable=True,
+    ),
+    "failedChecks": {
+        "type": "array",
+        "description": "The rules that stood in the way, in the order they are looked at.",
+        "items": _object(
+            {
+                "rule": _text("The rule of the policy."),
+                "limit": _text("What it allows.", nullable=True),
+                "observed": _text("What it saw.", nullable=True),
+            }
+        ),
+    },
+}
+_TRANSACTION: Final[dict[str, Schema]] = {
+    "id": _text("For get_transaction."),
+    "status": _STATUS,
+    "rejectCode": _REJECT_CODE,
+    "amount": _text("Six decimal places."),
+    "currency": _text("USDC."),
+    "recipient": _text("Hostname or address, in its canonical form."),
+    "memo": _text("Your note.", nullable=True),
+    "createdAt": _text("When it was decided, UTC."),
+    "settledAt": _text("When it was final on the chain.", nullable=True),
+    "signature": _text("The payment's signature on the chain, once settled.", nullable=True),
+    "expiresAt": _text("Until when a pending spend can be approved.", nullable=True),
+    "decisionReason": _text("What the person who decided wrote.", nullable=True),
+}
+_AGENT: Final = Field(
+    "agentId", Text(1, 100), "Leave it out: the key says whose wallet it is. No other is allowed."
+)
+_PURCHASE: Final = (
+    Field(
+        "amount",
+        Amount(),
+        'How much, in USDC, as a decimal string: "12.50". Never a number.',
+        required=True,
+    ),
+    Field(
+        "recipient",
+        Recipient(),
+        "Who is paid: a bare hostname such as api.example.com (no https://, no path), or a base58"
+        " Solana address.",
+        required=True,
+    ),
+    Field("memo", Text(0, 200), "What it is for, for the books; up to 200 characters."),
+    Field("metadata", Metadata(), "Up to 50 pairs of your own, string values."),
+    _AGENT,
+)
+
+TOOLS: Final[Mapping[str, Tool]] = {
+    tool.name: tool
+    for tool in (
+        Tool(
+            name="get_budget",
+            title="What can I spend now?",
+            description=(
+                "What this agent may spend at this moment: maxAmountNow is the largest single"
+                " payment that passes to an allowed recipient; dailyCap, spentToday and"
+                " remainingToday say how much of the day is used; resetsAt is when the day's count"
+                " starts again; available is what the wallet holds. Changes nothing."
+            ),
+            inputs=Record("Budget", (_AGENT,)),
+            output=_object(
+                {
+                    "dailyCap": _text("The most that may be spent in a UTC day."),
+                    "spentToday": _text("Counted towards today, waiting spends included."),
+                    "remainingToday": _text("What is left of the daily cap."),
+                    "available": _text("What the wallet holds and has not reserved."),
+                    "maxAmountNow": _text("The largest single payment that passes now."),
+                    "resetsAt": _text("When the day's count starts again, UTC."),
+                    "status": _text("Of the agent.", enum=["active", "paused", "terminated"]),
+                    "frozen": {"type": "boolean", "description": "True: nothing can be spent."},
+                    "policyVersion": {"type": "integer", "description": "Of the policy in force."},
+                }
+            ),
+            request=_ask_budget,
+            result=_budget,
+        ),
+        Tool(
+            name="preview_spend",
+            title="Would this spend pass?",
+            description=(
+                "What `spend` would answer now for this amount and recipient. Nothing is spent,"
+                " reserved or recorded, so it is safe to call at any time. If status is `rejected`:"
+                " rejectCode says why, maxAmountNow what would pass, retryAt when this amount"
+                " would. `pending` means that a person will have to approve it. Only `spend` itself"
+                " decides: things may change in between."
+            ),
+            inputs=Record("Preview", _PURCHASE),
+            output=_object({"status": _STATUS, "rejectCode": _REJECT_CODE, **_DECISION}),
+            request=_ask_preview,
+            result=_preview,
+        ),
+        Tool(
+            name="spend",
+            title="Spend",
+            description=(
+                "Pays a recipient from this agent's wallet, if the policy allows it. This moves"
+                " real money and cannot be undone.\n"
+                "Read `status`: `approved` (reserved, being paid), `settled` (paid, final),"
+                " `pending` (waits for a person's approval), or `rejected`: nothing was paid, and"
+                " rejectCode says why, maxAmountNow what would pass now, retryAt when this amount"
+                " would pass.\n"
+                "idempotencyKey makes one purchase one payment. Choose one for each purchase, for"
+                " example from the order number, and use it in no other. No answer, a timeout or an"
+                " error: call again with the same key and the same arguments; it is paid once."
+                " Never take a new key just because you did not see the answer. After a `rejected`"
+                " answer, or to buy again, take a new key: the old one only repeats its answer"
+                " (replayed: true)."
+            ),
+            inputs=Record(
+                "Spend",
+                (
+                    *_PURCHASE,
+                    Field(
+                        "idempotencyKey",
+                        Text(1, 255, pattern=_KEY_PATTERN),
+                        "One for each purchase, the same at every retry of it: 1 to 255 printable"
+                        " ASCII characters, such as order-1042.",
+                        required=True,
+                    ),
+                    Field(
+                        "waitSeconds",
+                        Whole(0, WAIT_SECONDS),
+                        "Wait up to so many seconds for the payment to be final; 0 answers at once"
+                        " and is the default.",
+                    ),
+                ),
+            ),
+            output=_object(
+                {
+                    **_TRANSACTION,
+                    **_DECISION,
+                    "replayed": {
+                        "type": "boolean",
+                        "description": "True: the answer of an earlier call with this key. Nothing"
+                        " was paid by this one.",
+                    },
+                }
+            ),
+            request=_ask_spend,
+            result=_spend,
+            spends=True,
+        ),
+        Tool(
+            name="get_transaction",
+            title="What became of a spend?",
+            description=(
+                "One spend of this agent by its id, as it is now: whether it was settled (with the"
+                " signature on the chain), still waits, or was rejected and why. maxAmountNow,"
+                " remainingToday and retryAt are those of the moment it was decided; get_budget has"
+                " today's."
+            ),
+            inputs=Record(
+                "Transaction",
+                (Field("id", Text(1, 100), "As `spend` or a list gave it: txn_…", required=True),),
+            ),
+            output=_object({**_TRANSACTION, **_DECISION}),
+            request=_ask_transaction,
+            result=_transaction,
+        ),
+        Tool(
+            name="list_transactions",
+            title="What did I spend?",
+            description=(
+                "This agent's spends, newest first, refused ones too. Use it to see whether a"
+                " purchase was already made before making it again. Filters can be combined."
+            ),
+            inputs=Record(
+                "Transactions",
+                (
+                    Field("status", Choice(("all", *_STATUSES)), "Only those in this state."),
+                    Field("recipient", Recipient(), "Only those to this hostname or address."),
+                    Field("from", Text(8, 40), "Created from this date or time on: 2026-11-30."),
+                    Field("to", Text(8, 40), "Created before this time; a bare date is included."),
+                    Field(
+                        "limit",
+                        Whole(1, PAGE_MOST),
+                        f"How many; {PAGE_DEFAULT} by default, at most {PAGE_MOST}.",
+                    ),
+                    Field("after", Text(1, 1_000), "`nextCursor` of the page before."),
+                    _AGENT,
+                ),
+            ),
+            output=_object(
+                {
+                    "transactions": {"type": "array", "items": _object(_TRANSACTION)},
+                    "nextCursor": _text(
+                        "Pass it as `after`; null on the last page.", nullable=True
+                    ),
+                }
+            ),
+            request=_ask_transactions,
+            result=_transactions,
+        ),
+    )
+}

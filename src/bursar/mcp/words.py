@@ -1,0 +1,155 @@
+"""Answers of the API as a model wants them: few fields, and a sentence that says what to do next.
+
+The sentences and the fields say the same: some clients show a model only the text, some only the
+structured result.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+Fields = dict[str, Any]
+_MINUTE: Final = timedelta(minutes=1)
+
+# What can be done about each refusal; the policy's own, then those of later life.
+RECOVERY: Final[Mapping[str, str]] = {
+    "agent_terminated": "This agent was terminated for good. Stop spending and tell your operator.",
+    "agent_paused": "A person paused this agent. Only a person can resume it; ask your operator.",
+    "policy_frozen": "A person froze this agent's policy. Only a person can lift that; ask your"
+    " operator.",
+    "recipient_blocked": "The policy forbids this recipient, whatever the amount. Choose another"
+    " recipient or ask your operator.",
+    "recipient_not_allowed": "This recipient is not on the allowlist, so no amount passes. Choose"
+    " another recipient or ask your operator to allow this one.",
+    "recipient_unresolved": "Nobody has set the address this recipient is paid at, so no amount"
+    " passes. Ask your operator to add it to the recipients directory.",
+    "per_transaction_cap_exceeded": "The amount is over the most that one payment may be.",
+    "daily_cap_exceeded": "The amount does not fit into what is left of today's cap.",
+    "insufficient_funds": "The wallet does not hold enough. Spend less, or ask your operator to"
+    " fund it.",
+    "approval_denied": "A person looked at this spend and said no. Do not try it again unless you"
+    " are told to.",
+    "approval_expired": "Nobody approved this spend in time, so nothing was paid. Ask your operator"
+    " before trying again.",
+    "settlement_failed": "The payment could not be made on the chain; nothing was paid and the"
+    " amount is available again.",
+}
+_NEW_KEY: Final = "Use a new idempotencyKey for it: under this one the refusal is stored."
+_STATUS: Final[Mapping[str, str]] = {
+    "approved": "Approved: the amount is reserved and is being paid; status `settled` means it is"
+    " final. get_transaction shows how it went on. Do not spend again for the same purchase.",
+    "settled": "Settled: paid, final on the chain.",
+}
+
+
+def transaction(found: Fields) -> Fields:
+    """One spend, as it is listed."""
+    names = (
+        "id", "status", "rejectCode", "amount", "currency", "recipient", "memo", "createdAt",
+        "settledAt", "signature", "expiresAt", "decisionReason",
+    )  # fmt: skip
+    return {name: found[name] for name in names}
+
+
+def decision(found: Fields) -> Fields:
+    """What a refused agent needs to know: what would pass, when, and what stood in the way."""
+    made = found["decision"]
+    return {
+        "maxAmountNow": made["maxAmountNow"],
+        "remainingToday": made["remainingToday"],
+        "retryAt": made["retryAt"],
+        "failedChecks": [
+            {name: check[name] for name in ("rule", "limit", "observed")}
+            for check in made["checks"]
+            if check["outcome"] == "fail"
+        ],
+    }
+
+
+def spent(found: Fields, *, replayed: bool) -> str:
+    """What became of a spend."""
+    said = f"{found['id']}: {_outcome(found)}"
+    if replayed:
+        said = (
+            "This idempotencyKey was used before for this very purchase. Nothing was paid again;"
+            f" this is the answer of that time, and get_transaction shows it as it is now. {said}"
+        )
+    return said
+
+
+def previewed(found: Fields) -> str:
+    """What would become of a spend; nothing has happened yet."""
+    said = {
+        "approved": "This spend would be approved.",
+        "pending": "This spend would wait for a person's approval.",
+    }.get(found["status"]) or f"This spend would be refused. {_refusal(found)}"
+    return f"{said} Nothing was spent or reserved."
+
+
+def looked_up(found: Fields) -> str:
+    return f"{found['id']}: {_outcome(found)}"
+
+
+def listed(count: int, cursor: str | None) -> str:
+    more = "" if cursor is None else " There are more: pass nextCursor as `after`."
+    return f"{count} transaction{'' if count == 1 else 's'}, newest first.{more}"
+
+
+def budget(found: Fields) -> str:
+    if found["status"] != "active" or found["frozen"]:
+        state = "frozen" if found["status"] == "active" else found["status"]
+        return f"Nothing can be spent: the agent is {state}. Ask your operator."
+    return (
+        f"Up to {found['maxAmountNow']} USDC passes now in one payment. Spent today:"
+        f" {found['spentToday']} of {found['dailyCap']}; the count starts again at"
+        f" {found['resetsAt']}. The wallet has {found['available']} available."
+    )
+
+
+def failed(error: Fields, retry_after: str | None) -> str:
+    """An error: nothing was decided, or it is not known what was."""
+    lines = [f"Error {error['code']}: {error['message']}"]
+    details: list[Fields] = error.get("details", [])
+    lines += [f"- {detail['param']}: {detail['message']}" for detail in details[1:]]
+    if retry_after is not None:
+        lines.append(f"Try again in {retry_after} s.")
+    return "\n".join(lines)
+
+
+def _outcome(found: Fields) -> str:
+    status: str = found["status"]
+    if status == "rejected":
+        return f"Refused, nothing was paid. {_refusal(found)}"
+    if status == "pending":
+        return (
+            f"Waiting for a person's approval until {found['expiresAt']}; the amount is reserved."
+            " get_transaction shows the outcome. Do not spend again for the same purchase."
+        )
+    return _STATUS[status]
+
+
+def _refusal(found: Fields) -> str:
+    """Why, and what would pass. The amounts and times are those of the moment of the decision."""
+    code: str = found["rejectCode"]
+    said = [f"Reason: {code}. {RECOVERY[code]}"]
+    if found.get("decisionReason"):
+        said.append(f"They wrote: {found['decisionReason']!r}.")
+    made = found["decision"]
+    if any(check["outcome"] == "fail" for check in made["checks"]):
+        if made["maxAmountNow"] != "0.000000":
+            said.append(f"Up to {made['maxAmountNow']} passes now. {_NEW_KEY}")
+        if made["retryAt"] is not None:
+            wait = _until(found.get("createdAt"), made["retryAt"])
+            said.append(f"This amount passes at {made['retryAt']}{wait} if nothing else changes.")
+            if made["maxAmountNow"] == "0.000000":
+                said.append(_NEW_KEY)
+    return " ".join(said)
+
+
+def _until(start: str | None, end: str) -> str:
+    """How long that is, for a model that has no clock."""
+    if start is None:
+        return ""
+    passing = datetime.fromisoformat(end) - datetime.fromisoformat(start)
+    hours, minutes = divmod(-(-passing // _MINUTE), 60)
+    return f" (in {hours} h {minutes} min)"
