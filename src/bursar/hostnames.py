@@ -9,13 +9,15 @@ from functools import lru_cache
 from typing import Final
 
 import idna
-from solders.pubkey import Pubkey
+
+from bursar.localnet import base58
 
 MAX_HOSTNAME_OCTETS: Final = 253
 # No canonical form grows out of more input than this; longer text is refused unread.
 _MAX_INPUT_CHARACTERS: Final = 1_024
 _CACHED_RECIPIENTS: Final = 8_192
 
+_ADDRESS_BYTES: Final = 32
 _ADDRESS = re.compile(r"[1-9A-HJ-NP-Za-km-z]{32,44}", re.ASCII)
 _LABEL = r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
 _HOSTNAME = re.compile(rf"{_LABEL}(?:\.{_LABEL})+", re.ASCII)
@@ -41,13 +43,7 @@ class RecipientError(ValueError):
 
 def is_address(text: str) -> bool:
     """Whether `text` is base58 of exactly 32 bytes."""
-    if _ADDRESS.fullmatch(text) is None:
-        return False
-    try:
-        Pubkey.from_string(text)
-    except ValueError:
-        return False
-    return True
+    return _ADDRESS.fullmatch(text) is not None and len(base58.decode(text)) == _ADDRESS_BYTES
 
 
 @lru_cache(maxsize=_CACHED_RECIPIENTS)

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from bursar import __version__
-from bursar.cli import audit, keys, listen, localnet
+from bursar.cli import audit, keys, listen, localnet, mcp
 from bursar.clock import SystemClock
 from bursar.config import load_config
 from bursar.errors import BursarError, ConfigError
@@ -25,6 +25,7 @@ app.add_typer(localnet.app, name="localnet")
 app.command()(audit.audit)
 app.command()(audit.adopt)
 app.command()(listen.listen)
+app.command()(mcp.mcp)
 
 
 @app.command()

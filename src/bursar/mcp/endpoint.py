@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import importlib
 from collections.abc import Awaitable, Callable, MutableMapping
+from dataclasses import dataclass
 from typing import Any, Final, Protocol, cast
 from urllib.parse import urlencode
 
@@ -19,9 +20,9 @@ import msgspec
 
 from bursar.access.limits import Category
 from bursar.access.model import Scope
-from bursar.errors import check
+from bursar.errors import Fault, check
 from bursar.http.call import Answer, Call, Route, Unit
-from bursar.http.codec import Field, Record, Schema
+from bursar.http.codec import Choice, Field, Record, Schema, Text
 from bursar.mcp.tools import ApiAnswer, ApiRequest
 
 PATH: Final = "/mcp"
@@ -47,11 +48,16 @@ Receive = Callable[[], Awaitable[Message]]
 Asgi = Callable[[Message, Receive, Callable[[Message], Awaitable[None]]], Awaitable[None]]
 
 
-class Anything:
-    """A value that the protocol describes, not we."""
+@dataclass(frozen=True, slots=True)
+class _Member:
+    """A member of a message whose inside the protocol looks after."""
 
-    def parse(self, value: Any, path: str, faults: Any) -> Any:
-        del path, faults
+    kinds: tuple[type, ...]
+    what: str
+
+    def parse(self, value: Any, path: str, faults: list[Fault]) -> Any:
+        if not isinstance(value, self.kinds) or isinstance(value, bool):
+            faults.append(Fault(path, f"{path} must be {self.what}."))
         return value
 
     def schema(self) -> Schema:
@@ -60,9 +66,11 @@ class Anything:
 
 MESSAGE: Final = Record(
     "JSON-RPC message",
-    tuple(
-        Field(name, Anything(), "As JSON-RPC has it.", required=name == "method")
-        for name in ("jsonrpc", "id", "method", "params")
+    (
+        Field("jsonrpc", Choice(("2.0",)), "The version of JSON-RPC.", required=True),
+        Field("id", _Member((str, int), "a string or a whole number"), "Of a request."),
+        Field("method", Text(1, 100), "What is asked.", required=True),
+        Field("params", _Member((dict,), "an object"), "What it is asked with."),
     ),
 )
 

@@ -34,7 +34,8 @@ RECOVERY: Final[Mapping[str, str]] = {
     "settlement_failed": "The payment could not be made on the chain; nothing was paid and the"
     " amount is available again.",
 }
-_NEW_KEY: Final = "Use a new idempotencyKey for it: under this one the refusal is stored."
+_NEW_KEY: Final = "Another try needs a new idempotencyKey: this one only repeats this answer."
+_NOTHING: Final = "0.000000"
 _STATUS: Final[Mapping[str, str]] = {
     "approved": "Approved: the amount is reserved and is being paid; status `settled` means it is"
     " final. get_transaction shows how it went on. Do not spend again for the same purchase.",
@@ -82,7 +83,7 @@ def previewed(found: Fields) -> str:
     said = {
         "approved": "This spend would be approved.",
         "pending": "This spend would wait for a person's approval.",
-    }.get(found["status"]) or f"This spend would be refused. {_refusal(found)}"
+    }.get(found["status"]) or f"This spend would be refused. {' '.join(_refusal(found))}"
     return f"{said} Nothing was spent or reserved."
 
 
@@ -119,7 +120,7 @@ def failed(error: Fields, retry_after: str | None) -> str:
 def _outcome(found: Fields) -> str:
     status: str = found["status"]
     if status == "rejected":
-        return f"Refused, nothing was paid. {_refusal(found)}"
+        return " ".join(["Refused, nothing was paid.", *_refusal(found), _NEW_KEY])
     if status == "pending":
         return (
             f"Waiting for a person's approval until {found['expiresAt']}; the amount is reserved."
@@ -128,22 +129,21 @@ def _outcome(found: Fields) -> str:
     return _STATUS[status]
 
 
-def _refusal(found: Fields) -> str:
+def _refusal(found: Fields) -> list[str]:
     """Why, and what would pass. The amounts and times are those of the moment of the decision."""
     code: str = found["rejectCode"]
     said = [f"Reason: {code}. {RECOVERY[code]}"]
     if found.get("decisionReason"):
         said.append(f"They wrote: {found['decisionReason']!r}.")
     made = found["decision"]
+    # One that passed and ended refused later has nothing to say about amounts.
     if any(check["outcome"] == "fail" for check in made["checks"]):
-        if made["maxAmountNow"] != "0.000000":
-            said.append(f"Up to {made['maxAmountNow']} passes now. {_NEW_KEY}")
+        if made["maxAmountNow"] != _NOTHING:
+            said.append(f"Up to {made['maxAmountNow']} passes now.")
         if made["retryAt"] is not None:
             wait = _until(found.get("createdAt"), made["retryAt"])
             said.append(f"This amount passes at {made['retryAt']}{wait} if nothing else changes.")
-            if made["maxAmountNow"] == "0.000000":
-                said.append(_NEW_KEY)
-    return " ".join(said)
+    return said
 
 
 def _until(start: str | None, end: str) -> str:

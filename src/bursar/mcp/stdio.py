@@ -1,0 +1,66 @@
+"""The tools over standard input and output, for a service that runs elsewhere."""
+
+from typing import Final
+
+import httpx
+from mcp.server.stdio import stdio_server
+
+from bursar.errors import ApiError, ErrorCode, unavailable
+from bursar.mcp.server import make_server
+from bursar.mcp.tools import WAIT_SECONDS, ApiAnswer, ApiRequest
+
+_TIMEOUT: Final = httpx.Timeout(15, read=WAIT_SECONDS + 15)
+
+
+async def serve(base_url: str, key: str) -> None:
+    """Answers until its client closes standard input."""
+    headers = {"Authorization": f"Bearer {key}"}
+    async with (
+        httpx.AsyncClient(base_url=base_url, headers=headers, timeout=_TIMEOUT) as client,
+        stdio_server() as (incoming, outgoing),
+    ):
+        api = _OverHttp(client)
+        server = make_server(lambda _: api)
+        await server.run(incoming, outgoing, server.create_initialization_options())
+
+
+class _OverHttp:
+    """The API of a running service, for one agent key."""
+
+    def __init__(self, client: httpx.AsyncClient) -> None:
+        self._client = client
+        self._agent_id: str | None = None
+
+    async def agent_id(self) -> str:
+        """Asked when the first tool is called, so that a client may start before the service."""
+        if self._agent_id is None:
+            answer = await self.send(ApiRequest("GET", "/v1/me"))
+            if answer.status != 200:
+                error = answer.body["error"]
+                raise ApiError(ErrorCode(error["code"]), error["message"])
+            me = answer.body["data"]
+            if me["scope"] != "agent":
+                raise ApiError(
+                    ErrorCode.FORBIDDEN,
+                    "This needs a key of scope agent; this key has scope"
+                    f" {me['scope']}. Ask your operator for one.",
+                )
+            self._agent_id = me["agentId"]
+        assert self._agent_id is not None
+        return self._agent_id
+
+    async def send(self, request: ApiRequest) -> ApiAnswer:
+        try:
+            answer = await self._client.request(
+                request.method,
+                request.path,
+                params=request.query,
+                json=request.body,
+                headers=request.headers,
+            )
+            return ApiAnswer(answer.status_code, answer.headers, answer.json())
+        except (httpx.TransportError, ValueError):
+            raise unavailable(
+                f"There is no answer from Bursar at {self._client.base_url}. If this was a spend,"
+                " call again with the same idempotencyKey: it is paid once."
+            ) from None

@@ -1,0 +1,243 @@
+"""The tools as a model uses them, through the official client, over every transport."""
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+from mcp.types import TextContent
+
+from bursar.http.routes import ROUTES
+from bursar.mcp import words as mcp_words
+from bursar.mcp.endpoint import CATEGORIES
+from bursar.mcp.tools import TOOLS
+from bursar.policy.engine import RejectCode
+from bursar.spend.api import LIST_QUERY, SPEND
+from tests.mcp_tools.conftest import Connect, Spender, error_of, new_spender, over_http, words
+from tests.support import Service
+
+HOST = "api.example.com"
+
+
+def purchase(amount: str, key: str, **fields: Any) -> dict[str, Any]:
+    return {"amount": amount, "recipient": HOST, "idempotencyKey": key, **fields}
+
+
+async def test_a_model_is_refused_reads_why_and_spends_less(connect: Connect, spender: Spender):
+    """Goal: list the tools, spend too much, learn from the answer what passes, spend that."""
+    async with connect(spender.key) as client:
+        tools = (await client.list_tools()).tools
+        assert [tool.name for tool in tools] == [
+            "get_budget", "preview_spend", "spend", "get_transaction", "list_transactions",
+        ]  # fmt: skip
+        budget = await client.call_tool("get_budget")
+        assert budget.structured_content["maxAmountNow"] == "10.000000"
+
+        refused = await client.call_tool("spend", purchase("25", "order-1"))
+        assert not refused.is_error, "a refusal is an answer"
+        answer = refused.structured_content
+        assert (answer["status"], answer["rejectCode"]) == ("rejected", "daily_cap_exceeded")
+        assert answer["maxAmountNow"] == "10.000000"
+        assert "daily_cap_exceeded" in words(refused)
+        assert "Up to 10.000000 passes now" in words(refused)
+
+        paid = await client.call_tool("spend", purchase(answer["maxAmountNow"], "order-2"))
+        assert paid.structured_content["status"] == "approved"
+        found = await client.call_tool("get_transaction", {"id": paid.structured_content["id"]})
+        assert found.structured_content["amount"] == "10.000000"
+        listed = await client.call_tool("list_transactions")
+        assert [row["status"] for row in listed.structured_content["transactions"]] == [
+            "approved",
+            "rejected",
+        ]
+    assert len(await spender.transactions()) == 2
+
+
+async def test_the_words_hold_the_fields_too(connect: Connect, spender: Spender):
+    """Goal: a client that shows a model only text shows it everything."""
+    async with connect(spender.key) as client:
+        result = await client.call_tool("preview_spend", {"amount": "11", "recipient": HOST})
+    block = result.content[1]
+    assert isinstance(block, TextContent)
+    assert json.loads(block.text) == result.structured_content
+    assert "Nothing was spent" in words(result)
+    assert "idempotencyKey" not in words(result), "a preview has none"
+
+
+async def test_a_wait_for_tomorrow_is_told(connect: Connect, spender: Spender):
+    """Goal: when only time is missing, the model learns until when, without a clock of its own."""
+    async with connect(spender.key) as client:
+        await client.call_tool("spend", purchase("8", "first"))
+        refused = await client.call_tool("spend", purchase("5", "second"))
+    retry_at = refused.structured_content["retryAt"]
+    assert retry_at.endswith("T00:00:00.000Z")
+    assert f"This amount passes at {retry_at} (in " in words(refused)
+    assert "needs a new idempotencyKey" in words(refused)
+
+
+async def test_one_purchase_is_one_payment(connect: Connect, spender: Spender):
+    """Goal: however often and however fast a model repeats a call, its key pays once."""
+    async with connect(spender.key) as client:
+        results = await asyncio.gather(
+            *(client.call_tool("spend", purchase("3", "order-7")) for _ in range(8))
+        )
+        later = await client.call_tool("spend", purchase("3", "order-7"))
+        other = await client.call_tool("spend", purchase("4", "order-7"))
+    assert len({result.structured_content["id"] for result in [*results, later]}) == 1
+    assert not all(result.structured_content["replayed"] for result in results)
+    assert later.structured_content["replayed"] is True
+    assert "Nothing was paid again" in words(later)
+    error_of(other, "idempotency_key_reused")
+    assert len(await spender.transactions()) == 1
+
+
+async def test_a_spend_without_a_key_is_not_made(connect: Connect, spender: Spender):
+    """Goal: a model cannot forget what keeps a retry from paying twice."""
+    async with connect(spender.key) as client:
+        result = await client.call_tool("spend", {"amount": "1", "recipient": HOST})
+    error = error_of(result, "validation_error")
+    assert error["param"] == "idempotencyKey"
+    assert await spender.transactions() == []
+
+
+async def test_a_spend_that_needs_a_person_says_so(connect: Connect, service: Service):
+    """Goal: the model neither thinks that it paid nor tries again."""
+    spender = await new_spender(service, approvalThreshold="2.00")
+    async with connect(spender.key) as client:
+        result = await client.call_tool("spend", purchase("3", "k", waitSeconds=1))
+    assert result.structured_content["status"] == "pending"
+    assert "person's approval" in words(result)
+    assert "Do not spend again" in words(result)
+
+
+async def test_another_agent_is_out_of_reach(connect: Connect, service: Service, spender: Spender):
+    """Goal: neither another agent's id nor its transactions get anywhere, in the same account."""
+    other = await new_spender(service, account=spender.account)
+    async with over_http(service.url, other.key) as client:
+        theirs = (await client.call_tool("spend", purchase("1", "k"))).structured_content
+    named = {"agentId": other.agent_id}
+    async with connect(spender.key) as client:
+        for tool, arguments in (
+            ("get_budget", {}),
+            ("preview_spend", {"amount": "1", "recipient": HOST}),
+            ("spend", purchase("1", "k")),
+            ("list_transactions", {}),
+        ):
+            error_of(await client.call_tool(tool, {**arguments, **named}), "not_found")
+            own = await client.call_tool(tool, {**arguments, "agentId": spender.agent_id})
+            assert not own.is_error
+        error_of(await client.call_tool("get_transaction", {"id": theirs["id"]}), "not_found")
+    assert len(await other.transactions()) == 1
+
+
+DEEP: Any = "x"
+for _ in range(20):
+    DEEP = [DEEP]
+
+HOSTILE: list[tuple[str, dict[str, Any], str]] = [
+    ("spend", {}, "validation_error"),
+    ("spend", purchase("-1", "k"), "validation_error"),
+    ("spend", purchase("1e3", "k"), "validation_error"),
+    ("spend", purchase("１２", "k"), "validation_error"),
+    ("spend", {**purchase("1", "k"), "amount": 5}, "validation_error"),
+    ("spend", {**purchase("1", "k"), "amount": {"$gt": 0}}, "validation_error"),
+    ("spend", purchase("0", "k"), "validation_error"),
+    ("spend", {**purchase("1", "k"), "recipient": "https://api.example.com/pay"},
+     "validation_error"),
+    ("spend", {**purchase("1", "k"), "recipient": "127.0.0.1"}, "validation_error"),
+    ("spend", purchase("1", ""), "validation_error"),
+    ("spend", purchase("1", "k\r\nX-Evil: 1"), "validation_error"),
+    ("spend", purchase("1", " k "), "validation_error"),
+    ("spend", purchase("1", "k" * 256), "validation_error"),
+    ("spend", purchase("1", "ключ"), "validation_error"),
+    ("spend", purchase("1", "k", waitSeconds=31), "validation_error"),
+    ("spend", purchase("1", "k", waitSeconds="9, handling=lenient"), "validation_error"),
+    ("spend", purchase("1", "k", waitSeconds=True), "validation_error"),
+    ("spend", purchase("1", "k", dailyCap="1000000.00"), "validation_error"),
+    ("spend", purchase("1", "k", memo="x" * 201), "validation_error"),
+    ("spend", purchase("1", "k", metadata=DEEP), "validation_error"),
+    ("spend", purchase("1", "k", currency="USDC"), "validation_error"),
+    ("spend", purchase("1", "k", agentId=["ag_1"]), "validation_error"),
+    ("get_budget", {"agentId": "ag_1/../../keys"}, "not_found"),
+    ("get_budget", {"agentId": "../../keys?"}, "not_found"),
+    ("get_transaction", {"id": "stats"}, "not_found"),
+    ("get_transaction", {"id": "export"}, "not_found"),
+    ("get_transaction", {"id": "../keys"}, "not_found"),
+    ("get_transaction", {"id": "txn_1/approve"}, "not_found"),
+    ("get_transaction", {"id": 7}, "validation_error"),
+    ("list_transactions", {"limit": 0}, "validation_error"),
+    ("list_transactions", {"limit": 101}, "validation_error"),
+    ("list_transactions", {"status": "all&agentId=ag_1"}, "validation_error"),
+    ("list_transactions", {"from": "yesterday"}, "validation_error"),
+    ("list_transactions", {"from": "2026-11-30&limit=9"}, "validation_error"),
+    ("list_transactions", {"after": "not a cursor"}, "validation_error"),
+    ("list_transactions", {"from": "2026-11-30", "to": "2026-11-01"}, "validation_error"),
+]  # fmt: skip
+
+
+async def test_hostile_arguments_get_nowhere(connect: Connect, spender: Spender):
+    """Goal: each is refused with a sentence, none reaches another route, none leaves a trace."""
+    async with connect(spender.key) as client:
+        for tool, arguments, code in HOSTILE:
+            result = await client.call_tool(tool, arguments)
+            assert result.is_error, (tool, arguments)
+            assert error_of(result, code)["message"], (tool, arguments)
+    assert await spender.transactions() == []
+
+
+async def test_all_mistakes_are_told_at_once(connect: Connect, spender: Spender):
+    """Goal: a model mends everything in one go."""
+    async with connect(spender.key) as client:
+        result = await client.call_tool("spend", {"amonut": "1", "recipient": "x"})
+    params = {detail["param"] for detail in error_of(result, "validation_error")["details"]}
+    assert params == {"amount", "amonut", "recipient", "idempotencyKey"}
+    assert "Did you mean amount?" in words(result)
+
+
+async def test_null_leaves_out(connect: Connect, spender: Spender):
+    """Goal: models that fill in every argument are understood."""
+    async with connect(spender.key) as client:
+        result = await client.call_tool(
+            "spend", purchase("1", "k", memo=None, agentId=None, waitSeconds=None, metadata=None)
+        )
+    assert result.structured_content["status"] == "approved"
+
+
+# What the tools lean on ---------------------------------------------------------------------------
+
+
+def test_every_refusal_has_its_advice():
+    """Goal: a reject code that is added cannot be forgotten here."""
+    assert list(mcp_words.RECOVERY) == [code.value for code in RejectCode]
+
+
+def test_tools_count_as_the_endpoints_they_stand_for():
+    """Goal: limits, arguments and keys follow the API."""
+    agent_id, spend_id = "ag_" + "0" * 26, "txn_" + "0" * 26
+    routes = {(route.method, route.path): route for route in ROUTES}
+    for tool in TOOLS.values():
+        request = tool.request({**purchase("1", "k"), "id": spend_id}, agent_id)
+        path = request.path.replace(agent_id, ":id").replace(spend_id, ":id")
+        assert routes[request.method, path].category is CATEGORIES[tool.name]
+
+
+def test_arguments_are_the_apis():
+    """Goal: no argument that the API would not know, but for what becomes a header."""
+    spend = {field.name for field in SPEND.fields}
+    assert {field.name for field in TOOLS["preview_spend"].inputs.fields} <= spend
+    own = {"idempotencyKey", "waitSeconds"}
+    assert {field.name for field in TOOLS["spend"].inputs.fields} - own <= spend
+    listed = {field.name for field in TOOLS["list_transactions"].inputs.fields}
+    assert listed <= {field.name for field in LIST_QUERY}
+
+
+@pytest.mark.parametrize("tool", TOOLS.values(), ids=lambda tool: tool.name)
+def test_every_tool_explains_itself(tool: Any):
+    """Goal: each tool, argument and field has a sentence; only one tool changes anything."""
+    assert len(tool.description) > 100
+    assert tool.spends == (tool.name == "spend")
+    properties = tool.inputs.schema()["properties"]
+    assert all(schema["description"] for schema in properties.values())
+    assert tool.inputs.schema()["additionalProperties"] is False
+    for name, schema in tool.output["properties"].items():
+        assert schema.get("description") or name == "transactions"
