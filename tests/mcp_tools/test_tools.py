@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from typing import Any
+from typing import Any, Final
 
 import pytest
 from mcp.types import TextContent
@@ -130,9 +130,7 @@ async def test_another_agent_is_out_of_reach(connect: Connect, service: Service,
     assert len(await other.transactions()) == 1
 
 
-DEEP: Any = "x"
-for _ in range(20):
-    DEEP = [DEEP]
+DEEP: Final = json.loads("[" * 20 + "]" * 20)
 
 HOSTILE: list[tuple[str, dict[str, Any], str]] = [
     ("spend", {}, "validation_error"),

@@ -2,12 +2,10 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from typing import Final
 
 import msgspec
 
-from bursar.access.limits import Unlimited
 from bursar.chain.port import Chain, ChainOutOfReach
 from bursar.config import Mode
 from bursar.db import OUT_OF_REACH
@@ -17,7 +15,7 @@ from bursar.http.call import Services
 from bursar.http.dispatch import Dispatcher
 from bursar.http.docs import page, reference_page, style_sheet
 from bursar.http.request import AsgiScope, Receive, Send, request_id
-from bursar.http.router import PAGE_METHODS
+from bursar.http.router import PAGE_METHODS, Router
 from bursar.http.routes import ROUTES
 from bursar.logs import AccessLog
 from bursar.mcp.endpoint import Endpoint
@@ -51,12 +49,9 @@ class App:
             "/docs/style.css": self._docs_style,
             "/console": self._console,
         }
-        metrics = HttpMetrics()
-        # A tool's request was admitted and counted with the message that it came in.
-        uncounted = replace(services, limiter=Unlimited())
-        self._mcp = Endpoint(Dispatcher(ROUTES, (), uncounted, log, metrics))
+        self._mcp = Endpoint(Router(ROUTES, ()))
         routes = (*ROUTES, self._mcp.route)
-        self._dispatch = Dispatcher(routes, self._pages, services, log, metrics)
+        self._dispatch = Dispatcher(routes, self._pages, services, log, HttpMetrics())
         self._chain_answers: dict[Mode, tuple[int, str | None]] = {}
         self._running = 0
         self._idle = asyncio.Event()

@@ -1,8 +1,8 @@
 """`POST /mcp`: the tools over streamable HTTP, for agent keys.
 
 To the dispatcher it is a route like any other, so key, scope, body and limits are seen to as
-everywhere. A tool's own request then takes the API's usual way, in process and with the caller's
-key: there is nothing that a tool could do and the key could not.
+everywhere. A tool's own request then takes the way of the route it stands for, as the same caller:
+there is nothing that a tool could do and the key could not.
 
 Every message stands for itself: no sessions and no streams, so any process can answer it. That is
 also why GET, which would open a stream, is answered 405.
@@ -11,7 +11,7 @@ also why GET, which would open a stream, is answered 405.
 import asyncio
 import contextlib
 import importlib
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, cast
 from urllib.parse import urlencode
@@ -23,6 +23,8 @@ from bursar.access.model import Scope
 from bursar.errors import Fault, check
 from bursar.http.call import Answer, Call, Route, Unit
 from bursar.http.codec import Choice, Field, Record, Schema, Text
+from bursar.http.perform import check_scope, explain, perform, prepare
+from bursar.http.router import Router
 from bursar.mcp.tools import ApiAnswer, ApiRequest
 
 PATH: Final = "/mcp"
@@ -78,9 +80,9 @@ MESSAGE: Final = Record(
 class Endpoint:
     """Loads the protocol's package when the first message comes, and keeps it running."""
 
-    def __init__(self, api: Asgi) -> None:
-        """`api` answers the tools' requests; they are counted here and must not be again."""
-        self._api = api
+    def __init__(self, router: Router[Route]) -> None:
+        """`router` knows the routes that the tools stand for."""
+        self._router = router
         self._running: asyncio.Task[None] | None = None
         self._ready: asyncio.Future[Asgi] | None = None
         self._closing = asyncio.Event()
@@ -99,9 +101,9 @@ class Endpoint:
     async def handle(self, call: Call) -> Answer:
         protocol = await self._started()
         headers = [item for item in call.headers.items() if item[0].startswith(b"mcp-")]
-        scope = _scope("POST", PATH, [*headers, *_HEADERS])
-        scope[API_KEY] = _InProcess(self._api, call)
-        status, _, body = await _exchange(protocol, scope, msgspec.json.encode(call.body))
+        scope = _scope([*headers, *_HEADERS])
+        scope[API_KEY] = _InProcess(self._router, call)
+        status, body = await _exchange(protocol, scope, msgspec.json.encode(call.body))
         return Answer(status, msgspec.Raw(body) if body else None)
 
     async def close(self) -> None:
@@ -144,10 +146,10 @@ def _api_of(context: Any) -> "_InProcess":
 
 
 class _InProcess:
-    """The API as this caller's key sees it, without a connection in between."""
+    """The API as this caller's key sees it. The message was counted, so its request is not."""
 
-    def __init__(self, api: Asgi, call: Call) -> None:
-        self._api = api
+    def __init__(self, router: Router[Route], call: Call) -> None:
+        self._router = router
         self._call = call
 
     async def agent_id(self) -> str:
@@ -157,21 +159,38 @@ class _InProcess:
         return agent_id
 
     async def send(self, request: ApiRequest) -> ApiAnswer:
-        body = b"" if request.body is None else msgspec.json.encode(request.body)
-        headers = [
-            (b"authorization", self._call.headers[b"authorization"]),
-            # The same as the message's, so that one search in the log finds both.
-            (b"x-request-id", self._call.request_id.encode("ascii")),
-            (b"content-length", b"%d" % len(body)),
-        ]
-        headers += [
-            (name.lower().encode("ascii"), value.encode("latin-1"))
-            for name, value in request.headers.items()
-        ]
-        scope = _scope(request.method, request.path, headers)
-        scope["query_string"] = urlencode(request.query).encode("ascii")
-        status, answered, raw = await _exchange(self._api, scope, body)
-        return ApiAnswer(status, answered, msgspec.json.decode(raw))
+        route_name = f"{request.method} {request.path}"
+        try:
+            answer = await self._perform(request)
+        except Exception as problem:  # noqa: BLE001 - the last line of defence
+            error = explain(problem, self._call.request_id, route_name)
+            return _answer(error.code.status, error.headers, error.body(self._call.request_id))
+        return _answer(answer.status, answer.headers, answer.body)
+
+    async def _perform(self, request: ApiRequest) -> Answer:
+        route, params = self._router.find(request.method, request.path)
+        check_scope(route, self._call.caller)
+        call = prepare(
+            self._call.services,
+            route,
+            self._call.caller,
+            request_id=self._call.request_id,
+            path=request.path,
+            params=params,
+            query=urlencode(request.query).encode("ascii"),
+            body=request.body or {},
+            idempotency_header=request.headers.get("Idempotency-Key"),
+            prefer=request.headers.get("Prefer"),
+        )
+        answer = await perform(call)
+        check(isinstance(answer, Answer), "no tool stands for a route that streams")
+        assert isinstance(answer, Answer)
+        return answer
+
+
+def _answer(status: int, headers: Mapping[str, str], body: Any) -> ApiAnswer:
+    lower = {name.lower(): value for name, value in headers.items()}
+    return ApiAnswer(status, lower, msgspec.json.decode(msgspec.json.encode(body)))
 
 
 def _category(message: dict[str, Any]) -> Category:
@@ -182,15 +201,15 @@ def _category(message: dict[str, Any]) -> Category:
     return Category.AGENT_READS
 
 
-def _scope(method: str, path: str, headers: list[tuple[bytes, bytes]]) -> Message:
+def _scope(headers: list[tuple[bytes, bytes]]) -> Message:
     return {
         "type": "http",
         "asgi": {"version": "3.0"},
         "http_version": "1.1",
         "scheme": "http",
-        "method": method,
-        "path": path,
-        "raw_path": path.encode("ascii"),
+        "method": "POST",
+        "path": PATH,
+        "raw_path": PATH.encode("ascii"),
         "root_path": "",
         "query_string": b"",
         "headers": headers,
@@ -199,8 +218,8 @@ def _scope(method: str, path: str, headers: list[tuple[bytes, bytes]]) -> Messag
     }
 
 
-async def _exchange(app: Asgi, scope: Message, body: bytes) -> tuple[int, dict[str, str], bytes]:
-    """One request to an ASGI application: (status, headers, body)."""
+async def _exchange(app: Asgi, scope: Message, body: bytes) -> tuple[int, bytes]:
+    """One request to an ASGI application: (status, body)."""
     coming = [{"type": "http.request", "body": body, "more_body": False}]
     sent: list[Message] = []
 
@@ -215,5 +234,4 @@ async def _exchange(app: Asgi, scope: Message, body: bytes) -> tuple[int, dict[s
 
     await app(scope, receive, send)
     start, *pieces = sent
-    headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in start["headers"]}
-    return start["status"], headers, b"".join(piece.get("body", b"") for piece in pieces)
+    return start["status"], b"".join(piece.get("body", b"") for piece in pieces)
