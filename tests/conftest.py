@@ -18,6 +18,7 @@ from bursar.service.api import Api
 from bursar.service.networks import choose_ports, localnet_children
 from bursar.service.postgres import EmbeddedPostgres, running_postgres
 from bursar.service.supervisor import Supervisor
+from tests.processes import running_service
 from tests.support import Service
 
 # A busy machine is no failure, and a failure prints what repeats it.
@@ -74,3 +75,15 @@ async def service(config: Config, db: Database, localnets: None) -> AsyncGenerat
     finally:
         await api.stop()
         await asyncio.sleep(0)
+
+
+@pytest.fixture(scope="session")
+async def served(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Service]:
+    """A whole `bursar serve` of its own, worker and chain included, for those who only call it."""
+    folder = tmp_path_factory.mktemp("served")
+    settings = {"live_network": "localnet", "webhooks_allow": "127.0.0.0/8,localhost"}
+    with (folder / "log").open("wb") as log:
+        async with running_service(folder / "data", log, **settings) as config:
+            database = await Database.open(EmbeddedPostgres(config.data_dir).dsn, 2, 10)
+            yield Service(f"http://127.0.0.1:{config.port}", config, database)
+            await database.close()

@@ -7,11 +7,12 @@ import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import IO
 
 import httpx
 
-from bursar.config import PREFIX, Config
+from bursar.config import PREFIX, Config, load_config, variable
 from bursar.service.ports import free_port
 
 _COMMAND = (sys.executable, "-m", "bursar.cli.main")
@@ -95,6 +96,46 @@ async def spawn_api(
         await process.wait()
         raise
     return ApiProcess(process, url)
+
+
+@asynccontextmanager
+async def running_service(
+    data_dir: Path, log: IO[bytes] | None = None, **settings: str
+) -> AsyncGenerator[Config]:
+    """`bursar serve`, all of it, as a user runs it; `settings` by name. Gives its configuration."""
+    variables = {
+        variable(name): value
+        for name, value in {
+            "data_dir": str(data_dir),
+            "port": str(free_port("127.0.0.1", 0)),
+            "localnet_port": str(free_port("127.0.0.1", 0)),
+            "live_localnet_port": str(free_port("127.0.0.1", 0)),
+            "log_level": "error",
+            **settings,
+        }.items()
+    }
+    config = load_config(variables)
+    process = await asyncio.create_subprocess_exec(
+        *_COMMAND, "serve", env=clean_environment() | variables, stdout=log, stderr=log
+    )
+
+    async def ready() -> bool:
+        assert process.returncode is None, "bursar serve ended early"
+        try:
+            async with httpx.AsyncClient() as client:
+                answer = await client.get(f"http://127.0.0.1:{config.port}/readyz")
+                return answer.status_code == 200
+        except httpx.TransportError:
+            return False
+
+    try:
+        await until(ready, seconds=60, every=0.1)
+        yield config
+    finally:
+        if process.returncode is None:
+            process.send_signal(signal.SIGTERM)
+        code = await asyncio.wait_for(process.wait(), 60)
+    assert code == 0, "bursar serve did not stop in order"
 
 
 def clean_environment() -> dict[str, str]:

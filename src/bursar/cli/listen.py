@@ -26,10 +26,14 @@ def listen(
     ] = None,
     events: Annotated[str, typer.Option(help="Types to show, with commas between them.")] = "*",
     key: Annotated[
-        str | None, typer.Option(envvar="BURSAR_API_KEY", help="An API key; not scope agent.")
+        str | None,
+        typer.Option(
+            "--api-key", "--key", envvar="BURSAR_API_KEY", help="An API key; not scope agent."
+        ),
     ] = None,
     url: Annotated[
-        str, typer.Option(envvar="BURSAR_URL", help="Where the service is.")
+        str,
+        typer.Option("--base-url", "--url", envvar="BURSAR_BASE_URL", help="Where the service is."),
     ] = "http://127.0.0.1:8420",
     secret: Annotated[
         str | None, typer.Option(help="Sign with this secret; without it a new one is printed.")
@@ -37,7 +41,7 @@ def listen(
 ) -> None:
     """Print events live and forward them, signed as webhooks are. Ends with Ctrl-C."""
     if not key:
-        raise ConfigError("BURSAR_API_KEY", "set it, or give --key")
+        raise ConfigError("BURSAR_API_KEY", "set it, or give --api-key")
     wanted = {name.strip() for name in events.split(",")}
     signing = secret or new_secret()
     headers = {"Authorization": f"Bearer {key}"}
@@ -112,7 +116,7 @@ def _message(answer: httpx.Response) -> str:
     try:
         return answer.json()["error"]["message"]
     except (ValueError, KeyError, TypeError):
-        return f"The service answered {answer.status_code}. Is --url right?"
+        return f"The service answered {answer.status_code}. Is --base-url right?"
 
 
 def _post(receiver: httpx.Client, url: str, secret: str, event: dict[str, Any]) -> str:

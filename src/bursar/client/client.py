@@ -1,0 +1,137 @@
+"""`Bursar` and `AsyncBursar`: one client each, with a resource for every part of the API."""
+
+import os
+import re
+from types import TracebackType
+from typing import Final, Self
+
+from bursar.client.agents import Agents
+from bursar.client.events import Events
+from bursar.client.keys import Keys
+from bursar.client.recipients import Recipients
+from bursar.client.spend import Spend
+from bursar.client.transactions import Transactions
+from bursar.client.transport import RETRIES_MOST, AsyncTransport, Retries, Service, Transport
+from bursar.client.wallets import Wallets
+from bursar.client.webhooks import Webhooks
+from bursar.errors import ConfigError
+
+API_KEY: Final = "BURSAR_API_KEY"
+BASE_URL: Final = "BURSAR_BASE_URL"
+DEFAULT_BASE_URL: Final = "http://127.0.0.1:8420"
+DEFAULT_TIMEOUT_SECONDS: Final = 30.0
+
+
+class Bursar:
+    """The blocking client. Threads may share one; `with` closes its connections.
+
+    `api_key` and `base_url` are taken from BURSAR_API_KEY and BURSAR_BASE_URL when not given.
+    `timeout`: seconds without a sign of the service. A 429 is tried again at most `max_retries`
+    times, after 0.5 s, 1 s and 2 s (plus up to 0.2 s); with `honour_retry_after` as long as the
+    service asks, where that is longer. With `retry_connections` a connection that broke is tried
+    again too. Every other error is raised at once.
+    """
+
+    def __init__(
+        self,
+        api_key: str | None = None,
+        base_url: str | None = None,
+        *,
+        timeout: float = DEFAULT_TIMEOUT_SECONDS,
+        max_retries: int = RETRIES_MOST,
+        honour_retry_after: bool = False,
+        retry_connections: bool = False,
+    ) -> None:
+        retries = _retries(max_retries, honour_retry_after, retry_connections)
+        self._transport = Transport(_service(api_key, base_url, timeout, retries))
+        self.agents = Agents(self._transport)
+        self.wallets = Wallets(self._transport)
+        self.spend = Spend(self._transport)
+        self.transactions = Transactions(self._transport)
+        self.webhooks = Webhooks(self._transport)
+        self.events = Events(self._transport)
+        self.keys = Keys(self._transport)
+        self.recipients = Recipients(self._transport)
+
+    def close(self) -> None:
+        self._transport.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        problem: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<Bursar at {self._transport.base_url}>"
+
+
+class AsyncBursar:
+    """The client for asyncio: the same arguments and methods as `Bursar`, to be awaited.
+
+    Lists are read with `async for`; `async with` closes the connections.
+    """
+
+    def __init__(
+        self,
+        api_key: str | None = None,
+        base_url: str | None = None,
+        *,
+        timeout: float = DEFAULT_TIMEOUT_SECONDS,
+        max_retries: int = RETRIES_MOST,
+        honour_retry_after: bool = False,
+        retry_connections: bool = False,
+    ) -> None:
+        retries = _retries(max_retries, honour_retry_after, retry_connections)
+        self._transport = AsyncTransport(_service(api_key, base_url, timeout, retries))
+        self.agents = Agents(self._transport)
+        self.wallets = Wallets(self._transport)
+        self.spend = Spend(self._transport)
+        self.transactions = Transactions(self._transport)
+        self.webhooks = Webhooks(self._transport)
+        self.events = Events(self._transport)
+        self.keys = Keys(self._transport)
+        self.recipients = Recipients(self._transport)
+
+    async def close(self) -> None:
+        await self._transport.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        problem: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    def __repr__(self) -> str:
+        return f"<AsyncBursar at {self._transport.base_url}>"
+
+
+def _retries(most: int, honour_retry_after: bool, broken_connections: bool) -> Retries:
+    return Retries(
+        most=most, honour_retry_after=honour_retry_after, broken_connections=broken_connections
+    )
+
+
+def _service(
+    api_key: str | None, base_url: str | None, timeout: float, retries: Retries
+) -> Service:
+    key = api_key or os.environ.get(API_KEY, "")
+    if not key:
+        raise ConfigError(API_KEY, "is not set; set it, or give api_key")
+    # What is no header at all would end up in an error message further down.
+    if re.fullmatch(r"[!-~]+", key) is None:
+        raise ConfigError(API_KEY, "is not an API key: it holds a space or another odd character")
+    url = base_url or os.environ.get(BASE_URL) or DEFAULT_BASE_URL
+    if not url.startswith(("http://", "https://")):
+        raise ConfigError(BASE_URL, f"must begin with http:// or https://, not {url!r}")
+    return Service.of(key, url.rstrip("/"), timeout, retries)

@@ -1,0 +1,354 @@
+"""What the service answers, as frozen dataclasses: amounts are `Decimal`, times aware `datetime`.
+
+Fields that a newer service adds are ignored, so an older client goes on working.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from decimal import Decimal
+from typing import Any, Literal
+
+Mode = Literal["test", "live"]
+Scope = Literal["admin", "agent", "approver", "read"]
+AgentStatus = Literal["active", "paused", "terminated"]
+WalletStatus = Literal["provisioned", "funded", "depleted"]
+TransactionStatus = Literal["pending", "approved", "settled", "rejected"]
+WithdrawalStatus = Literal["pending", "settled", "failed"]
+DepositStatus = Literal["pending", "credited"]
+WebhookStatus = Literal["enabled", "disabled"]
+DeliveryStatus = Literal["pending", "delivered", "failed"]
+Outcome = Literal["pass", "fail", "not_evaluated"]
+
+
+# Agents -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """The policy in force."""
+
+    id: str
+    daily_cap: Decimal
+    allowlist: tuple[str, ...]
+    blocklist: tuple[str, ...]
+    per_transaction_cap: Decimal | None
+    approval_threshold: Decimal | None
+    frozen: bool
+    version: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyVersion(Policy):
+    """One version of a policy, and who made it."""
+
+    changed_by: str
+    changed_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WalletSummary:
+    """The wallet as it shows inside its agent."""
+
+    address: str
+    balance: Decimal
+    status: WalletStatus
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Agent:
+    """An autonomous agent with its own wallet and spending policy."""
+
+    id: str
+    name: str
+    status: AgentStatus
+    wallet: WalletSummary
+    policy: Policy
+    metadata: Mapping[str, str]
+    created_at: datetime
+    updated_at: datetime
+    terminated_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """What an agent asks before it spends."""
+
+    daily_cap: Decimal
+    spent_today: Decimal
+    remaining_today: Decimal
+    available: Decimal
+    max_amount_now: Decimal
+    resets_at: datetime
+    status: AgentStatus
+    frozen: bool
+    policy_version: int
+
+
+# Spends -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """One rule of the policy: what it allows, and what it saw, both as text."""
+
+    rule: str
+    outcome: Outcome
+    limit: str | None
+    observed: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """Why the spend was decided so: what would pass instead, and when."""
+
+    checks: tuple[Check, ...]
+    remaining_today: Decimal
+    max_amount_now: Decimal
+    retry_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transaction:
+    """A spend. Read `status`: a refusal is an answer, not an error."""
+
+    id: str
+    agent_id: str
+    amount: Decimal
+    currency: str
+    recipient: str
+    status: TransactionStatus
+    signature: str | None
+    block_time: int | None
+    reject_code: str | None
+    created_at: datetime
+    settled_at: datetime | None
+    pay_to: str | None
+    memo: str | None
+    metadata: Mapping[str, str]
+    policy_version: int
+    created_by: str
+    decided_by: str | None
+    decided_at: datetime | None
+    decision_reason: str | None
+    expires_at: datetime | None
+    network: str
+    fee_lamports: int | None
+    updated_at: datetime
+    decision: Decision
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preview:
+    """What authorise would answer now. Nothing is stored or reserved."""
+
+    status: TransactionStatus
+    reject_code: str | None
+    policy_version: int
+    pay_to: str | None
+    decision: Decision
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecipientTotal:
+    """A recipient and what was settled to it."""
+
+    hostname: str
+    total_usdc: Decimal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Statistics:
+    """Totals of the transactions in the filter; `total_spent` counts the settled ones."""
+
+    total_spent: Decimal
+    transaction_count: int
+    rejected_count: int
+    top_recipients: tuple[RecipientTotal, ...]
+
+
+# Wallets ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wallet:
+    """An agent's wallet. `available` is `balance` minus `reserved`."""
+
+    agent_id: str
+    address: str
+    balance: Decimal
+    reserved: Decimal
+    available: Decimal
+    mint: str
+    status: WalletStatus
+    last_funded_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Balance:
+    """The wallet's amounts at one moment."""
+
+    agent_id: str
+    balance: Decimal
+    reserved: Decimal
+    available: Decimal
+    currency: str
+    as_of: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Withdrawal:
+    """Money on its way out of a wallet, or gone, or failed and available again."""
+
+    id: str
+    agent_id: str
+    amount: Decimal
+    currency: str
+    destination: str
+    status: WithdrawalStatus
+    signature: str | None
+    block_time: int | None
+    failure_code: str | None
+    memo: str | None
+    metadata: Mapping[str, str]
+    network: str
+    created_by: str
+    created_at: datetime
+    settled_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deposit:
+    """Money that came into a wallet. `sender` is None when it was minted."""
+
+    id: str
+    agent_id: str
+    amount: Decimal
+    currency: str
+    sender: str | None
+    signature: str
+    block_time: int | None
+    status: DepositStatus
+    created_at: datetime
+    credited_at: datetime | None
+
+
+# The directory ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recipient:
+    """A directory entry: spends to `hostname` are paid to `address`."""
+
+    hostname: str
+    address: str
+    created_by: str
+    created_at: datetime
+    updated_at: datetime
+
+
+# Webhooks and events ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Webhook:
+    """Where events are sent, and which."""
+
+    id: str
+    url: str
+    events: tuple[str, ...]
+    status: WebhookStatus
+    disabled_reason: str | None
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreatedWebhook(Webhook):
+    """A webhook with its new secret, which is never shown again (None in a replay)."""
+
+    secret: str | None = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """One try to deliver. `status` is None when there was no answer; then `error` says why."""
+
+    at: datetime
+    status: int | None
+    latency_ms: int
+    error: str | None
+    response: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delivery:
+    """One event on its way to one webhook, with every attempt so far."""
+
+    id: str
+    webhook_id: str
+    event_id: str
+    event_type: str
+    status: DeliveryStatus
+    attempts: tuple[Attempt, ...]
+    next_attempt_at: datetime | None
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Redelivery:
+    """The new deliveries of an event, one for each webhook it is sent to again."""
+
+    event_id: str
+    deliveries: tuple[Delivery, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """Something that happened. `data` is its subject, as JSON, as the API showed it then."""
+
+    id: str
+    type: str
+    created_at: datetime
+    mode: Mode
+    data: Mapping[str, Any]
+
+
+# Keys ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Key:
+    """An API key. The key itself is shown once, when it is made."""
+
+    id: str
+    name: str
+    scope: Scope
+    agent_id: str | None
+    mode: Mode
+    created_at: datetime
+    expires_at: datetime | None
+    last_used_at: datetime | None
+    revoked_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreatedKey(Key):
+    """A new API key, with the secret that is never shown again (None in a replay)."""
+
+    key: str | None = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CategoryLimit:
+    """How many requests of one category a key may make in any 60 seconds."""
+
+    category: str
+    requests_per_minute: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Me(Key):
+    """The calling key and its rate limits."""
+
+    account: str
+    limits: tuple[CategoryLimit, ...]

@@ -1,0 +1,116 @@
+"""`pip install bursar` alone: small, quick to import, and enough for the SDK and the operator."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+import venv
+from importlib.metadata import Distribution, distribution
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.test_tidy import ROOT
+
+PROJECT: Final = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+IMPORT_SECONDS: Final = 0.3
+_NAME = re.compile(r"[A-Za-z0-9._-]+")
+_ELSEWHERE = re.compile(r"extra ==|platform|python_version <")
+
+
+def _name(requirement: str) -> str:
+    match = _NAME.match(requirement)
+    assert match is not None
+    return match[0].lower().replace("_", "-")
+
+
+def _closure(names: list[str]) -> dict[str, Distribution]:
+    """What pip would bring for these names, out of what is installed here."""
+    found: dict[str, Distribution] = {}
+    while names:
+        name = _name(names.pop())
+        if name not in found:
+            found[name] = distribution(name)
+            # Not what only an extra, an older Python or another system needs.
+            required = found[name].requires or []
+            names += [line for line in required if not _ELSEWHERE.search(line)]
+    return found
+
+
+@pytest.fixture(scope="module")
+def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The interpreter of an environment with Bursar's wheel and what it requires, nothing more."""
+    folder = tmp_path_factory.mktemp("plain")
+    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", "--no-input"]
+    offline = ["--no-index", "--no-deps"]
+    build = ["wheel", *offline, "--no-build-isolation", "--wheel-dir", str(folder), str(ROOT)]
+    subprocess.run([*pip, *build], check=True)
+    venv.create(folder / "env", with_pip=False, symlinks=True)
+    made = folder / "env/bin/python"
+    (wheel,) = folder.glob("bursar-*.whl")
+    subprocess.run([*pip, "--python", str(made), "install", *offline, str(wheel)], check=True)
+    (packages,) = (folder / "env/lib").glob("python*/site-packages")
+    for found in _closure(list(PROJECT["dependencies"])).values():
+        for file in found.files or []:
+            if ".." not in file.parts:
+                target = packages / file
+                target.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(str(file.locate()), target)
+    return made
+
+
+def _run(python: Path, *words: str) -> str:
+    environment = {n: v for n, v in os.environ.items() if not n.startswith(("PYTHON", "BURSAR_"))}
+    done = subprocess.run(
+        [python, *words], env=environment, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_no_server_package_is_there(python: Path):
+    """Goal: the plain install holds nothing that only the service needs."""
+    listed = _run(
+        python,
+        "-c",
+        "from importlib.metadata import distributions\n"
+        "print(*(d.metadata['Name'] for d in distributions()))",
+    )
+    here = {_name(name) for name in listed.split()}
+    assert {"bursar", "httpx", "rich", "typer"} <= here
+    shared = _closure(list(PROJECT["dependencies"]))
+    server = {_name(line) for line in PROJECT["optional-dependencies"]["server"]}
+    # idna is httpx's own need as well.
+    assert here & server == set(shared) & server == {"idna"}
+    assert len(here) < 20
+
+
+def test_the_sdk_is_quick_to_import(python: Path):
+    """Goal: under 300 ms above bare Python, and no module of the service loaded."""
+    timed = (
+        "import time, sys; start = time.perf_counter()\n"
+        "from bursar import Bursar, AsyncBursar\n"
+        "print(time.perf_counter() - start)\n"
+        "print(*sys.modules)"
+    )
+    runs = [_run(python, "-c", timed).splitlines() for _ in range(7)]
+    assert min(float(run[0]) for run in runs) < IMPORT_SECONDS
+    ours = {name for name in runs[0][1].split() if name.startswith("bursar.")}
+    assert {"bursar.client.client", "bursar.errors"} <= ours
+    allowed = ("bursar.client", "bursar.errors", "bursar.clock")
+    assert [name for name in ours if not name.startswith(allowed)] == []
+
+
+def test_receivers_need_nothing_else(python: Path):
+    """Goal: verifying a webhook runs on the standard library."""
+    loaded = _run(python, "-c", "import bursar.webhooks, sys; print('httpx' in sys.modules)")
+    assert loaded == "False\n"
+
+
+def test_the_command_runs(python: Path):
+    """Goal: the operator's commands start without the service's packages."""
+    assert "keys" in _run(python, "-m", "bursar.cli.main", "--help")
+    assert _run(python, "-m", "bursar.cli.main", "version").strip()
