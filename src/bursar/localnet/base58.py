@@ -2,11 +2,15 @@
 
 from typing import Final
 
+from solders.pubkey import Pubkey
+
 _ALPHABET: Final = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
 _DIGIT: Final = {letter: digit for digit, letter in enumerate(_ALPHABET)}
 
 
 def encode(data: bytes) -> str:
+    if len(data) == Pubkey.LENGTH:  # nearly all that is encoded, and twenty times as fast
+        return str(Pubkey.from_bytes(data))
     number = int.from_bytes(data, "big")
     letters: list[str] = []
     while number:
