@@ -46,7 +46,7 @@ FLOORS: Final[dict[str, dict[str, int]]] = {
     },
     "access": {
         "model": 1, "limits": 1, "store": 2, "shared_limits": 2, "trail": 3, "guard": 3,
-        "idempotency": 3, "issue": 4, "api": 6,
+        "idempotency": 3, "issue": 4, "session": 4, "api": 6,
     },
     "localnet": {"genesis": 0, "base58": 0, "*": 5},
     "http": {

@@ -124,17 +124,62 @@ async def revoke_keys_of_agent(tx: Tx, agent_id: str) -> None:
     )
 
 
+_CALLER = (
+    "SELECT k.id, k.realm_id, r.account_id, a.name AS account_name, r.mode, k.scope, k.agent_id"
+    " FROM api_key k JOIN realm r ON r.id = k.realm_id JOIN account a ON a.id = r.account_id"
+)
+_IN_FORCE = "k.revoked_at IS NULL AND (k.expires_at IS NULL OR k.expires_at > clock_timestamp())"
+
+
 async def find_caller(tx: Tx, key_hash: bytes) -> Caller | None:
     """The caller behind a key that is neither revoked nor expired."""
+    row = await tx.fetchrow(f"{_CALLER} WHERE k.hash = $1 AND {_IN_FORCE}", key_hash)
+    return None if row is None else _caller(row)
+
+
+async def find_session_caller(tx: Tx, token_hash: bytes) -> Caller | None:
+    """The caller behind a session that has not ended, whose key is in force at this moment."""
     row = await tx.fetchrow(
-        "SELECT k.id, k.realm_id, r.account_id, a.name AS account_name, r.mode, k.scope, k.agent_id"
-        " FROM api_key k JOIN realm r ON r.id = k.realm_id JOIN account a ON a.id = r.account_id"
-        " WHERE k.hash = $1 AND k.revoked_at IS NULL"
-        " AND (k.expires_at IS NULL OR k.expires_at > clock_timestamp())",
-        key_hash,
+        f"{_CALLER} JOIN console_session s ON s.key_id = k.id"
+        f" WHERE s.token_hash = $1 AND s.expires_at > clock_timestamp() AND {_IN_FORCE}",
+        token_hash,
     )
-    if row is None:
-        return None
+    return None if row is None else _caller(row)
+
+
+async def insert_session(tx: Tx, token_hash: bytes, key_id: str, seconds: int) -> None:
+    await tx.execute(
+        "INSERT INTO console_session (token_hash, key_id, expires_at)"
+        " VALUES ($1, $2, moment() + make_interval(secs => $3))",
+        token_hash,
+        key_id,
+        seconds,
+    )
+
+
+async def drop_oldest_sessions(tx: Tx, key_id: str, kept: int) -> None:
+    await tx.execute(
+        "DELETE FROM console_session WHERE token_hash IN (SELECT token_hash FROM console_session"
+        " WHERE key_id = $1 ORDER BY created_at DESC OFFSET $2)",
+        key_id,
+        kept,
+    )
+
+
+async def delete_session(tx: Tx, token_hash: bytes) -> None:
+    await tx.execute("DELETE FROM console_session WHERE token_hash = $1", token_hash)
+
+
+async def delete_ended_sessions(tx: Tx, limit: int) -> int:
+    status = await tx.execute(
+        "DELETE FROM console_session WHERE token_hash IN (SELECT token_hash FROM console_session"
+        " WHERE expires_at <= clock_timestamp() LIMIT $1)",
+        limit,
+    )
+    return int(status.rpartition(" ")[2])
+
+
+def _caller(row: Row) -> Caller:
     return Caller(
         key_id=row["id"],
         realm_id=row["realm_id"],

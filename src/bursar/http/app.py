@@ -1,4 +1,4 @@
-"""The ASGI application: /v1 to the dispatcher, the service's own pages beside it."""
+"""The ASGI application: /v1 to the dispatcher; beside it the console and the service's pages."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -8,12 +8,13 @@ import msgspec
 
 from bursar.chain.port import Chain, ChainOutOfReach
 from bursar.config import Mode
+from bursar.console.app import Console
 from bursar.db import OUT_OF_REACH
 from bursar.errors import ApiError
 from bursar.http import openapi
 from bursar.http.call import Services
 from bursar.http.dispatch import Dispatcher
-from bursar.http.docs import page, reference_page, style_sheet
+from bursar.http.docs import reference_page, style_sheet
 from bursar.http.request import AsgiScope, Receive, Send, request_id
 from bursar.http.router import PAGE_METHODS, Router
 from bursar.http.routes import ROUTES
@@ -47,11 +48,12 @@ class App:
             "/openapi.json": self._openapi,
             "/docs": self._docs,
             "/docs/style.css": self._docs_style,
-            "/console": self._console,
         }
         self._mcp = Endpoint(Router(ROUTES, ()))
         routes = (*ROUTES, self._mcp.route)
-        self._dispatch = Dispatcher(routes, self._pages, services, log, HttpMetrics())
+        metrics = HttpMetrics()
+        self._dispatch = Dispatcher(routes, self._pages, services, log, metrics)
+        self._console = Console(ROUTES, services, log, metrics)
         self._chain_answers: dict[Mode, tuple[int, str | None]] = {}
         self._running = 0
         self._idle = asyncio.Event()
@@ -66,6 +68,8 @@ class App:
             page = self._pages.get(scope["path"])
             if page is not None and scope["method"] in PAGE_METHODS:
                 await _send_page(await page(), scope, send)
+            elif (path := scope["path"]).startswith("/console/") or path == "/console":
+                await self._console(scope, receive, send)
             else:
                 await self._dispatch(scope, receive, send)
         finally:
@@ -134,9 +138,6 @@ class App:
 
     async def _docs(self) -> Body:
         return 200, b"text/html; charset=utf-8", reference_page()
-
-    async def _console(self) -> Body:
-        return 200, b"text/html; charset=utf-8", page("console.html")
 
     async def _docs_style(self) -> Body:
         return 200, b"text/css; charset=utf-8", style_sheet()

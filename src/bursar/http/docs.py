@@ -35,12 +35,7 @@ def reference_page() -> bytes:
 
 @cache
 def style_sheet() -> bytes:
-    return page("reference.css")
-
-
-@cache
-def page(name: str) -> bytes:
-    return resources.files("bursar.http").joinpath("pages", name).read_bytes()
+    return resources.files("bursar.http").joinpath("pages", "reference.css").read_bytes()
 
 
 def _shapes(operation: dict[str, Any]) -> dict[str, Any]:

@@ -20,4 +20,8 @@ async def forget_old(db: Database) -> int:
     async with db.read() as tx:
         dropped = await webhook_store.sweep_deliveries(tx, _AT_ONCE)
     async with db.read() as tx:
-        return answers + dropped + await event_store.delete_events(tx, EVENT_DAYS, _AT_ONCE)
+        sessions = await access_store.delete_ended_sessions(tx, _AT_ONCE)
+    async with db.read() as tx:
+        return (
+            answers + dropped + sessions + await event_store.delete_events(tx, EVENT_DAYS, _AT_ONCE)
+        )

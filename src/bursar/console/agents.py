@@ -1,0 +1,326 @@
+"""Agents: the list, one of them, its policy, its wallet, and how to stop it."""
+
+import functools
+import itertools
+from datetime import timedelta
+from typing import Any, Final
+
+import segno
+from markupsafe import Markup
+
+from bursar.console import charts, store
+from bursar.console.policies import changes, proposed
+from bursar.console.visit import ROOT, Drawn, Reply, Sent, Visit, typed
+from bursar.errors import ApiError, ErrorCode, Fault, ValidationFailed
+from bursar.http.cursor import decode_cursor, encode_cursor
+
+_PAGE: Final = 25
+_DAYS: Final = 30
+_LATEST: Final = 15
+_MOVES: Final = 5
+_VERSIONS: Final = 10
+PATCH: Final = "PATCH /v1/agents/:id"
+DELETE: Final = "DELETE /v1/agents/:id"
+
+# What a button sends. The scope decides which of them are shown.
+ACTIONS: Final[dict[str, dict[str, Any]]] = {
+    "freeze": {"policy": {"frozen": True}},
+    "unfreeze": {"policy": {"frozen": False}},
+    "pause": {"status": "paused"},
+    "resume": {"status": "active"},
+}
+_DONE: Final = {
+    "freeze": "frozen",
+    "unfreeze": "unfrozen",
+    "pause": "paused",
+    "resume": "resumed",
+}
+
+
+async def list_agents(visit: Visit) -> Reply:
+    asked = {name: visit.query.get(name, "").strip() for name in ("q", "status", "metadata")}
+    problem: ApiError | None = None
+    agents: list[Any] = []
+    older: str | None = None
+    try:
+        agents, older = await _found(visit, asked)
+    except ValidationFailed as fault:
+        problem = fault
+    today = visit.services.clock.now().date()
+    async with visit.services.db.read() as tx:
+        budgets = await store.budgets(
+            tx, visit.caller.realm_id, today, [agent["id"] for agent in agents]
+        )
+    visit.problem = problem
+    return Drawn(
+        "agents.html",
+        {
+            "agents": agents,
+            "budgets": budgets,
+            "asked": asked,
+            "narrowed": any(asked.values()),
+            "older": older,
+            "first": "after" not in visit.query,
+        },
+        400 if problem else 200,
+    )
+
+
+async def _found(visit: Visit, asked: dict[str, str]) -> tuple[list[Any], str | None]:
+    metadata = _pairs(asked["metadata"])
+    status = asked["status"] or "all"
+    after = visit.query.get("after")
+    if not asked["q"] or visit.caller.agent_id is not None:
+        query: dict[str, str | int] = {"status": status, "limit": _PAGE}
+        query |= {f"metadata[{name}]": value for name, value in metadata.items()}
+        if after:
+            query["after"] = after
+        page = await visit.ask("GET /v1/agents", query=query)
+        return page["data"], page["nextCursor"]
+    # What the search is narrowed to is checked as the list's filters are.
+    visit.prepare("GET /v1/agents", query={"status": status})
+    bound = {"search": [visit.caller.realm_id, asked]}
+    async with visit.services.db.read() as tx:
+        ids, place = await store.search_agents(
+            tx,
+            visit.caller.realm_id,
+            words=asked["q"],
+            status=None if status == "all" else status,
+            metadata=metadata,
+            before=decode_cursor(after, bound) if after else None,
+            limit=_PAGE,
+        )
+    agents = [await visit.ask("GET /v1/agents/:id", params={"id": id_}) for id_ in ids]
+    return agents, None if place is None else encode_cursor(place, bound)
+
+
+def _pairs(text: str) -> dict[str, str]:
+    """`team=search, tier=gold` to pairs."""
+    pairs: dict[str, str] = {}
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        name, equals, value = part.partition("=")
+        if not equals or not name.strip():
+            raise ValidationFailed([Fault("metadata", "Write pairs as team=search, tier=gold.")])
+        pairs[name.strip()] = value.strip()
+    return pairs
+
+
+# One agent ----------------------------------------------------------------------------------------
+
+
+async def agent(visit: Visit) -> Reply:
+    of = {"id": visit.params["id"]}
+    wallet_of = {"agentId": visit.params["id"]}
+    shown = await visit.ask("GET /v1/agents/:id", params=of)
+    today = visit.services.clock.now().date()
+    async with visit.services.db.read() as tx:
+        days = await store.spend_by_day(
+            tx, visit.caller.realm_id, shown["id"], today - timedelta(days=_DAYS - 1)
+        )
+    versions = await visit.ask(
+        "GET /v1/agents/:id/policies", params=of, query={"limit": _VERSIONS + 1}
+    )
+    wallet = await visit.ask("GET /v1/wallets/:agentId", params=wallet_of)
+    moves = {"limit": _MOVES}
+    return Drawn(
+        "agent.html",
+        {
+            "agent": shown,
+            "budget": await visit.ask("GET /v1/agents/:id/budget", params=of),
+            "wallet": wallet,
+            "qr": _qr(wallet["address"]),
+            "history": _history(versions["data"]),
+            "days": charts.by_day(days, today, _DAYS),
+            "spends": await visit.ask(
+                "GET /v1/transactions", query={"agentId": shown["id"], "limit": _LATEST}
+            ),
+            "withdrawals": await visit.ask(
+                "GET /v1/wallets/:agentId/withdrawals", params=wallet_of, query=moves
+            ),
+            "deposits": await visit.ask(
+                "GET /v1/wallets/:agentId/deposits", params=wallet_of, query=moves
+            ),
+            "may_do": _allowed(visit, shown),
+            "fundable": visit.caller.mode == "test" and visit.services.test_funds is not None,
+            "typed": typed(visit, amount="", destination="", memo="", allowOffCurve=""),
+            "doing": visit.text("doing"),
+        },
+    )
+
+
+def _allowed(visit: Visit, shown: dict[str, Any]) -> set[str]:
+    """The buttons that make sense for this agent and are allowed to this key."""
+    frozen, status = shown["policy"]["frozen"], shown["status"]
+    if status == "terminated":
+        return {"withdraw"} if visit.may("POST /v1/wallets/:agentId/withdraw") else set()
+    sensible = {
+        "unfreeze" if frozen else "freeze",
+        "resume" if status == "paused" else "pause",
+    }
+    allowed = {name for name in sensible if visit.may_send(PATCH, ACTIONS[name])}
+    if visit.may(DELETE):
+        allowed.add("terminate")
+    if visit.may_send(PATCH, {"policy": {"dailyCap": "0"}}):
+        allowed.add("edit")
+    if visit.may("POST /v1/wallets/:agentId/withdraw"):
+        allowed.add("withdraw")
+    if visit.may("POST /v1/test/wallets/:agentId/fund"):
+        allowed.add("fund")
+    return allowed
+
+
+def _history(versions: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Each version with what it changed of the one before; the last one fetched only compares."""
+    made = [
+        {**version, "changes": changes(before, version)}
+        for version, before in itertools.pairwise(versions)
+    ]
+    if versions and len(versions) <= _VERSIONS:
+        made.append({**versions[-1], "changes": []})
+    return made
+
+
+@functools.lru_cache(maxsize=256)
+def _qr(address: str) -> Markup:
+    """Black on white in either scheme: cameras want it so."""
+    code = segno.make(address, error="m", micro=False)
+    drawn = code.svg_inline(
+        border=3, omitsize=True, dark="#000", light="#fff", svgclass="qr", lineclass=None
+    )
+    return Markup(drawn)  # noqa: S704 - drawn from modules, holds no text
+
+
+async def act(visit: Visit) -> Reply:
+    """Freeze, unfreeze, pause, resume or terminate."""
+    doing, of = visit.text("doing"), {"id": visit.params["id"]}
+    if doing == "terminate":
+        await visit.ask(DELETE, params=of)
+        return Sent(_to(visit, "terminated"))
+    if doing not in ACTIONS:
+        raise ApiError(ErrorCode.VALIDATION_ERROR, "There is no such button.")
+    await visit.ask(PATCH, params=of, body=ACTIONS[doing])
+    return Sent(_to(visit, _DONE[doing]))
+
+
+async def fund(visit: Visit) -> Reply:
+    deposit = await visit.ask(
+        "POST /v1/test/wallets/:agentId/fund",
+        params={"agentId": visit.params["id"]},
+        body={"amount": visit.text("amount")},
+    )
+    return Sent(_to(visit, "funded" if deposit["status"] == "credited" else "minted"))
+
+
+async def withdraw(visit: Visit) -> Reply:
+    body: dict[str, Any] = {
+        "amount": visit.text("amount"),
+        "destination": visit.text("destination"),
+        "memo": visit.text("memo") or None,
+    }
+    if visit.text("allowOffCurve"):
+        body["allowOffCurve"] = True
+    await visit.ask(
+        "POST /v1/wallets/:agentId/withdraw", params={"agentId": visit.params["id"]}, body=body
+    )
+    return Sent(_to(visit, "withdrawn"))
+
+
+# New agents and policies --------------------------------------------------------------------------
+
+
+async def new_agent(visit: Visit) -> Reply:
+    fields = typed(
+        visit, name="", metadata="", dailyCap="", perTransactionCap="", approvalThreshold="",
+        allowlist="", blocklist="",
+    )  # fmt: skip
+    return Drawn("new_agent.html", {"typed": fields})
+
+
+async def create_agent(visit: Visit) -> Reply:
+    policy = _policy(visit)
+    policy["dailyCap"] = policy["dailyCap"] or ""
+    made = await visit.ask(
+        "POST /v1/agents",
+        body={
+            "name": visit.text("name"),
+            "policy": policy,
+            "metadata": _pairs(visit.text("metadata")),
+        },
+    )
+    return Sent(f"{ROOT}/agents/{made['id']}?said=created")
+
+
+async def edit_policy(visit: Visit) -> Reply:
+    shown = await visit.ask("GET /v1/agents/:id", params={"id": visit.params["id"]})
+    policy = shown["policy"]
+    # Somebody who may not change it need not begin.
+    visit.prepare(
+        PATCH, params={"id": shown["id"]}, body={"policy": {"dailyCap": policy["dailyCap"]}}
+    )
+    # Also when a form comes back: whoever edits decides about the policy as it is now.
+    fields = typed(
+        visit,
+        dailyCap=policy["dailyCap"],
+        perTransactionCap=policy["perTransactionCap"] or "",
+        approvalThreshold=policy["approvalThreshold"] or "",
+        allowlist="\n".join(policy["allowlist"]),
+        blocklist="\n".join(policy["blocklist"]),
+    )
+    return Drawn("policy.html", {"agent": shown, "typed": fields, "version": policy["version"]})
+
+
+async def preview_policy(visit: Visit) -> Reply:
+    """What the policy would be, side by side with what it is. Nothing is changed."""
+    of = {"id": visit.params["id"]}
+    shown = await visit.ask("GET /v1/agents/:id", params=of)
+    body = {"policy": {**_policy(visit), "version": _version(visit)}}
+    parsed = visit.prepare(PATCH, params=of, body=body).body["policy"]
+    after = proposed(shown["policy"], parsed)
+    return Drawn(
+        "policy_preview.html",
+        {
+            "agent": shown,
+            "changes": changes(shown["policy"], after),
+            "stale": parsed["version"] != shown["policy"]["version"],
+            "budget": await visit.ask("GET /v1/agents/:id/budget", params=of),
+            "after": after,
+            "version": parsed["version"],
+        },
+    )
+
+
+async def change_policy(visit: Visit) -> Reply:
+    if visit.text("back"):
+        # From the preview back to the editor, with what was typed.
+        visit.problem = ApiError(ErrorCode.VALIDATION_ERROR, "")
+        reply = await edit_policy(visit)
+        visit.problem = None
+        return reply
+    version = _version(visit)
+    changed = await visit.ask(
+        PATCH,
+        params={"id": visit.params["id"]},
+        body={"policy": {**_policy(visit), "version": version}},
+    )
+    same = changed["policy"]["version"] == version
+    return Sent(_to(visit, "unchanged" if same else "policy"))
+
+
+def _policy(visit: Visit) -> dict[str, Any]:
+    """The form's fields as the API wants them; an empty cap is no cap."""
+    return {
+        "dailyCap": visit.text("dailyCap"),
+        "perTransactionCap": visit.text("perTransactionCap") or None,
+        "approvalThreshold": visit.text("approvalThreshold") or None,
+        "allowlist": visit.lines("allowlist"),
+        "blocklist": visit.lines("blocklist"),
+    }
+
+
+def _version(visit: Visit) -> int | str:
+    text = visit.text("version")
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else text
+
+
+def _to(visit: Visit, said: str) -> str:
+    return f"{ROOT}/agents/{visit.params['id']}?said={said}"

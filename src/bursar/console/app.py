@@ -1,0 +1,474 @@
+"""/console: cookies, forms, sessions and errors around the screens; plain ASGI like the rest."""
+
+import hashlib
+import html
+from collections.abc import Mapping, Sequence
+from functools import cache
+from importlib import resources
+from typing import Any, Final
+from urllib.parse import parse_qsl, quote, urlencode
+
+from bursar.access import session
+from bursar.access.model import Caller
+from bursar.console import store
+from bursar.console.draw import draw
+from bursar.console.screens import SCREENS
+from bursar.console.visit import ROOT, Drawn, Reply, Screen, Sent, Visit
+from bursar.console.words import DONE
+from bursar.errors import ApiError, ErrorCode
+from bursar.http.call import Route, Services, Stream
+from bursar.http.perform import check_scope, explain, over_limit
+from bursar.http.request import AsgiScope, Receive, Request, Send
+from bursar.http.router import Router
+from bursar.logs import AccessLog
+from bursar.metrics import HttpMetrics
+
+COOKIE: Final = "bursar_console"
+SIGN_IN: Final = f"{ROOT}/sign-in"
+SIGN_OUT: Final = f"{ROOT}/sign-out"
+_STATIC: Final = f"{ROOT}/static/"
+_STATIC_TYPES: Final = {
+    "console.css": b"text/css; charset=utf-8",
+    "console.js": b"text/javascript; charset=utf-8",
+    "icon.svg": b"image/svg+xml",
+}
+_MOST_FIELDS: Final = 200
+# A page that is open asks for news with the mark it last saw. Each session is drawn news at most
+# this often, whatever the number of its tabs; so news need not count against the key's limit.
+_NEWS_EVERY_NS: Final = 1_000_000_000
+_MOST_PACED: Final = 10_000
+_MARK: Final = b"bursar-mark"
+
+_HEADERS: Final = (
+    (b"content-type", b"text/html; charset=utf-8"),
+    (b"cache-control", b"no-store"),
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"same-origin"),
+    (b"cross-origin-opener-policy", b"same-origin"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+    (b"x-frame-options", b"DENY"),
+    (
+        b"content-security-policy",
+        (
+            b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self';"
+            b" connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+        ),
+    ),
+)
+# The browser keeps a Strict cookie back when a link on another site leads here. This page asks
+# once more, and that request is our own.
+_ONCE_MORE: Final = (
+    '<!doctype html><html lang="en"><meta charset="utf-8"><title>Bursar</title>'
+    '<meta http-equiv="refresh" content="0;url={url}"><p><a href="{url}">Continue</a></p></html>'
+)
+
+
+class Console:
+    def __init__(
+        self, routes: Sequence[Route], services: Services, log: AccessLog, metrics: HttpMetrics
+    ) -> None:
+        self._routes: Mapping[str, Route] = {f"{r.method} {r.path}": r for r in routes}
+        self._router = Router(SCREENS, ())
+        self._services = services
+        self._log = log
+        self._metrics = metrics
+        # When a session was last drawn news.
+        self._news: dict[str, int] = {}
+
+    async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
+        started = self._services.clock.monotonic_ns()
+        headers: dict[bytes, bytes] = dict(scope["headers"])
+        request = _Browser(scope, receive, headers)
+        try:
+            answer = await self._answer(request)
+        except Exception as problem:  # noqa: BLE001 - the last line of defence
+            told = explain(problem, request.id, request.route_name)
+            answer = _trouble(told, request)
+        await request.discard_rest()
+        status = await _send(answer, request, send)
+        elapsed = self._services.clock.monotonic_ns() - started
+        self._metrics.observe(request.route_name, status, elapsed)
+        self._log.write(request.id, request.key_id, request.route_name, status, elapsed)
+
+    async def _answer(self, request: "_Browser") -> "_Answer":
+        if request.path.startswith(_STATIC):
+            return _static(request)
+        if request.path == f"{ROOT}/":
+            return _Answer.away(ROOT)
+        request.caller = await self._caller(request)
+        if request.method == "GET" and request.token is None and request.from_elsewhere:
+            request.route_name = f"GET {ROOT}"
+            url = html.escape(quote(request.path) + request.question)
+            return _Answer(200, _ONCE_MORE.format(url=url).encode())
+        if request.path == SIGN_IN:
+            return await self._sign_in(request)
+        if request.path == SIGN_OUT:
+            return await self._sign_out(request)
+        method = "GET" if request.method == "HEAD" else request.method
+        screen, params = self._router.find(method, request.path)
+        request.route_name = f"{method} {screen.path}"
+        if request.caller is None:
+            return _to_sign_in(request)
+        request.key_id = request.caller.key_id
+        return await self._visit(request, request.caller, screen, params)
+
+    async def _visit(
+        self, request: "_Browser", caller: Caller, screen: Screen, params: dict[str, str]
+    ) -> "_Answer":
+        visit = Visit(
+            services=self._services,
+            routes=self._routes,
+            caller=caller,
+            request_id=request.id,
+            params=params,
+            query=request.asked(),
+        )
+        request.visit = visit
+        mark = request.header(_MARK)
+        current = await self._mark(caller)
+        if screen.method == "GET" and mark is not None:
+            # Nothing new, or not yet again: the page asks once more in a moment.
+            if mark == current or not self._paced(request):
+                return _Answer(204, b"")
+        else:
+            await self._count(screen, caller)
+        check_scope(self._routes[screen.stands_for], caller)
+        if screen.method == "POST":
+            visit.form = await request.read_form()
+            _check_form(visit.form, request)
+        try:
+            reply = await screen.handler(visit)
+        except ApiError as problem:
+            if screen.again is None or problem.code is ErrorCode.NOT_FOUND:
+                raise
+            visit.problem = problem
+            reply = await screen.again(visit)
+            if isinstance(reply, Drawn):
+                reply = Drawn(reply.template, reply.content, problem.code.status)
+        return self._reply(reply, request, visit, current)
+
+    def _reply(self, reply: Reply, request: "_Browser", visit: Visit, mark: str) -> "_Answer":
+        if isinstance(reply, Stream):
+            return _Answer(200, b"", stream=reply)
+        if isinstance(reply, Sent):
+            return _Answer.away(reply.to)
+        return _Answer(reply.status, _draw(reply, request, visit, mark))
+
+    async def _count(self, screen: Screen, caller: Caller) -> None:
+        category = self._routes[screen.stands_for].category
+        verdict = await self._services.limiter.take(caller.key_id, category, caller.mode)
+        if not verdict.allowed:
+            raise over_limit(category, verdict)
+
+    async def _mark(self, caller: Caller) -> str:
+        async with self._services.db.read() as tx:
+            return await store.newest_event(tx, caller.realm_id, caller.agent_id)
+
+    def _paced(self, request: "_Browser") -> bool:
+        now = self._services.clock.monotonic_ns()
+        who = f"{request.token} {request.path}"
+        if now - self._news.get(who, now - _NEWS_EVERY_NS) < _NEWS_EVERY_NS:
+            return False
+        if len(self._news) >= _MOST_PACED:
+            self._news = {name: at for name, at in self._news.items() if now - at < _NEWS_EVERY_NS}
+        self._news[who] = now
+        return True
+
+    # Sessions ------------------------------------------------------------------------------------
+
+    async def _caller(self, request: "_Browser") -> Caller | None:
+        if request.token is None:
+            return None
+        async with self._services.db.read() as tx:
+            return await session.caller_of(tx, request.token)
+
+    async def _sign_in(self, request: "_Browser") -> "_Answer":
+        request.route_name = f"{request.method} {SIGN_IN}"
+        asked = request.asked()
+        if request.method in ("GET", "HEAD"):
+            if request.caller is not None:
+                return _Answer.away(_inside(asked.get("next", "")))
+            return _sign_in_page(request, _inside(asked.get("next", "")), ended="ended" in asked)
+        if request.method != "POST":
+            raise ApiError(
+                ErrorCode.METHOD_NOT_ALLOWED,
+                "This page takes GET and POST.",
+                headers={"Allow": "GET, HEAD, POST"},
+            )
+        form = await request.read_form()
+        following = _inside(form.get("next", [""])[-1])
+        if request.token is None or not _form_is_ours(form, request.token):
+            # Most likely the browser forgot the page's cookie, or keeps none.
+            return _sign_in_page(request, following, stale=True, status=403)
+        try:
+            key = form.get("key", [""])[-1].strip()
+            caller = await self._services.guard.authenticate(f"Bearer {key}")
+        except ApiError as problem:
+            if problem.code is not ErrorCode.UNAUTHORIZED:
+                raise
+            return _sign_in_page(request, following, refused=True, status=401)
+        request.key_id = caller.key_id
+        async with self._services.db.transaction() as tx:
+            if request.caller is not None:
+                await session.end(tx, request.token)
+            token = await session.begin(tx, caller, request.id)
+        return _Answer.away(following, cookie=_cookie(token, request))
+
+    async def _sign_out(self, request: "_Browser") -> "_Answer":
+        request.route_name = f"{request.method} {SIGN_OUT}"
+        if request.method != "POST" or request.token is None:
+            return _Answer.away(SIGN_IN)
+        _check_form(await request.read_form(), request)
+        async with self._services.db.read() as tx:
+            await session.end(tx, request.token)
+        return _Answer.away(SIGN_IN, cookie=_cookie("", request))
+
+
+class _Browser(Request):
+    """A request with what browsers add: a cookie, a form, where it was started from."""
+
+    __slots__ = ("caller", "new_token", "token", "visit")
+
+    def __init__(self, scope: AsgiScope, receive: Receive, headers: dict[bytes, bytes]) -> None:
+        super().__init__(scope, receive, headers)
+        self.caller: Caller | None = None
+        self.visit: Visit | None = None
+        self.token = _token_of(scope)
+        self.new_token: str | None = None
+
+    @property
+    def from_elsewhere(self) -> bool:
+        return self.header(b"sec-fetch-site") == "cross-site"
+
+    @property
+    def is_secure(self) -> bool:
+        """Whether the browser speaks TLS, to us or to the proxy in front."""
+        forwarded = self.header(b"x-forwarded-proto")
+        return self.scope.get("scheme") == "https" or forwarded == "https"
+
+    @property
+    def question(self) -> str:
+        raw: bytes = self.scope["query_string"]
+        return f"?{raw.decode('latin-1')}" if raw else ""
+
+    def asked(self) -> dict[str, str]:
+        """The parameters of the address that say something; of a repeated one the last."""
+        return dict(_pairs(self.scope["query_string"]))
+
+    async def read_form(self) -> dict[str, list[str]]:
+        form: dict[str, list[str]] = {}
+        for name, value in _pairs(await self.read_body()):
+            form.setdefault(name, []).append(value)
+        return form
+
+
+class _Answer:
+    __slots__ = ("body", "headers", "status", "stream")
+
+    def __init__(
+        self,
+        status: int,
+        body: bytes,
+        headers: Sequence[tuple[bytes, bytes]] = (),
+        stream: Stream | None = None,
+    ) -> None:
+        self.status = status
+        self.body = body
+        self.headers = headers
+        self.stream = stream
+
+    @classmethod
+    def away(cls, to: str, cookie: bytes | None = None) -> "_Answer":
+        headers = [(b"location", to.encode("ascii"))]
+        if cookie is not None:
+            headers.append((b"set-cookie", cookie))
+        return cls(303, b"", headers)
+
+
+async def _send(answer: _Answer, request: _Browser, send: Send) -> int:
+    given = {name for name, _ in answer.headers}
+    headers = [
+        *answer.headers,
+        *(pair for pair in _HEADERS if pair[0] not in given),
+        (b"x-request-id", request.id.encode("ascii")),
+    ]
+    if answer.stream is None:
+        headers.append((b"content-length", b"%d" % len(answer.body)))
+        await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+        body = b"" if request.method == "HEAD" else answer.body
+        await send({"type": "http.response.body", "body": body})
+        return answer.status
+    stream = answer.stream
+    disposition = f'attachment; filename="{stream.filename}"'.encode("ascii")
+    headers = [pair for pair in headers if pair[0] != b"content-type"]
+    headers += [
+        (b"content-type", stream.content_type.encode("ascii")),
+        (b"content-disposition", disposition),
+    ]
+    await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+    async for piece in stream.pieces:
+        await send({"type": "http.response.body", "body": piece, "more_body": True})
+    await send({"type": "http.response.body", "body": b""})
+    return answer.status
+
+
+# Pages that are not screens -----------------------------------------------------------------------
+
+
+def _draw(reply: Drawn, request: _Browser, visit: Visit, mark: str) -> bytes:
+    assert request.token is not None
+    return draw(
+        reply.template,
+        {
+            **reply.content,
+            "caller": visit.caller,
+            "may": visit.may,
+            "path": request.path,
+            "mark": mark,
+            # A page that answers a form has no address of its own that news could be asked from.
+            "fetched": request.method in ("GET", "HEAD"),
+            "form_token": session.form_token(request.token),
+            "new_once": session.new_token,
+            "problem": visit.problem,
+            "done": DONE.get(visit.query.get("said", "")),
+            "request_id": request.id,
+        },
+        asset,
+    )
+
+
+def _sign_in_page(request: _Browser, following: str, *, status: int = 200, **what: bool) -> _Answer:
+    headers: list[tuple[bytes, bytes]] = []
+    token = request.token
+    if token is None:
+        token = session.new_token()
+        headers.append((b"set-cookie", _cookie(token, request)))
+    body = draw(
+        "sign_in.html",
+        {
+            "following": following,
+            "form_token": session.form_token(token),
+            "ended": False,
+            "stale": False,
+            "refused": False,
+            **what,
+        },
+        asset,
+    )
+    return _Answer(status, body, headers)
+
+
+def _trouble(problem: ApiError, request: _Browser) -> _Answer:
+    headers = [(n.lower().encode(), v.encode("latin-1")) for n, v in problem.headers.items()]
+    content: dict[str, Any] = {
+        "problem": problem,
+        "status": problem.code.status,
+        "request_id": request.id,
+        "caller": request.caller,
+        "path": request.path,
+        "may": None if request.visit is None else request.visit.may,
+        "form_token": "" if request.token is None else session.form_token(request.token),
+        "done": None,
+    }
+    return _Answer(problem.code.status, draw("trouble.html", content, asset), headers)
+
+
+def _to_sign_in(request: _Browser) -> _Answer:
+    # Somebody who was here before is told why they have to sign in again.
+    what = {} if request.token is None else {"ended": "1"}
+    if request.header(_MARK) is not None:
+        return _Answer(401, b"")
+    if request.method == "GET":
+        what["next"] = request.path + request.question
+    return _Answer.away(f"{SIGN_IN}?{urlencode(what)}" if what else SIGN_IN)
+
+
+# Cookies and forms --------------------------------------------------------------------------------
+
+
+def _token_of(scope: AsgiScope) -> str | None:
+    for name, value in scope["headers"]:
+        if name == b"cookie":
+            for pair in value.decode("latin-1").split(";"):
+                key, _, token = pair.strip().partition("=")
+                if key == COOKIE and token:
+                    return token
+    return None
+
+
+def _cookie(token: str, request: _Browser) -> bytes:
+    """Only for the console, out of reach of scripts, never sent from another site."""
+    lives = session.SESSION_SECONDS if token else 0
+    secure = "; Secure" if request.is_secure else ""
+    cookie = f"{COOKIE}={token}; Path={ROOT}; Max-Age={lives}; HttpOnly; SameSite=Strict{secure}"
+    return cookie.encode("ascii")
+
+
+def _check_form(form: dict[str, list[str]], request: _Browser) -> None:
+    if request.token is None or not _form_is_ours(form, request.token):
+        raise ApiError(
+            ErrorCode.FORBIDDEN,
+            "This form is not from a page of your session. Go back, load the page again and send"
+            " it once more; nothing was changed.",
+        )
+
+
+def _form_is_ours(form: dict[str, list[str]], token: str) -> bool:
+    return session.is_form_token(form.get("form_token", [""])[-1], token)
+
+
+def _inside(path: str) -> str:
+    """Where to go after signing in: only a page of the console."""
+    fine = path == ROOT or path.startswith((f"{ROOT}/", f"{ROOT}?"))
+    plain = path.isascii() and path.isprintable() and "\\" not in path and ".." not in path
+    return path if fine and plain and not path.startswith(SIGN_IN) else ROOT
+
+
+def _pairs(raw: bytes) -> list[tuple[str, str]]:
+    try:
+        pairs = parse_qsl(
+            raw.decode("ascii"),
+            keep_blank_values=True,
+            encoding="utf-8",
+            errors="strict",
+            max_num_fields=_MOST_FIELDS,
+        )
+    except ValueError:
+        raise ApiError(ErrorCode.VALIDATION_ERROR, "This is not a form of the console.") from None
+    if any("\0" in name or "\0" in value for name, value in pairs):
+        raise ApiError(ErrorCode.VALIDATION_ERROR, "Text must not contain U+0000.")
+    return pairs
+
+
+# Static files -------------------------------------------------------------------------------------
+
+
+@cache
+def _file(name: str) -> tuple[bytes, str]:
+    """A file of the package, and the hash that its address carries."""
+    content = resources.files("bursar.console").joinpath("static", name).read_bytes()
+    return content, hashlib.sha256(content).hexdigest()[:16]
+
+
+def asset(name: str) -> str:
+    """The address of a static file: it changes with the content, so it can be kept for ever."""
+    return f"{_STATIC}{name}?v={_file(name)[1]}"
+
+
+def _static(request: _Browser) -> _Answer:
+    name = request.path.removeprefix(_STATIC)
+    content_type = _STATIC_TYPES.get(name)
+    if content_type is None or request.method not in ("GET", "HEAD"):
+        raise ApiError(ErrorCode.NOT_FOUND, "There is no such file.")
+    request.route_name = f"GET {_STATIC}"
+    content, version = _file(name)
+    tag = f'"{version}"'.encode()
+    named = request.question == f"?v={version}"
+    headers = [
+        (b"content-type", content_type),
+        (b"etag", tag),
+        (b"cache-control", b"public, max-age=31536000, immutable" if named else b"no-cache"),
+    ]
+    if request.header(b"if-none-match") == tag.decode():
+        return _Answer(304, b"", headers)
+    return _Answer(200, content, headers)

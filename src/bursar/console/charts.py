@@ -1,0 +1,98 @@
+"""Charts as plain rectangles: settled upwards, refused downwards, one pair a bucket."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from typing import Final
+
+from bursar.console.store import Bucket
+
+# The drawing is stretched to the width of the page, so these are only proportions.
+_STEP: Final = 20
+_BAR: Final = 14
+_UP: Final = 100
+_DOWN: Final = 40
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    start: datetime
+    x: int
+    settled_micros: int
+    settled: int
+    rejected: int
+    settled_y: int
+    settled_height: int
+    rejected_height: int
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    bars: list[Bar]
+    # Moments under the axis, evenly spread.
+    ticks: list[datetime]
+    by_hour: bool
+    width: int
+    most_micros: int
+    total_micros: int
+    total_rejected: int
+    bar_width: int = _BAR
+    axis: int = _UP
+    height: int = _UP + _DOWN + 1
+
+    @property
+    def empty(self) -> bool:
+        return self.total_micros == 0 and self.total_rejected == 0
+
+
+def by_hour(buckets: Sequence[Bucket], now: datetime, hours: int) -> Chart:
+    last = now.replace(minute=0, second=0, microsecond=0)
+    return _chart(buckets, [last - timedelta(hours=n) for n in reversed(range(hours))], 6, True)
+
+
+def by_day(buckets: Sequence[Bucket], today: date, days: int) -> Chart:
+    last = datetime(today.year, today.month, today.day, tzinfo=UTC)
+    return _chart(buckets, [last - timedelta(days=n) for n in reversed(range(days))], 7, False)
+
+
+def _chart(buckets: Sequence[Bucket], starts: list[datetime], every: int, hours: bool) -> Chart:
+    found = {_moment(bucket.start): bucket for bucket in buckets}
+    nothing = [Bucket(start, 0, 0, 0) for start in starts]
+    shown = [found.get(start, empty) for start, empty in zip(starts, nothing, strict=True)]
+    most = max(bucket.settled_micros for bucket in shown)
+    most_rejected = max(bucket.rejected for bucket in shown)
+    bars: list[Bar] = []
+    for place, (start, bucket) in enumerate(zip(starts, shown, strict=True)):
+        up = _height(bucket.settled_micros, most, _UP)
+        bars.append(
+            Bar(
+                start=start,
+                x=place * _STEP + (_STEP - _BAR) // 2,
+                settled_micros=bucket.settled_micros,
+                settled=bucket.settled,
+                rejected=bucket.rejected,
+                settled_y=_UP - up,
+                settled_height=up,
+                rejected_height=_height(bucket.rejected, most_rejected, _DOWN),
+            )
+        )
+    return Chart(
+        bars=bars,
+        ticks=[*starts[:-1:every], starts[-1]],
+        by_hour=hours,
+        width=len(starts) * _STEP,
+        most_micros=most,
+        total_micros=sum(bucket.settled_micros for bucket in shown),
+        total_rejected=sum(bucket.rejected for bucket in shown),
+    )
+
+
+def _height(value: int, most: int, room: int) -> int:
+    """In proportion, but never so low that something looks like nothing."""
+    return 0 if value == 0 else max(value * room // most, 2)
+
+
+def _moment(start: datetime | date) -> datetime:
+    if isinstance(start, datetime):
+        return start
+    return datetime(start.year, start.month, start.day, tzinfo=UTC)

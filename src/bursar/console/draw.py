@@ -1,0 +1,99 @@
+"""Templates, and how amounts, moments and long names look in them.
+
+Everything is escaped on its way into a page; what agents say (names, memos, metadata, hostnames)
+is text wherever it is shown, and never markup, script or an address that somebody could click.
+"""
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from functools import cache
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from bursar.clock import iso
+from bursar.console.store import MOST_COUNTED
+from bursar.console.words import OUTCOMES, REFUSALS, RULES
+from bursar.money import format_micros
+from bursar.policy.engine import RejectCode, Rule
+
+
+def draw(template: str, content: dict[str, Any], asset: Callable[[str], str]) -> bytes:
+    return _templates().get_template(template).render(content, asset=asset).encode()
+
+
+@cache
+def _templates() -> Environment:
+    made = Environment(
+        loader=PackageLoader("bursar.console", "pages"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters.update(
+        amount=amount,
+        moment=moment,
+        brief=brief,
+        number=number,
+        counted=counted,
+        refusal=refusal,
+        percent=percent,
+    )
+    made.globals.update(rule_words=rule_words, outcomes=OUTCOMES)
+    return made
+
+
+def amount(value: int | str | None) -> str:
+    """`1234.5` as `1,234.50`: groups of three, and no more places than it needs but two."""
+    if value is None:
+        return "–"
+    text = format_micros(value) if isinstance(value, int) else value
+    whole, _, places = text.partition(".")
+    sign = "-" if whole.startswith("-") else ""
+    return f"{sign}{int(whole.lstrip('-')):,}.{places.rstrip('0').ljust(2, '0')}"
+
+
+def moment(value: datetime | str | None) -> str | Markup:
+    """A moment that the page's script writes in the reader's own zone; UTC when one hovers."""
+    if value is None:
+        return "–"
+    at = datetime.fromisoformat(value) if isinstance(value, str) else value.astimezone(UTC)
+    return Markup('<time datetime="{}" title="{} UTC">{} UTC</time>').format(
+        iso(at), at.strftime("%Y-%m-%d %H:%M:%S.") + f"{at.microsecond // 1000:03d}",
+        at.strftime("%-d %b %Y, %H:%M"),
+    )  # fmt: skip
+
+
+def brief(value: str | None, ends: int = 5) -> str | Markup:
+    """The two ends of a long id or address; the whole when one hovers."""
+    if value is None:
+        return "–"
+    if len(value) <= 2 * ends + 3:
+        return value
+    return Markup('<span title="{}">{}…{}</span>').format(value, value[:ends], value[-ends:])
+
+
+def number(value: int) -> str:
+    return f"{value:,}"
+
+
+def counted(value: int) -> str:
+    """A count that stopped at its bound."""
+    return f"{MOST_COUNTED:,}+" if value >= MOST_COUNTED else f"{value:,}"
+
+
+def refusal(code: str) -> str:
+    return REFUSALS[RejectCode(code)]
+
+
+def rule_words(rule: str) -> tuple[str, str, str]:
+    return RULES[Rule(rule)]
+
+
+def percent(part: int, whole: int) -> int:
+    """0 to 100; a part of nothing fills it."""
+    if whole <= 0:
+        return 100 if part > 0 else 0
+    return min(part * 100 // whole, 100)

@@ -1,0 +1,127 @@
+"""The first page: today's money, what needs a person, and whether the machinery runs."""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+from bursar.clock import iso
+from bursar.console import charts, store
+from bursar.console.visit import ROOT, Drawn, Reply, Sent, Visit
+
+_HOURS: Final = 24
+_DAYS: Final = 30
+_RECIPIENT_DAYS: Final = 7
+_LISTED: Final = 5
+_LATEST: Final = 10
+# A payment takes seconds. One that is this old is worth a look.
+_SLOW: Final = timedelta(minutes=2)
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """`good`, `look` or `bad`, and a sentence."""
+
+    state: str
+    says: str
+
+
+async def overview(visit: Visit) -> Reply:
+    caller = visit.caller
+    if caller.agent_id is not None:
+        # A key of one agent has one page to look at.
+        return Sent(f"{ROOT}/agents/{caller.agent_id}")
+    now = visit.services.clock.now()
+    today = now.date()
+    since = now.replace(minute=0, second=0, microsecond=0) - timedelta(hours=_HOURS - 1)
+    async with visit.services.db.read() as tx:
+        fleet = await store.fleet(tx, caller.realm_id, today, _LISTED)
+        hours = await store.spend_by_hour(tx, caller.realm_id, None, since)
+        days = await store.spend_by_day(
+            tx, caller.realm_id, None, today - timedelta(days=_DAYS - 1)
+        )
+        pending = await store.waiting_spends(tx, caller.realm_id, "pending")
+        approved = await store.waiting_spends(tx, caller.realm_id, "approved")
+        in_doubt = await store.payments_in_doubt(tx, caller.realm_id, caller.mode)
+        hooks = await store.hooks(tx, caller.realm_id)
+    statistics = await visit.ask(
+        "GET /v1/transactions/stats",
+        query={"from": (today - timedelta(days=_RECIPIENT_DAYS - 1)).isoformat()},
+    )
+    latest = await visit.ask("GET /v1/transactions", query={"limit": _LATEST})
+    waiting = await visit.ask("GET /v1/transactions", query={"status": "pending", "limit": _LISTED})
+    shown = [*latest["data"], *waiting["data"]]
+    async with visit.services.db.read() as tx:
+        agents = await store.budgets(tx, caller.realm_id, today, [s["agentId"] for s in shown])
+    day = next((bucket for bucket in days if bucket.start == today), None)
+    return Drawn(
+        "overview.html",
+        {
+            "fleet": fleet,
+            "most_agents": store.MOST_AGENTS,
+            "hours": charts.by_hour(hours, now, _HOURS),
+            "days": charts.by_day(days, today, _DAYS),
+            "today": day,
+            "resets_at": iso(
+                datetime(today.year, today.month, today.day, tzinfo=now.tzinfo) + timedelta(days=1)
+            ),
+            "pending": pending,
+            "waiting": waiting["data"],
+            "latest": latest["data"],
+            "agents": agents,
+            "recipients": _ranked(statistics["topRecipients"][:_LISTED]),
+            "recipient_days": _RECIPIENT_DAYS,
+            "settlement": _settlement(approved, in_doubt, fleet.held, now),
+            "webhooks": _webhooks(hooks),
+        },
+    )
+
+
+def _ranked(totals: list[dict[str, str]]) -> list[tuple[str, str, int]]:
+    """(recipient, total, share of the largest in percent)."""
+    cents = [int(total["totalUsdc"].replace(".", "")) for total in totals]
+    return [
+        (total["hostname"], total["totalUsdc"], part * 100 // max(max(cents), 1))
+        for total, part in zip(totals, cents, strict=True)
+    ]
+
+
+def _settlement(approved: store.Waiting, in_doubt: int, held: int, now: datetime) -> Health:
+    if held:
+        return Health(
+            "bad",
+            f"{held} wallet{'s hold' if held > 1 else ' holds'} less on the chain than the books"
+            " say. Nothing more is signed for it. Run bursar audit.",
+        )
+    if in_doubt:
+        return Health(
+            "bad", f"{in_doubt} in doubt: it is not known yet whether they were paid. They wait."
+        )
+    if approved.oldest is None:
+        return Health("good", "Nothing waits to be paid.")
+    count = f"{store.MOST_COUNTED:,}+" if approved.count >= store.MOST_COUNTED else approved.count
+    age = now - approved.oldest
+    if age > _SLOW:
+        return Health("look", f"{count} on their way, the oldest for {_words(age)}.")
+    return Health("good", f"{count} on their way.")
+
+
+def _webhooks(hooks: list[store.Hook]) -> Health:
+    if not hooks:
+        return Health("good", "No webhook is registered.")
+    failing = sum(hook.failing_since is not None and hook.status == "enabled" for hook in hooks)
+    stopped = sum(hook.disabled_reason in ("gone", "failing") for hook in hooks)
+    waiting = sum(hook.waiting for hook in hooks if hook.status == "enabled")
+    if stopped or failing:
+        parts = [f"{stopped} disabled after failures"] if stopped else []
+        parts += [f"{failing} failing"] if failing else []
+        return Health("bad" if stopped else "look", f"{' and '.join(parts)} of {len(hooks)}.")
+    if waiting:
+        return Health("good", f"{waiting:,} deliver{'ies' if waiting > 1 else 'y'} on the way.")
+    return Health("good", f"All {len(hooks)} deliver." if len(hooks) > 1 else "It delivers.")
+
+
+def _words(age: timedelta) -> str:
+    minutes = int(age.total_seconds()) // 60
+    if minutes < 120:
+        return f"{minutes} minutes"
+    return f"{minutes // 60} hours" if minutes < 2880 else f"{minutes // 1440} days"

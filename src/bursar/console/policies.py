@@ -1,0 +1,57 @@
+"""What changes from one policy to another, for the preview and for the history."""
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from bursar.money import format_cents
+
+_CAPS: Final = {
+    "dailyCap": "Daily cap",
+    "perTransactionCap": "Cap of a single spend",
+    "approvalThreshold": "A person approves above",
+}
+_LISTS: Final = {"allowlist": "Allowlist", "blocklist": "Blocklist"}
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One field: an amount before and after, or entries that came and went."""
+
+    label: str
+    before: str | None = None
+    after: str | None = None
+    added: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+    is_list: bool = False
+
+
+def proposed(policy: dict[str, Any], parsed: dict[str, Any]) -> dict[str, Any]:
+    """The policy as the API would show it with these validated fields in it."""
+    caps = {
+        name: None if parsed[name] is None else format_cents(parsed[name])
+        for name in _CAPS
+        if name in parsed
+    }
+    return {**policy, **caps, **{name: parsed[name] for name in _LISTS if name in parsed}}
+
+
+def changes(before: dict[str, Any], after: dict[str, Any]) -> list[Change]:
+    """Between two policies as the API shows them."""
+    found = [
+        Change(label, before[name], after[name])
+        for name, label in _CAPS.items()
+        if before[name] != after[name]
+    ]
+    for name, label in _LISTS.items():
+        was, will = before[name], after[name]
+        if was != will:
+            added = tuple(entry for entry in will if entry not in set(was))
+            removed = tuple(entry for entry in was if entry not in set(will))
+            found.append(Change(label, added=added, removed=removed, is_list=True))
+    if before["frozen"] != after["frozen"]:
+        found.append(Change("Frozen", _yes(before["frozen"]), _yes(after["frozen"])))
+    return found
+
+
+def _yes(value: bool) -> str:
+    return "yes" if value else "no"

@@ -1,0 +1,70 @@
+"""Every page and every form of the console, one row each, with the API route it stands for."""
+
+from typing import Final
+
+from bursar.console import agents, keys, transactions, webhooks
+from bursar.console.overview import overview
+from bursar.console.visit import ROOT, Handler, Screen
+
+
+def _page(path: str, handler: Handler, stands_for: str) -> Screen:
+    return Screen(method="GET", path=ROOT + path, handler=handler, stands_for=stands_for)
+
+
+def _form(path: str, handler: Handler, stands_for: str, again: Handler) -> Screen:
+    return Screen(
+        method="POST", path=ROOT + path, handler=handler, stands_for=stands_for, again=again
+    )
+
+
+SCREENS: Final[tuple[Screen, ...]] = (
+    _page("", overview, "GET /v1/transactions/stats"),
+    _page("/agents", agents.list_agents, "GET /v1/agents"),
+    _page("/agents/new", agents.new_agent, "POST /v1/agents"),
+    _form("/agents/new", agents.create_agent, "POST /v1/agents", agents.new_agent),
+    _page("/agents/:id", agents.agent, "GET /v1/agents/:id"),
+    # Terminating needs more than a change does; the route that is asked sees to that.
+    _form("/agents/:id", agents.act, agents.PATCH, agents.agent),
+    _form("/agents/:id/fund", agents.fund, "POST /v1/test/wallets/:agentId/fund", agents.agent),
+    _form(
+        "/agents/:id/withdraw", agents.withdraw, "POST /v1/wallets/:agentId/withdraw", agents.agent
+    ),
+    _page("/agents/:id/policy", agents.edit_policy, agents.PATCH),
+    _form("/agents/:id/policy", agents.change_policy, agents.PATCH, agents.edit_policy),
+    _form("/agents/:id/preview", agents.preview_policy, agents.PATCH, agents.edit_policy),
+    _page("/approvals", transactions.approvals, "GET /v1/transactions"),
+    _page("/transactions", transactions.list_spends, "GET /v1/transactions"),
+    _page("/transactions.csv", transactions.export, "GET /v1/transactions/export"),
+    _page("/transactions/:id", transactions.spend, "GET /v1/transactions/:id"),
+    _form(
+        "/transactions/:id/approve",
+        transactions.approve,
+        "POST /v1/transactions/:id/approve",
+        transactions.undecided,
+    ),
+    _form(
+        "/transactions/:id/deny",
+        transactions.deny,
+        "POST /v1/transactions/:id/deny",
+        transactions.undecided,
+    ),
+    _page("/webhooks", webhooks.list_webhooks, "GET /v1/webhooks"),
+    _form("/webhooks", webhooks.create, "POST /v1/webhooks", webhooks.list_webhooks),
+    _page("/webhooks/:id", webhooks.webhook, "GET /v1/webhooks/:id"),
+    _form("/webhooks/:id", webhooks.act, "PATCH /v1/webhooks/:id", webhooks.webhook),
+    _form(
+        "/webhooks/:id/rotate",
+        webhooks.rotate,
+        "POST /v1/webhooks/:id/rotate-secret",
+        webhooks.webhook,
+    ),
+    _form(
+        "/webhooks/:id/redeliver",
+        webhooks.redeliver,
+        "POST /v1/events/:id/redeliver",
+        webhooks.webhook,
+    ),
+    _page("/keys", keys.list_keys, "GET /v1/keys"),
+    _form("/keys", keys.create, "POST /v1/keys", keys.list_keys),
+    _form("/keys/:id/revoke", keys.revoke, "DELETE /v1/keys/:id", keys.list_keys),
+)

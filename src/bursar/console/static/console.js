@@ -1,0 +1,184 @@
+// The little that a page needs beyond HTML: the reader's zone, news, copying, a sign of waiting.
+"use strict";
+
+const NEWS_EVERY_MS = 2500;
+const NEWS_SELDOM_MS = 30000;
+
+// Moments ----------------------------------------------------------------------------------------
+
+const SHAPES = {
+  hour: { hour: "2-digit", minute: "2-digit" },
+  near: { day: "numeric", month: "short", hour: "2-digit", minute: "2-digit", second: "2-digit" },
+  far: { day: "numeric", month: "short", year: "numeric", hour: "2-digit", minute: "2-digit" },
+};
+
+function showMoments(root) {
+  const thisYear = new Date().getFullYear();
+  for (const element of root.querySelectorAll("time[datetime]")) {
+    const moment = new Date(element.dateTime);
+    if (Number.isNaN(moment.getTime())) continue;
+    const shape = element.dataset.as || (moment.getFullYear() === thisYear ? "near" : "far");
+    element.textContent = moment.toLocaleString(undefined, SHAPES[shape]);
+  }
+}
+
+// News -------------------------------------------------------------------------------------------
+
+// A page that is open asks its own address whether anything happened since its mark. When something
+// did, the answer is the page as it is now, and its regions take the place of those shown.
+class News {
+  constructor(body) {
+    this.body = body;
+    this.sign = document.getElementById("live");
+    this.failures = 0;
+    this.sign.hidden = false;
+    this.say("live", "Live");
+    document.addEventListener("visibilitychange", () => this.plan(0));
+    this.plan(NEWS_EVERY_MS);
+  }
+
+  plan(ms) {
+    clearTimeout(this.timer);
+    if (!document.hidden && !this.ended) this.timer = setTimeout(() => this.ask(), ms);
+  }
+
+  async ask() {
+    let wait = NEWS_EVERY_MS;
+    try {
+      const answer = await fetch(location.href, {
+        headers: { "Bursar-Mark": this.body.dataset.mark },
+        credentials: "same-origin",
+        redirect: "error",
+        signal: AbortSignal.timeout(10000),
+      });
+      if (answer.status === 401) return this.end();
+      if (!answer.ok) throw new Error(`answered ${answer.status}`);
+      this.failures = 0;
+      if (answer.status === 200 && !this.take(await answer.text())) {
+        this.say("waits", "News wait while you type");
+      } else {
+        this.say("live", "Live");
+      }
+    } catch {
+      this.failures += 1;
+      this.say("away", "Not connected; trying again");
+      wait = Math.min(NEWS_EVERY_MS * 2 ** this.failures, NEWS_SELDOM_MS);
+    }
+    this.plan(wait);
+  }
+
+  // Whether the page could be renewed: not under the hands of somebody who types or decides.
+  take(text) {
+    if (document.querySelector("dialog[open]")) return false;
+    const page = new DOMParser().parseFromString(text, "text/html");
+    const regions = [...document.querySelectorAll("[data-region]")];
+    const busy = document.activeElement;
+    if (busy && busy.matches("input, textarea, select") && busy.closest("[data-region]")) return false;
+    let fresh = 0;
+    for (const region of regions) {
+      const renewed = page.getElementById(region.id);
+      if (!renewed) continue;
+      showMoments(renewed);
+      fresh += this.renew(region, renewed);
+    }
+    this.body.dataset.mark = page.body.dataset.mark || this.body.dataset.mark;
+    if (fresh) {
+      document.getElementById("news").textContent = fresh === 1 ? "One new entry" : `${fresh} new entries`;
+    }
+    return true;
+  }
+
+  renew(region, renewed) {
+    if (region.innerHTML === renewed.innerHTML) return 0;
+    const known = new Set([...region.querySelectorAll("[data-key]")].map((row) => row.dataset.key));
+    const open = new Set([...region.querySelectorAll("details[open][id]")].map((part) => part.id));
+    const focused = region.contains(document.activeElement) ? placeOf(document.activeElement) : null;
+    region.replaceChildren(...renewed.childNodes);
+    for (const id of open) document.getElementById(id)?.setAttribute("open", "");
+    if (focused) region.querySelector(focused)?.focus({ preventScroll: true });
+    let fresh = 0;
+    for (const row of region.querySelectorAll("[data-key]")) {
+      if (!known.has(row.dataset.key)) {
+        row.classList.add("fresh");
+        fresh += 1;
+      }
+    }
+    return fresh;
+  }
+
+  end() {
+    this.ended = true;
+    this.say("away", "Your session has ended. ");
+    const link = document.createElement("a");
+    link.href = `/console/sign-in?ended=1&next=${encodeURIComponent(location.pathname + location.search)}`;
+    link.textContent = "Sign in";
+    this.sign.append(link);
+  }
+
+  say(state, words) {
+    this.sign.dataset.state = state;
+    this.sign.querySelector(".says").textContent = words;
+  }
+}
+
+// What finds the same link or button again in a renewed region.
+function placeOf(element) {
+  if (element.id) return `#${CSS.escape(element.id)}`;
+  if (element.matches("a[href]")) return `a[href="${CSS.escape(element.getAttribute("href"))}"]`;
+  if (element.hasAttribute("commandfor")) return `[commandfor="${CSS.escape(element.getAttribute("commandfor"))}"]`;
+  return null;
+}
+
+// Clicks -----------------------------------------------------------------------------------------
+
+async function copy(button) {
+  try {
+    await navigator.clipboard.writeText(button.dataset.copy);
+    button.textContent = "Copied";
+  } catch {
+    // Not allowed on plain HTTP: mark the text, so that one keystroke copies it.
+    const text = button.parentElement.querySelector("code");
+    if (text) getSelection().selectAllChildren(text);
+    button.textContent = "Press Ctrl+C";
+  }
+  setTimeout(() => { button.textContent = "Copy"; }, 2000);
+}
+
+// Browsers that do not know `command` yet.
+function command(button) {
+  const dialog = document.getElementById(button.getAttribute("commandfor"));
+  if (button.getAttribute("command") === "close") dialog.close();
+  else if (!dialog.open) dialog.showModal();
+}
+
+document.addEventListener("click", (event) => {
+  const button = event.target.closest("button");
+  if (button?.dataset.copy !== undefined) copy(button);
+  if (button?.hasAttribute("commandfor") && !("commandForElement" in button)) command(button);
+  const link = event.target.closest("a[href]");
+  const plain = !event.defaultPrevented && event.button === 0 && !event.metaKey && !event.ctrlKey && !event.shiftKey;
+  if (link && plain && !link.hasAttribute("download") && !link.getAttribute("href").startsWith("#")) loading();
+});
+
+// A form that is on its way is not sent twice; the server would do it once anyway.
+document.addEventListener("submit", (event) => {
+  if (event.target.dataset.sent) return event.preventDefault();
+  event.target.dataset.sent = "yes";
+  event.submitter?.setAttribute("aria-busy", "true");
+  loading();
+});
+
+function loading() {
+  document.documentElement.dataset.loading = "yes";
+}
+
+// A page that comes back from the browser's memory is not waiting for anything.
+addEventListener("pageshow", () => {
+  delete document.documentElement.dataset.loading;
+  for (const form of document.querySelectorAll("form[data-sent]")) delete form.dataset.sent;
+  for (const button of document.querySelectorAll("[aria-busy]")) button.removeAttribute("aria-busy");
+});
+
+showMoments(document);
+document.querySelector("nav [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
+if (document.body.dataset.mark) new News(document.body);

@@ -1,0 +1,122 @@
+"""Transactions: the list with every filter of the API, one of them, and the queue of approvals."""
+
+from typing import Any, Final
+from urllib.parse import urlencode
+
+from bursar.console import store
+from bursar.console.visit import ROOT, Drawn, Reply, Sent, Visit
+from bursar.errors import ApiError, ValidationFailed
+from bursar.http.call import Stream
+
+_PAGE: Final = 50
+FILTERS: Final = ("agentId", "status", "recipient", "from", "to", "settledFrom", "settledTo")
+
+
+async def list_spends(visit: Visit) -> Reply:
+    asked = {name: visit.query.get(name, "").strip() for name in FILTERS}
+    given = {name: value for name, value in asked.items() if value}
+    after = visit.query.get("after", "")
+    page: dict[str, Any] = {"data": [], "nextCursor": None}
+    status = 200
+    try:
+        page = await visit.ask(
+            "GET /v1/transactions",
+            query={**given, "limit": _PAGE, **({"after": after} if after else {})},
+        )
+    except ValidationFailed as problem:
+        visit.problem, status = problem, 400
+    return Drawn(
+        "transactions.html",
+        {
+            "spends": page["data"],
+            "agents": await _agents(visit, page["data"]),
+            "asked": asked,
+            "narrowed": bool(given),
+            "first": not after,
+            "older": _older(given, page["nextCursor"]),
+            "csv": f"{ROOT}/transactions.csv?{urlencode(given)}",
+        },
+        status,
+    )
+
+
+async def export(visit: Visit) -> Stream:
+    given = {name: visit.query[name] for name in FILTERS if visit.query.get(name)}
+    return await visit.stream("GET /v1/transactions/export", query=given)
+
+
+async def spend(visit: Visit) -> Reply:
+    shown = await visit.ask("GET /v1/transactions/:id", params={"id": visit.params["id"]})
+    agents = await _agents(visit, [shown])
+    return Drawn(
+        "transaction.html",
+        {"spend": shown, "agent": agents.get(shown["agentId"]), "may_decide": may_decide(visit)},
+    )
+
+
+async def approvals(visit: Visit) -> Reply:
+    after = visit.query.get("after", "")
+    page = await visit.ask(
+        "GET /v1/transactions",
+        query={"status": "pending", "limit": _PAGE, **({"after": after} if after else {})},
+    )
+    async with visit.services.db.read() as tx:
+        pending = await store.waiting_spends(tx, visit.caller.realm_id, "pending")
+    return Drawn(
+        "approvals.html",
+        {
+            "spends": page["data"],
+            "agents": await _agents(visit, page["data"]),
+            "pending": pending,
+            "may_decide": may_decide(visit),
+            "older": _older({}, page["nextCursor"]),
+        },
+    )
+
+
+async def approve(visit: Visit) -> Reply:
+    return await _decide(visit, "POST /v1/transactions/:id/approve", "approved")
+
+
+async def deny(visit: Visit) -> Reply:
+    return await _decide(visit, "POST /v1/transactions/:id/deny", "denied")
+
+
+async def undecided(visit: Visit) -> Reply:
+    """The page that the form was on, now that it could not be carried out. It shows the spend as it
+    is: somebody else may have decided it meanwhile."""
+    if visit.text("from") != "approvals":
+        return await spend(visit)
+    try:
+        shown = await visit.ask("GET /v1/transactions/:id", params={"id": visit.params["id"]})
+    except ApiError:
+        shown = None
+    reply = await approvals(visit)
+    assert isinstance(reply, Drawn)
+    return Drawn(reply.template, {**reply.content, "undecided": shown}, reply.status)
+
+
+def may_decide(visit: Visit) -> bool:
+    return visit.may("POST /v1/transactions/:id/approve")
+
+
+async def _decide(visit: Visit, route: str, said: str) -> Reply:
+    reason = visit.text("reason")
+    body = {"reason": reason} if reason else {}
+    await visit.ask(route, params={"id": visit.params["id"]}, body=body)
+    back = (
+        "approvals" if visit.text("from") == "approvals" else f"transactions/{visit.params['id']}"
+    )
+    return Sent(f"{ROOT}/{back}?said={said}")
+
+
+async def _agents(visit: Visit, spends: list[dict[str, Any]]) -> dict[str, store.Budget]:
+    today = visit.services.clock.now().date()
+    async with visit.services.db.read() as tx:
+        return await store.budgets(
+            tx, visit.caller.realm_id, today, [spend["agentId"] for spend in spends]
+        )
+
+
+def _older(given: dict[str, str], cursor: str | None) -> str | None:
+    return None if cursor is None else f"?{urlencode({**given, 'after': cursor})}"

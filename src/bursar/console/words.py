@@ -1,0 +1,58 @@
+"""What the console calls things: every code and rule in words that people use."""
+
+from typing import Final
+
+from bursar.policy.engine import RejectCode, Rule
+
+REFUSALS: Final[dict[RejectCode, str]] = {
+    RejectCode.AGENT_TERMINATED: "The agent is terminated.",
+    RejectCode.AGENT_PAUSED: "The agent is paused.",
+    RejectCode.POLICY_FROZEN: "The agent's policy is frozen.",
+    RejectCode.RECIPIENT_BLOCKED: "The recipient is on the blocklist.",
+    RejectCode.RECIPIENT_NOT_ALLOWED: "The recipient is not on the allowlist.",
+    RejectCode.RECIPIENT_UNRESOLVED: "Nobody has said at which address this recipient is paid.",
+    RejectCode.PER_TRANSACTION_CAP_EXCEEDED: "More than a single spend may be.",
+    RejectCode.DAILY_CAP_EXCEEDED: "More than was left of the day's cap.",
+    RejectCode.INSUFFICIENT_FUNDS: "More than the wallet had available.",
+    RejectCode.APPROVAL_DENIED: "A person denied it.",
+    RejectCode.APPROVAL_EXPIRED: "Nobody decided in time.",
+    RejectCode.SETTLEMENT_FAILED: "It could not be paid on the chain; the funds are back.",
+}
+
+# Each rule: its name, what its limit is called, and what was looked at.
+RULES: Final[dict[Rule, tuple[str, str, str]]] = {
+    Rule.AGENT_STATUS: ("The agent is active", "must be", "is"),
+    Rule.POLICY_FROZEN: ("The policy is not frozen", "frozen must be", "is"),
+    Rule.BLOCKLIST: ("The recipient is not blocked", "", "recipient"),
+    Rule.ALLOWLIST: ("The recipient is allowed", "", "recipient"),
+    Rule.RECIPIENT_RESOLVED: ("The recipient has an address", "", "pays"),
+    Rule.PER_TRANSACTION_CAP: ("Within the cap of a single spend", "at most", "asked"),
+    Rule.DAILY_CAP: ("Within the day's cap", "at most", "the day with it"),
+    Rule.FUNDS: ("The wallet has enough", "available", "asked"),
+    Rule.APPROVAL_THRESHOLD: ("Needs no person's approval", "up to", "asked"),
+}
+
+OUTCOMES: Final = {"pass": "yes", "fail": "no", "not_evaluated": "no such limit"}
+
+# Said on the page that follows a form; only these, so that no link can put words in our mouth.
+DONE: Final = {
+    "approved": "Approved. It will be paid now.",
+    "denied": "Denied. Its funds are available again.",
+    "created": "The agent is made. Fund its wallet, and it can spend.",
+    "policy": "The new policy is in force.",
+    "unchanged": "Nothing was different, so nothing changed.",
+    "frozen": "Frozen. No new spend passes until you unfreeze the policy.",
+    "unfrozen": "Unfrozen. Spends are decided again.",
+    "paused": "Paused. No new spend passes until you resume the agent.",
+    "resumed": "Resumed. Spends are decided again.",
+    "terminated": "Terminated, for good. You can still withdraw what the wallet holds.",
+    "funded": "The test money is in the wallet.",
+    "minted": "The test money is minted and will be credited in a moment.",
+    "withdrawn": "The withdrawal is reserved and will be paid now.",
+    "enabled": "The webhook is enabled.",
+    "disabled": "The webhook is disabled. What waits for it is kept.",
+    "deleted": "The webhook is deleted.",
+    "tested": "A test event is on its way.",
+    "redelivered": "The event is on its way again.",
+    "revoked": "The key is revoked. It stops working everywhere within a second.",
+}
