@@ -10,7 +10,6 @@ from urllib.parse import parse_qsl, quote, urlencode
 
 from bursar.access import session
 from bursar.access.model import Caller
-from bursar.console import store
 from bursar.console.draw import draw
 from bursar.console.screens import SCREENS
 from bursar.console.visit import ROOT, Drawn, Reply, Screen, Sent, Visit
@@ -125,7 +124,7 @@ class Console:
         )
         request.visit = visit
         mark = request.header(_MARK)
-        current = await self._mark(caller)
+        current = await screen.mark(visit)
         if screen.method == "GET" and mark is not None:
             # Nothing new, or not yet again: the page asks once more in a moment.
             if mark == current or not self._paced(request):
@@ -160,10 +159,6 @@ class Console:
         if not verdict.allowed:
             raise over_limit(category, verdict)
 
-    async def _mark(self, caller: Caller) -> str:
-        async with self._services.db.read() as tx:
-            return await store.newest_event(tx, caller.realm_id, caller.agent_id)
-
     def _paced(self, request: "_Browser") -> bool:
         now = self._services.clock.monotonic_ns()
         who = f"{request.token} {request.path}"
@@ -187,8 +182,8 @@ class Console:
         asked = request.asked()
         if request.method in ("GET", "HEAD"):
             if request.caller is not None:
-                return _Answer.away(_inside(asked.get("next", "")))
-            return _sign_in_page(request, _inside(asked.get("next", "")), ended="ended" in asked)
+                return _Answer.away(inside(asked.get("next", "")))
+            return _sign_in_page(request, inside(asked.get("next", "")), ended="ended" in asked)
         if request.method != "POST":
             raise ApiError(
                 ErrorCode.METHOD_NOT_ALLOWED,
@@ -196,7 +191,7 @@ class Console:
                 headers={"Allow": "GET, HEAD, POST"},
             )
         form = await request.read_form()
-        following = _inside(form.get("next", [""])[-1])
+        following = inside(form.get("next", [""])[-1])
         if request.token is None or not _form_is_ours(form, request.token):
             # Most likely the browser forgot the page's cookie, or keeps none.
             return _sign_in_page(request, following, stale=True, status=403)
@@ -417,7 +412,7 @@ def _form_is_ours(form: dict[str, list[str]], token: str) -> bool:
     return session.is_form_token(form.get("form_token", [""])[-1], token)
 
 
-def _inside(path: str) -> str:
+def inside(path: str) -> str:
     """Where to go after signing in: only a page of the console."""
     fine = path == ROOT or path.startswith((f"{ROOT}/", f"{ROOT}?"))
     plain = path.isascii() and path.isprintable() and "\\" not in path and ".." not in path

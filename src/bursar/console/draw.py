@@ -32,7 +32,8 @@ def _templates() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters.update(
+    filters: dict[str, Any] = made.filters
+    filters.update(
         amount=amount,
         moment=moment,
         brief=brief,
@@ -41,7 +42,8 @@ def _templates() -> Environment:
         refusal=refusal,
         percent=percent,
     )
-    made.globals.update(rule_words=rule_words, outcomes=OUTCOMES)
+    words: dict[str, Any] = made.globals
+    words.update(rule_words=rule_words, outcomes=OUTCOMES)
     return made
 
 

@@ -1,5 +1,6 @@
 """Every page and every form of the console, one row each, with the API route it stands for."""
 
+from dataclasses import replace
 from typing import Final
 
 from bursar.console import agents, keys, transactions, webhooks
@@ -50,7 +51,10 @@ SCREENS: Final[tuple[Screen, ...]] = (
     ),
     _page("/webhooks", webhooks.list_webhooks, "GET /v1/webhooks"),
     _form("/webhooks", webhooks.create, "POST /v1/webhooks", webhooks.list_webhooks),
-    _page("/webhooks/:id", webhooks.webhook, "GET /v1/webhooks/:id"),
+    replace(
+        _page("/webhooks/:id", webhooks.webhook, "GET /v1/webhooks/:id"),
+        mark=webhooks.deliveries_mark,
+    ),
     _form("/webhooks/:id", webhooks.act, "PATCH /v1/webhooks/:id", webhooks.webhook),
     _form(
         "/webhooks/:id/rotate",

@@ -316,3 +316,17 @@ async def hooks(tx: Tx, realm_id: int) -> list[Hook]:
         MOST_COUNTED,
     )
     return [Hook(*row) for row in rows]
+
+
+async def deliveries_mark(tx: Tx, realm_id: int, webhook_id: str, listed: int) -> str:
+    """Changes whenever one of a webhook's newest deliveries does."""
+    found = await tx.fetchval(
+        "SELECT md5(string_agg(concat_ws(' ', d.id, d.status, d.attempt_count, w.status), ','))"
+        " FROM webhook w CROSS JOIN LATERAL (SELECT id, status, attempt_count FROM delivery"
+        " WHERE webhook_id = w.id ORDER BY created_at DESC, id DESC LIMIT $3) AS d"
+        " WHERE w.id = $2 AND w.realm_id = $1",
+        realm_id,
+        webhook_id,
+        listed,
+    )
+    return found or "none"

@@ -12,6 +12,7 @@ from urllib.parse import quote, urlencode
 import msgspec
 
 from bursar.access.model import Caller
+from bursar.console import store
 from bursar.errors import ApiError, ErrorCode, check
 from bursar.http.call import Answer, Call, Route, Services, Stream
 from bursar.http.perform import check_scope, perform, prepare
@@ -126,6 +127,13 @@ class Visit:
 
 
 Handler = Callable[[Visit], Awaitable[Reply]]
+Mark = Callable[[Visit], Awaitable[str]]
+
+
+async def newest_event(visit: Visit) -> str:
+    """Nearly everything that a page shows is told of by an event."""
+    async with visit.services.db.read() as tx:
+        return await store.newest_event(tx, visit.caller.realm_id, visit.caller.agent_id)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,6 +147,8 @@ class Screen:
     stands_for: str
     # What is drawn, with the problem, when the form cannot be carried out.
     again: Handler | None = None
+    # What tells whether the page would look different now.
+    mark: Mark = newest_event
 
 
 def typed(visit: Visit, **known: str) -> dict[str, str]:

@@ -77,6 +77,12 @@ async def webhook(visit: Visit) -> Reply:
     )
 
 
+async def deliveries_mark(visit: Visit) -> str:
+    """An attempt to deliver is no event, so the page watches the deliveries themselves."""
+    async with visit.services.db.read() as tx:
+        return await store.deliveries_mark(tx, visit.caller.realm_id, visit.params["id"], _PAGE)
+
+
 async def act(visit: Visit) -> Reply:
     """Enable, disable, test or delete."""
     doing, of = visit.text("doing"), {"id": visit.params["id"]}

@@ -1,0 +1,322 @@
+"""Goal: an operator can do everything the console is for, in a real browser on a live service."""
+
+import csv
+import io
+import re
+
+from playwright.async_api import expect
+
+from tests.browser.support import Console, Guest
+from tests.processes import until
+from tests.support import ON_CURVE, spend
+
+THRESHOLD = {"policy": {"approvalThreshold": "5.00"}}
+
+
+async def test_the_overview_shows_the_money_and_renews_itself(console: Console, admin: Guest):
+    """Goal: a spend appears by itself, and its settlement too, while the page is open."""
+    agent = await console.agent(name="Crawler", policy={"dailyCap": "15.00"})
+    await admin.open("/console")
+    await admin.sees("Spent today", "Available", "Nothing waits to be paid.")
+    await admin.page.evaluate("window.sameDocument = true")
+    made = await spend(console.client, agent["id"], "12.50", memo="a book")
+    row = admin.page.locator(f"#latest [data-key={made['id']}]")
+    await expect(row).to_contain_text("settled")
+    await expect(row).to_contain_text("Crawler")
+    await expect(admin.page.locator("#figures")).to_contain_text("12.50 USDC")
+    await expect(admin.page.locator("#charts")).to_contain_text("12.50 USDC settled")
+    await expect(admin.page.locator("#news")).to_contain_text("new entr")
+    assert await admin.page.evaluate("window.sameDocument"), "the page was not loaded again"
+    await expect(admin.page.locator("#attention")).to_contain_text("12.50 of 15.00")
+    await spend(console.client, agent["id"], "2.51")
+    await admin.sees("More than was left of the day's cap.")
+
+
+async def test_an_agents_life(console: Console, admin: Guest):
+    """Goal: made, funded, changed with a preview, stopped, resumed, emptied and ended by hand."""
+    page = admin.page
+    await admin.open("/console/agents")
+    await admin.sees("There is no agent yet.")
+    await page.get_by_role("link", name="New agent").click()
+    admin.meant.add(400)
+    await page.get_by_label("Name").fill("Reader")
+    await page.get_by_label("Daily cap, USDC").fill("ten")
+    await page.get_by_label("Allowlist").fill("https://example.com/")
+    await admin.press("Make the agent")
+    await expect(page.get_by_label("Daily cap, USDC")).to_have_attribute("aria-invalid", "true")
+    await expect(page.get_by_label("Name")).to_have_value("Reader")
+    await page.get_by_label("Daily cap, USDC").fill("30.00")
+    await page.get_by_label("Allowlist").fill("api.example.com\n*.example.org")
+    await page.get_by_label("Metadata").fill("team=search")
+    await admin.press("Make the agent")
+    await admin.sees("The agent is made.", "Reader", "team=search", "provisioned")
+
+    await page.get_by_text("Fund with test money").click()
+    await page.locator("form[action$=fund]").get_by_label("Amount").fill("25")
+    await page.locator("form[action$=fund]").get_by_role("button", name="Fund").click()
+    await admin.sees("The test money is in the wallet.", "25.00", "+25.00")
+
+    await page.get_by_role("link", name="Edit").click()
+    await page.get_by_label("Daily cap, USDC").fill("40.00")
+    await page.get_by_label("A person approves above").fill("10")
+    await page.get_by_label("Allowlist").fill("api.example.com\nnew.example.com")
+    await admin.press("See what changes")
+    await expect(page.locator(".changes")).to_contain_text("30.00")
+    await expect(page.locator("del")).to_have_text(["30.00", "none", "*.example.org"])
+    await expect(page.locator("ins")).to_have_text(["40.00", "10.00", "new.example.com"])
+    await admin.press("Back to the editor")
+    await expect(page.get_by_label("Daily cap, USDC")).to_have_value("40.00")
+    await admin.press("See what changes")
+    await admin.press("Put it in force")
+    await admin.sees("The new policy is in force.", "version 2")
+    await page.get_by_text("History").click()
+    await admin.sees("Version 2", "Version 1", "The first one.")
+
+    for button, said in (
+        ("Freeze", "Frozen."), ("Unfreeze", "Unfrozen."), ("Pause", "Paused."),
+        ("Resume", "Resumed."),
+    ):  # fmt: skip
+        await admin.confirm(button)
+        await expect(page.get_by_role("status").first).to_contain_text(said)
+
+    await page.get_by_text("Withdraw", exact=True).first.click()
+    form = page.locator("form[action$=withdraw]")
+    await form.get_by_label("Amount").fill("26")
+    await form.get_by_label("To the address").fill(ON_CURVE)
+    admin.meant.add(409)
+    await form.get_by_role("button", name="Withdraw").click()
+    await expect(page.get_by_role("alert")).to_contain_text("25.000000 USDC available")
+    await expect(form.get_by_label("To the address")).to_have_value(ON_CURVE)
+    await form.get_by_label("Amount").fill("5")
+    await form.get_by_role("button", name="Withdraw").click()
+    await admin.sees("The withdrawal is reserved", "−5.00")
+    await expect(page.locator("#moves")).to_contain_text("settled")
+
+    await admin.confirm("Terminate", "Terminate for good")
+    await admin.sees("Terminated, for good.")
+    await expect(page.get_by_role("button", name="Freeze")).to_have_count(0)
+    await admin.open("/console/agents?status=terminated")
+    await admin.sees("Reader")
+
+
+async def test_a_policy_that_somebody_else_changed_meanwhile(console: Console, admin: Guest):
+    """Goal: nobody overwrites a change that they have not seen."""
+    agent = await console.agent()
+    await admin.open(f"/console/agents/{agent['id']}/policy")
+    await console.client.patch(f"/v1/agents/{agent['id']}", json={"policy": {"dailyCap": "7.00"}})
+    await admin.page.get_by_label("Daily cap, USDC").fill("99.00")
+    await admin.press("See what changes")
+    await expect(admin.page.get_by_role("alert")).to_contain_text("Somebody changed the policy")
+    await expect(admin.page.get_by_role("button", name="Put it in force")).to_have_count(0)
+
+
+async def test_the_wallet_can_be_copied_and_scanned(console: Console, admin: Guest):
+    agent = await console.agent()
+    await admin.open(f"/console/agents/{agent['id']}")
+    await admin.page.get_by_role("button", name="Copy the wallet's address").click()
+    copied = await admin.page.evaluate("navigator.clipboard.readText()")
+    assert copied == agent["wallet"]["address"]
+    await expect(
+        admin.page.get_by_role("img", name="QR code of the wallet's address")
+    ).to_be_visible()
+
+
+async def test_agents_are_found(console: Console, admin: Guest):
+    """Goal: by words of the name, id, address, state and metadata; and page by page."""
+    for number in range(27):
+        await console.client.post(
+            "/v1/agents",
+            json={
+                "name": f"Robot {number:02d}",
+                "policy": {"dailyCap": "1.00", "allowlist": []},
+                "metadata": {"team": "odd" if number % 2 else "even"},
+            },
+        )
+    rows = admin.page.locator("#agents tbody tr")
+    await admin.open("/console/agents")
+    await expect(rows).to_have_count(25)
+    await admin.page.get_by_role("link", name="Older").click()
+    await expect(rows).to_have_count(2)
+    await admin.open("/console/agents")
+    await admin.page.get_by_label("Search").fill("robot 0")
+    await admin.press("Filter")
+    await expect(rows).to_have_count(10)
+    await admin.page.get_by_label("Metadata").fill("team=odd")
+    await admin.press("Filter")
+    await expect(rows).to_have_count(5)
+    await admin.open("/console/agents?q=ROBOT")
+    await expect(rows).to_have_count(25)
+    await admin.page.get_by_role("link", name="Older").click()
+    await expect(rows).to_have_count(2)
+    some = (await console.client.get("/v1/agents?limit=1")).json()["data"][0]
+    for said in (some["id"], some["wallet"]["address"]):
+        await admin.open(f"/console/agents?q={said}")
+        await expect(rows).to_have_count(1)
+        await admin.sees(some["name"])
+    await admin.open("/console/agents?q=nobody")
+    await admin.sees("No agent fits.")
+    await admin.open("/console/agents?metadata=team", status=400)
+    await admin.sees("Write pairs as team=search")
+
+
+async def test_approvals(console: Console, admin: Guest):
+    """Goal: one click approves, one click denies, with a reason for the books."""
+    agent = await console.agent(name="Buyer", **THRESHOLD)
+    await admin.open("/console/approvals")
+    await admin.sees("All decided.")
+    first = await spend(
+        console.client, agent["id"], "6", memo="two seats", metadata={"trip": "ZRH"}
+    )
+    second = await spend(console.client, agent["id"], "7")
+    await expect(admin.page.locator("article")).to_have_count(2)
+    await admin.sees("Buyer", "two seats", "trip=ZRH", "more than 5.00", "13.00 of 100.00")
+    card = admin.page.locator(f"article[data-key={first['id']}]")
+    await card.get_by_label("Reason").fill("ordered by Kim")
+    await card.get_by_role("button", name="Approve").click()
+    await admin.sees("Approved. It will be paid now.")
+    await admin.page.locator("article").get_by_role("button", name="Deny").click()
+    await admin.sees("Denied.", "All decided.")
+    denied = (await console.client.get(f"/v1/transactions/{second['id']}")).json()["data"]
+    assert (denied["status"], denied["rejectCode"]) == ("rejected", "approval_denied")
+    await admin.open(f"/console/transactions/{first['id']}")
+    await expect(admin.page.locator("#head")).to_contain_text("settled")
+    await admin.sees("ordered by Kim", "Needs no person's approval")
+
+
+async def test_two_people_at_once_do_not_collide(console: Console, admin: Guest):
+    """Goal: of two who decide the same spend one does; the other is told what became of it, and
+    whoever only looks sees it leave the queue."""
+    agent = await console.agent(**THRESHOLD)
+    made = await spend(console.client, agent["id"], "8")
+    _, key = await console.new_key("approver")
+    other, looking = await console.sign_in(key), await console.sign_in(key)
+    for guest in (admin, other, looking):
+        await guest.open("/console/approvals")
+        await expect(guest.page.locator("article")).to_have_count(1)
+    # The second one's page must still show the spend when they press the button.
+    await other.page.get_by_label("Reason").fill("I think not")
+    await admin.page.get_by_role("button", name="Approve").click()
+    await admin.sees("Approved.")
+    other.meant.add(409)
+    await other.page.get_by_role("button", name="Deny").click()
+    await other.sees("only a pending one can be decided", "is now")
+    await expect(other.page.locator("article")).to_have_count(0)
+    await looking.sees("All decided.")
+
+    async def settled() -> bool:
+        answer = await console.client.get(f"/v1/transactions/{made['id']}")
+        return answer.json()["data"]["status"] == "settled"
+
+    await until(settled, seconds=20)
+
+
+async def test_transactions(console: Console, admin: Guest):
+    """Goal: every filter of the API, refusals in words, each check, and the same rows as CSV."""
+    agent = await console.agent(name="Spender")
+    paid = await spend(console.client, agent["id"], "1.25", memo="=HYPERLINK(1)")
+    refused = await spend(console.client, agent["id"], "2", recipient="other.example.net")
+    rows = admin.page.locator("#spends tbody tr")
+    await admin.open("/console/transactions")
+    await expect(rows).to_have_count(2)
+    await admin.sees("The recipient is not on the allowlist.", "settled")
+    await admin.page.get_by_label("State").select_option("rejected")
+    await admin.press("Filter")
+    await expect(rows).to_have_count(1)
+    await admin.page.get_by_label("Recipient").fill("OTHER.example.net.")
+    await admin.page.get_by_label("Agent id").fill(agent["id"])
+    today = paid["createdAt"][:10]
+    await admin.page.get_by_label("Made from").fill(today)
+    await admin.page.get_by_label("Made to").fill(today)
+    await admin.press("Filter")
+    await expect(rows).to_have_count(1)
+    await admin.page.get_by_label("Settled from").fill(today)
+    await admin.press("Filter")
+    await admin.sees("No transaction fits.")
+    await admin.page.get_by_role("link", name="Clear").click()
+    await expect(rows).to_have_count(2)
+    async with admin.page.expect_download() as waiting:
+        await admin.page.get_by_role("link", name="Download CSV").click()
+    content = (await (await waiting.value).path()).read_text("utf-8")
+    cells = list(csv.DictReader(io.StringIO(content)))
+    assert [cell["id"] for cell in cells] == [refused["id"], paid["id"]]
+    assert cells[1]["memo"] == "'=HYPERLINK(1)"
+    await admin.open(f"/console/transactions?recipient={'x' * 300}", status=400)
+    await expect(admin.page.get_by_role("alert")).to_be_visible()
+
+    await admin.open(f"/console/transactions/{refused['id']}")
+    await admin.sees("The recipient is not on the allowlist.", "recipient_not_allowed", "not paid")
+    checks = admin.page.locator("tbody tr")
+    await expect(checks).to_have_count(9)
+    await expect(checks.nth(3)).to_contain_text("no")
+    await admin.open(f"/console/transactions/{paid['id']}")
+    shown = (await console.client.get(f"/v1/transactions/{paid['id']}")).json()["data"]
+    await admin.sees(shown["signature"], shown["payTo"], "lamports")
+
+
+async def test_webhooks(console: Console, admin: Guest):
+    """Goal: registered, tested, looked at attempt by attempt, sent again, rotated and removed."""
+    page = admin.page
+    await admin.open("/console/webhooks")
+    await admin.sees("No webhook yet.")
+    await page.get_by_label("Address").fill("https://10.0.0.1/hooks")
+    admin.meant.add(400)
+    await admin.press("Register")
+    await expect(page.get_by_role("alert")).to_be_visible()
+    await page.get_by_label("Address").fill(console.hooks.receiver.url("ok/console"))
+    await admin.press("Register")
+    await admin.sees("The webhook is registered", "Copy the secret now")
+    secret = await page.locator("#secret").inner_text()
+    assert secret.startswith("whsec_")
+    await page.get_by_role("link", name="I have it").click()
+    await admin.sees("Nothing was sent yet.")
+    await admin.misses(secret)
+    await admin.press("Send a test")
+    await admin.sees("A test event is on its way.", "webhook.test")
+    await console.hooks.receiver.wait_for("ok/console")
+    await expect(page.locator("#deliveries .state").first).to_have_text("delivered")
+    await page.locator("#deliveries summary").first.click()
+    await admin.sees("answered 200")
+    await page.get_by_role("button", name="Redeliver webhook.test").click()
+    await expect(page.locator("#deliveries > ul > li")).to_have_count(2)
+    await console.hooks.receiver.wait_for("ok/console", 2)
+    await admin.confirm("Rotate the secret")
+    await admin.sees("The webhook has a new secret")
+    assert await page.locator("#secret").inner_text() != secret
+    await page.get_by_role("link", name="I have it").click()
+    await admin.confirm("Disable")
+    await admin.sees("disabled", "somebody disabled it")
+    await admin.confirm("Enable")
+    await admin.sees("The webhook is enabled.")
+    await admin.confirm("Delete")
+    await admin.sees("The webhook is deleted.", "No webhook yet.")
+
+
+async def test_keys(console: Console, admin: Guest):
+    """Goal: made, shown once, and gone from every browser the moment it is revoked."""
+    page = admin.page
+    await admin.open("/console/keys")
+    await page.get_by_text("Make a key").click()
+    admin.meant.add(400)
+    await page.get_by_label("Name").fill("night shift")
+    await page.get_by_label("Scope").select_option("agent")
+    await admin.press("Make the key")
+    await expect(page.get_by_role("alert")).to_contain_text("agentId is required")
+    await page.get_by_label("Scope").select_option("approver")
+    await admin.press("Make the key")
+    await admin.sees("The key is made", "shown this once")
+    key = await page.locator("#secret").inner_text()
+    assert key.startswith("bur_test_")
+    await page.reload()
+    await admin.sees("This form was sent before")
+    await admin.misses(key)
+    guest = await console.sign_in(key)
+    await guest.open("/console/agents")
+    await admin.open("/console/keys")
+    row = page.locator("tr", has_text="night shift")
+    await row.get_by_role("button", name="Revoke").click()
+    await page.locator("dialog[open]").get_by_role("button", name="Revoke").click()
+    await admin.sees("The key is revoked.")
+    guest.meant |= {401, 303}
+    await guest.page.goto(f"{guest.url}/console/agents")
+    await expect(guest.page.get_by_role("status")).to_contain_text("Your session has ended")
+    assert re.search(r"/console/sign-in\?.*next=", guest.page.url)

@@ -1,0 +1,148 @@
+"""The console's pure parts: words, amounts, charts, and what changes between two policies."""
+
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from bursar.access import session
+from bursar.console import charts
+from bursar.console.app import SIGN_IN, inside
+from bursar.console.draw import amount, brief, moment, percent
+from bursar.console.policies import changes, proposed
+from bursar.console.screens import SCREENS
+from bursar.console.store import Bucket
+from bursar.console.words import OUTCOMES, REFUSALS, RULES
+from bursar.http.routes import ROUTES
+from bursar.policy.engine import RejectCode, Rule
+
+NOW = datetime(2026, 11, 15, 9, 30, tzinfo=UTC)
+POLICY: dict[str, Any] = {
+    "dailyCap": "10.00",
+    "perTransactionCap": None,
+    "approvalThreshold": "5.00",
+    "allowlist": ["a.example.com", "b.example.com"],
+    "blocklist": [],
+    "frozen": False,
+}
+
+
+def test_every_code_and_rule_has_words():
+    """Goal: nobody has to look a code up."""
+    assert list(REFUSALS) == list(RejectCode)
+    assert list(RULES) == list(Rule)
+    assert set(OUTCOMES) == {"pass", "fail", "not_evaluated"}
+
+
+def test_every_screen_stands_for_a_route():
+    """Goal: scope and limit of every page are those of the API, and reading changes nothing."""
+    routes = {f"{route.method} {route.path}" for route in ROUTES}
+    assert {screen.stands_for for screen in SCREENS} <= routes
+    for screen in SCREENS:
+        assert screen.method in ("GET", "POST")
+        # A form that fails is shown again, with what was typed.
+        assert (screen.again is not None) == (screen.method == "POST")
+
+
+@pytest.mark.parametrize(
+    ("given", "shown"),
+    [
+        (0, "0.00"),
+        ("12.500000", "12.50"),
+        ("1234567.000001", "1,234,567.000001"),
+        (1_234_500_000, "1,234.50"),
+        ("25.00", "25.00"),
+        (-2_000_000, "-2.00"),
+        (None, "–"),
+    ],
+)
+def test_amounts(given: int | str | None, shown: str):
+    assert amount(given) == shown
+
+
+def test_moments_carry_utc():
+    said = moment("2026-11-15T09:30:00.123Z")
+    assert 'datetime="2026-11-15T09:30:00.123Z"' in said
+    assert 'title="2026-11-15 09:30:00.123 UTC"' in said
+    assert moment(NOW.astimezone()) == moment("2026-11-15T09:30:00.000Z")
+
+
+def test_long_names_are_escaped_where_they_are_cut():
+    assert "&#34;&gt;" in brief('">' + "x" * 40)
+
+
+def test_shares():
+    assert [percent(*pair) for pair in ((0, 0), (1, 0), (1, 3), (3, 3), (9, 3))] == [
+        0, 100, 33, 100, 100,
+    ]  # fmt: skip
+
+
+def test_a_chart_of_hours():
+    """Goal: one bar an hour up to now, nothing looks like something, little is still seen."""
+    busy = NOW.replace(minute=0) - timedelta(hours=2)
+    drawn = charts.by_hour(
+        [Bucket(busy, 1_000_000, 3, 1), Bucket(busy + timedelta(hours=1), 1, 1, 0)], NOW, 24
+    )
+    assert [bar.settled_height for bar in drawn.bars[-4:]] == [0, 100, 2, 0]
+    assert drawn.bars[-1].start == NOW.replace(minute=0)
+    assert (drawn.total_micros, drawn.total_rejected, drawn.most_micros) == (
+        1_000_001,
+        1,
+        1_000_000,
+    )
+    assert not drawn.empty
+    assert charts.by_hour([], NOW, 24).empty
+
+
+def test_a_chart_of_days():
+    drawn = charts.by_day([Bucket(date(2026, 11, 1), 5, 1, 2)], NOW.date(), 30)
+    assert len(drawn.bars) == 30
+    assert drawn.bars[-15].rejected == 2
+    assert drawn.bars[0].x >= 0
+    assert drawn.bars[-1].x + drawn.bar_width <= drawn.width
+
+
+def test_what_changes_between_policies():
+    after = proposed(
+        POLICY,
+        {"dailyCap": 12_000_000, "perTransactionCap": None, "allowlist": ["b.example.com", "*"]},
+    )
+    found = changes(POLICY, {**after, "frozen": True})
+    assert [(change.label, change.before, change.after) for change in found] == [
+        ("Daily cap", "10.00", "12.00"),
+        ("Allowlist", None, None),
+        ("Frozen", "no", "yes"),
+    ]
+    assert (found[1].added, found[1].removed) == (("*",), ("a.example.com",))
+    assert changes(POLICY, POLICY) == []
+    (order,) = changes(POLICY, {**POLICY, "allowlist": POLICY["allowlist"][::-1]})
+    assert (order.added, order.removed, order.is_list) == ((), (), True)
+
+
+@pytest.mark.parametrize(
+    ("asked", "led"),
+    [
+        ("/console/agents?q=a", "/console/agents?q=a"),
+        ("/console", "/console"),
+        ("/console?x=1", "/console?x=1"),
+        ("", "/console"),
+        ("//evil.example.com", "/console"),
+        ("https://evil.example.com/console", "/console"),
+        ("/console/../v1/agents", "/console"),
+        ("/consolex", "/console"),
+        ("/console/\r\nSet-Cookie: a=b", "/console"),
+        ("/console/\\evil", "/console"),
+        (f"{SIGN_IN}?next=/console", "/console"),
+        ("/console/ü", "/console"),
+    ],
+)
+def test_signing_in_leads_only_inside(asked: str, led: str):
+    assert inside(asked) == led
+
+
+def test_form_tokens_belong_to_their_session():
+    one, two = session.new_token(), session.new_token()
+    assert session.is_form_token(session.form_token(one), one)
+    assert not session.is_form_token(session.form_token(one), two)
+    assert not session.is_form_token("", one)
+    assert not session.is_form_token("é" * 64, one)
