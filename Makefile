@@ -9,10 +9,10 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 LOCKED := --require-hashes --only-binary :all: --no-deps
 
 .DEFAULT_GOAL := help
-.PHONY: help install serve test check bench format schema lock clean
+.PHONY: help install serve test check bench screenshots format schema lock clean
 
 help: ## Show this help
-	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 install: $(VENV)/.server ## Install the service into .venv
 
@@ -33,6 +33,9 @@ format: $(VENV)/.dev ## Format the code and fix what ruff can fix
 
 bench: $(VENV)/.dev ## Measure every promised figure; under 5 minutes (BENCH_SECONDS, BENCH_ROUNDS for more)
 	$(BIN)/python -m bench
+
+screenshots: $(VENV)/.dev ## Draw docs/img/console-*.png again; needs chromium
+	$(BIN)/python -m tests.browser.screenshots
 
 schema: $(VENV)/.dev ## Write migrations/schema.sql again after a new migration
 	$(BIN)/python -m tests.migration.schema

@@ -6,7 +6,7 @@ from playwright.async_api import expect
 from tests.browser.support import Console, Guest
 from tests.support import spend
 
-THRESHOLD = {"policy": {"approvalThreshold": "5.00"}}
+THRESHOLD = {"approvalThreshold": "5.00"}
 
 
 async def _buttons(guest: Guest) -> set[str]:
@@ -82,7 +82,7 @@ async def test_a_link_from_another_site_finds_the_session(console: Console, admi
 @pytest.mark.parametrize("scope", ["admin", "approver", "read", "agent"])
 async def test_a_key_of_each_scope(console: Console, scope: str):
     """Goal: a page shows what its key may do, and not a button more."""
-    agent = await console.agent(name="Mine", **THRESHOLD)
+    agent = await console.agent(name="Mine", policy=THRESHOLD)
     other = await console.agent(name="Other")
     waiting = await spend(console.client, agent["id"], "6")
     bound = agent["id"] if scope == "agent" else None
@@ -129,7 +129,7 @@ async def test_a_key_of_each_scope(console: Console, scope: str):
 
 async def test_without_script(console: Console):
     """Goal: everything that matters is HTML: pages, forms and one-click approval."""
-    agent = await console.agent(name="Plain", **THRESHOLD)
+    agent = await console.agent(name="Plain", policy=THRESHOLD)
     await spend(console.client, agent["id"], "9")
     guest = await console.sign_in(script=False)
     await guest.open("/console/approvals")

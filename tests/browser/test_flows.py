@@ -10,7 +10,7 @@ from tests.browser.support import Console, Guest
 from tests.processes import until
 from tests.support import ON_CURVE, spend
 
-THRESHOLD = {"policy": {"approvalThreshold": "5.00"}}
+THRESHOLD = {"approvalThreshold": "5.00"}
 
 
 async def test_the_overview_shows_the_money_and_renews_itself(console: Console, admin: Guest):
@@ -161,7 +161,7 @@ async def test_agents_are_found(console: Console, admin: Guest):
 
 async def test_approvals(console: Console, admin: Guest):
     """Goal: one click approves, one click denies, with a reason for the books."""
-    agent = await console.agent(name="Buyer", **THRESHOLD)
+    agent = await console.agent(name="Buyer", policy=THRESHOLD)
     await admin.open("/console/approvals")
     await admin.sees("All decided.")
     first = await spend(
@@ -186,7 +186,7 @@ async def test_approvals(console: Console, admin: Guest):
 async def test_two_people_at_once_do_not_collide(console: Console, admin: Guest):
     """Goal: of two who decide the same spend one does; the other is told what became of it, and
     whoever only looks sees it leave the queue."""
-    agent = await console.agent(**THRESHOLD)
+    agent = await console.agent(policy=THRESHOLD)
     made = await spend(console.client, agent["id"], "8")
     _, key = await console.new_key("approver")
     other, looking = await console.sign_in(key), await console.sign_in(key)

@@ -297,7 +297,7 @@ async def test_news_come_when_there_are_some(tenant: Tenant):
     header = {"Bursar-Mark": mark[1]}
     await tenant.visitor.get("/console", 204, **header)
     made = await spend(tenant.api, agent["id"], "1")
-    news = await tenant.visitor.get("/console", **header)
+    news = await tenant.visitor.get("/console", 200, **header)
     assert made["id"] in news.text
     # At most one drawing a second, however fast somebody asks.
     answers = [await tenant.visitor.http.get("/console", headers=header) for _ in range(5)]

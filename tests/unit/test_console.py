@@ -64,6 +64,7 @@ def test_moments_carry_utc():
     said = moment("2026-11-15T09:30:00.123Z")
     assert 'datetime="2026-11-15T09:30:00.123Z"' in said
     assert 'title="2026-11-15 09:30:00.123 UTC"' in said
+    assert "09:30:00 UTC</time>" in moment("2026-11-15T09:30:00.123Z", "second")
     assert moment(NOW.astimezone()) == moment("2026-11-15T09:30:00.000Z")
 
 

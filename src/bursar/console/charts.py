@@ -12,6 +12,7 @@ _STEP: Final = 20
 _BAR: Final = 14
 _UP: Final = 100
 _DOWN: Final = 40
+_FEW: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +61,8 @@ def _chart(buckets: Sequence[Bucket], starts: list[datetime], every: int, hours:
     nothing = [Bucket(start, 0, 0, 0) for start in starts]
     shown = [found.get(start, empty) for start, empty in zip(starts, nothing, strict=True)]
     most = max(bucket.settled_micros for bucket in shown)
-    most_rejected = max(bucket.rejected for bucket in shown)
+    # A single refusal is a short bar, not a full one.
+    most_rejected = max(_FEW, *(bucket.rejected for bucket in shown))
     bars: list[Bar] = []
     for place, (start, bucket) in enumerate(zip(starts, shown, strict=True)):
         up = _height(bucket.settled_micros, most, _UP)

@@ -57,15 +57,17 @@ def amount(value: int | str | None) -> str:
     return f"{sign}{int(whole.lstrip('-')):,}.{places.rstrip('0').ljust(2, '0')}"
 
 
-def moment(value: datetime | str | None) -> str | Markup:
-    """A moment that the page's script writes in the reader's own zone; UTC when one hovers."""
+def moment(value: datetime | str | None, shape: str = "minute") -> str | Markup:
+    """A moment that the page's script writes in the reader's own zone, to the `minute` or to the
+    `second`; UTC when one hovers."""
     if value is None:
         return "–"
     at = datetime.fromisoformat(value) if isinstance(value, str) else value.astimezone(UTC)
-    return Markup('<time datetime="{}" title="{} UTC">{} UTC</time>').format(
-        iso(at), at.strftime("%Y-%m-%d %H:%M:%S.") + f"{at.microsecond // 1000:03d}",
-        at.strftime("%-d %b %Y, %H:%M"),
-    )  # fmt: skip
+    exact = at.strftime("%Y-%m-%d %H:%M:%S.") + f"{at.microsecond // 1000:03d}"
+    shown = at.strftime("%-d %b %Y, %H:%M:%S" if shape == "second" else "%-d %b %Y, %H:%M")
+    return Markup('<time datetime="{}" data-as="{}" title="{} UTC">{} UTC</time>').format(
+        iso(at), shape, exact, shown
+    )
 
 
 def brief(value: str | None, ends: int = 5) -> str | Markup:

@@ -196,6 +196,14 @@ ALTER TABLE audit_log ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
     CACHE 1
 );
 
+CREATE TABLE console_session (
+    token_hash sha256 NOT NULL,
+    key_id id NOT NULL,
+    created_at timestamp(3) with time zone DEFAULT moment() NOT NULL,
+    expires_at timestamp(3) with time zone NOT NULL,
+    CONSTRAINT console_session_check CHECK ((expires_at > created_at))
+);
+
 CREATE TABLE delivery (
     id id NOT NULL,
     webhook_id id NOT NULL,
@@ -608,6 +616,9 @@ ALTER TABLE ONLY api_key
 ALTER TABLE ONLY audit_log
     ADD CONSTRAINT audit_log_pkey PRIMARY KEY (id);
 
+ALTER TABLE ONLY console_session
+    ADD CONSTRAINT console_session_pkey PRIMARY KEY (token_hash);
+
 ALTER TABLE ONLY delivery
     ADD CONSTRAINT delivery_pkey PRIMARY KEY (id);
 
@@ -715,6 +726,10 @@ CREATE INDEX api_key_by_age ON api_key USING btree (realm_id, created_at, id);
 CREATE INDEX api_key_by_agent ON api_key USING btree (agent_id) WHERE (agent_id IS NOT NULL);
 
 CREATE INDEX audit_log_by_subject ON audit_log USING btree (subject, id);
+
+CREATE INDEX console_session_by_key ON console_session USING btree (key_id, created_at);
+
+CREATE INDEX console_session_to_forget ON console_session USING btree (expires_at);
 
 CREATE INDEX delivery_by_event ON delivery USING btree (event_id);
 
@@ -833,6 +848,9 @@ ALTER TABLE ONLY api_key
 
 ALTER TABLE ONLY audit_log
     ADD CONSTRAINT audit_log_realm_id_fkey FOREIGN KEY (realm_id) REFERENCES realm(id);
+
+ALTER TABLE ONLY console_session
+    ADD CONSTRAINT console_session_key_id_fkey FOREIGN KEY (key_id) REFERENCES api_key(id);
 
 ALTER TABLE ONLY delivery
     ADD CONSTRAINT delivery_event_id_fkey FOREIGN KEY (event_id) REFERENCES event(id) ON DELETE CASCADE;

@@ -6,10 +6,11 @@ const NEWS_SELDOM_MS = 30000;
 
 // Moments ----------------------------------------------------------------------------------------
 
+const TO_THE_MINUTE = { hour: "2-digit", minute: "2-digit" };
 const SHAPES = {
-  hour: { hour: "2-digit", minute: "2-digit" },
-  near: { day: "numeric", month: "short", hour: "2-digit", minute: "2-digit", second: "2-digit" },
-  far: { day: "numeric", month: "short", year: "numeric", hour: "2-digit", minute: "2-digit" },
+  hour: TO_THE_MINUTE,
+  minute: { day: "numeric", month: "short", ...TO_THE_MINUTE },
+  second: { day: "numeric", month: "short", ...TO_THE_MINUTE, second: "2-digit" },
 };
 
 function showMoments(root) {
@@ -17,8 +18,9 @@ function showMoments(root) {
   for (const element of root.querySelectorAll("time[datetime]")) {
     const moment = new Date(element.dateTime);
     if (Number.isNaN(moment.getTime())) continue;
-    const shape = element.dataset.as || (moment.getFullYear() === thisYear ? "near" : "far");
-    element.textContent = moment.toLocaleString(undefined, SHAPES[shape]);
+    const shape = { ...SHAPES[element.dataset.as] };
+    if (shape.day && moment.getFullYear() !== thisYear) shape.year = "numeric";
+    element.textContent = moment.toLocaleString(undefined, shape);
   }
 }
 
