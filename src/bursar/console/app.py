@@ -9,12 +9,13 @@ from typing import Any, Final
 from urllib.parse import parse_qsl, quote, urlencode
 
 from bursar.access import session
+from bursar.access.limits import Category
 from bursar.access.model import Caller
 from bursar.console.draw import draw
 from bursar.console.screens import SCREENS
 from bursar.console.visit import ROOT, Drawn, Reply, Screen, Sent, Visit
 from bursar.console.words import DONE
-from bursar.errors import ApiError, ErrorCode
+from bursar.errors import ApiError, ErrorCode, check
 from bursar.http.call import Route, Services, Stream
 from bursar.http.perform import check_scope, explain, over_limit
 from bursar.http.request import AsgiScope, Receive, Request, Send
@@ -155,6 +156,8 @@ class Console:
 
     async def _count(self, screen: Screen, caller: Caller) -> None:
         category = self._routes[screen.stands_for].category
+        check(isinstance(category, Category), "a page stands for a route of one category")
+        assert isinstance(category, Category)
         verdict = await self._services.limiter.take(caller.key_id, category, caller.mode)
         if not verdict.allowed:
             raise over_limit(category, verdict)
