@@ -16,7 +16,6 @@ from granian.server.embed import Server
 
 from bursar.access.guard import Guard
 from bursar.access.limits import Limiter, ProcessLimiter, Unlimited
-from bursar.access.shared_limits import SharedLimiter
 from bursar.chain.solana import Solana
 from bursar.clock import Clock
 from bursar.config import MODES, Config, Mode
@@ -211,6 +210,9 @@ def _limiter(config: Config, clock: Clock, limits_socket: Path | None) -> Limite
         _log.warning("rate_limits_off", advice="for benchmarks only; unset BURSAR_RATE_LIMITS")
         return Unlimited()
     if config.redis_url is not None:
+        # Loaded only where it is used: it is a tenth of the time that this process takes to start.
+        from bursar.access.shared_limits import SharedLimiter
+
         return SharedLimiter.open(config.redis_url)
     if limits_socket is not None:
         return SocketLimiter(limits_socket)

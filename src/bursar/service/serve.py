@@ -94,19 +94,24 @@ async def _start(
     # starts, because nothing else should have to wait for the bad news.
     config = choose_ports(replace(config, port=free_port(config.host, config.port)))
     _clear_metrics(config)
-    # One line for each part of the service; what does not need another starts beside it.
-    localnets = localnet_children(config, _environment(config))
-    url, _ = await asyncio.gather(
-        _start_database(supervisor, config), _start_all(supervisor, localnets)
-    )
-    config = replace(config, database_url=url)
-    key = None if first_key is None else await first_key(config)
-    db = await Database.open_or_fail(url, 1, config.database_timeout_seconds)
-    try:
-        await refuse_wrong_networks(config, db)
-    finally:
-        await db.close()
-    await _start_all(supervisor, [*_apis(config, limits), _worker(config)])
+    # What does not need another part of the service starts beside it.
+    database = asyncio.create_task(_start_database(supervisor, config))
+
+    async def chains() -> None:
+        await _start_all(supervisor, localnet_children(config, _environment(config)))
+        db = await Database.open_or_fail(await database, 1, config.database_timeout_seconds)
+        try:
+            await refuse_wrong_networks(config, db)
+        finally:
+            await db.close()
+
+    async def service() -> str | None:
+        serving = replace(config, database_url=await database)
+        key = None if first_key is None else await first_key(serving)
+        await _start_all(supervisor, [*_apis(serving, limits), _worker(serving)])
+        return key
+
+    _, key = await asyncio.gather(chains(), service())
     echo(banner(config, key))
 
 
