@@ -3,9 +3,11 @@
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+from urllib.parse import urlsplit
 
 import asyncpg
+from asyncpg.connect_utils import SessionAttribute
 from asyncpg.pool import Pool, PoolConnectionProxy
 
 from bursar.errors import CommandFailed, ConfigError
@@ -39,6 +41,61 @@ OUT_OF_REACH: Final = (
 )
 
 
+# Where several hosts are named, one that does not even refuse (its machine is off, its cable cut)
+# is given up for the next after this long.
+_HOST_SECONDS: Final = 2.0
+# What a host may be like that is not the primary, or not any more.
+_NOT_THERE: Final = (
+    OSError,
+    TimeoutError,
+    asyncpg.PostgresConnectionError,
+    asyncpg.CannotConnectNowError,
+    # A standby.
+    asyncpg.InternalClientError,
+)
+
+
+class Hosts:
+    """The servers that an address names, of which one is the primary; the others follow it.
+
+    `postgresql://user:password@one:5432,two:5432,three:5432/bursar`. A connection only ever leads
+    to a server that takes writes, so that after a failover it leads to the new primary.
+    """
+
+    def __init__(self, dsn: str) -> None:
+        parts = urlsplit(dsn)
+        login, at, hosts = parts.netloc.rpartition("@")
+        # Each with the address of its own.
+        self._addresses = [
+            parts._replace(netloc=f"{login}{at}{host}").geturl() if host else dsn
+            for host in hosts.split(",")
+        ]
+        self._primary = 0
+
+    async def connect(
+        self, dsn: str | None = None, *, timeout: float = 10.0, **options: Any
+    ) -> "asyncpg.Connection[Row]":
+        """Starts with the one that was the primary the last time. `dsn` is for asyncpg's pool,
+        which hands it over."""
+        del dsn
+        count = len(self._addresses)
+        problem: Exception = OSError("no host")
+        for number in (*range(self._primary, count), *range(self._primary)):
+            try:
+                connection: asyncpg.Connection[Row] = await asyncpg.connect(
+                    self._addresses[number],
+                    timeout=timeout if count == 1 else min(timeout, _HOST_SECONDS),
+                    target_session_attrs=SessionAttribute.read_write,
+                    **options,
+                )
+            except _NOT_THERE as failure:
+                problem = failure
+            else:
+                self._primary = number
+                return connection
+        raise problem
+
+
 async def _keep_session(connection: "asyncpg.Connection[Row]") -> None:
     """Nothing to undo when a connection goes back to the pool, so no round trip for it: settings
     are only changed with SET LOCAL, and locks end with their transaction or in `transact`."""
@@ -64,6 +121,7 @@ class Database:
         try:
             pool = await asyncpg.create_pool(
                 dsn,
+                connect=Hosts(dsn).connect,
                 min_size=1,
                 max_size=connections,
                 timeout=timeout_seconds,

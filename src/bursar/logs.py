@@ -36,10 +36,23 @@ def set_up_logs(level: str, process: str) -> None:
     )
     structlog.contextvars.bind_contextvars(process=process)
     # Libraries speak through the standard logger; their warnings are worth a line, no more.
-    logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format=_LIBRARY_FORMAT)
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_OneLine())
+    logging.basicConfig(level=logging.WARNING, handlers=[handler])
 
 
-_LIBRARY_FORMAT: Final = '{"level":"%(levelname)s","logger":"%(name)s","message":"%(message)s"}'
+class _OneLine(logging.Formatter):
+    """What a library says, as a line of JSON: of an error only its kind."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line = {
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": _SECRET.sub("…", record.getMessage()),
+        }
+        if record.exc_info and record.exc_info[0] is not None:
+            line["problem"] = record.exc_info[0].__name__
+        return _to_json(line)
 
 
 def _traceback(exc_info: Any) -> str:

@@ -33,6 +33,7 @@ from bursar.service.postgres import EmbeddedPostgres
 from bursar.service.supervisor import Child, Supervisor
 from tests.localnet.support import Rpc, RpcFailed
 from tests.processes import bursar, clean_environment, until
+from tests.settlement.books import ledger_is_chain, nothing_open, paid_times
 from tests.support import Service, new_agent
 
 LONG: Final = os.environ.get("BURSAR_LONG") == "1"
@@ -254,11 +255,6 @@ async def _pay(fire: Fire, client: httpx.AsyncClient, plans: list[Plan]) -> list
     return ids
 
 
-_OPEN = (
-    "SELECT (SELECT count(*) FROM spend WHERE status IN ('approved', 'pending'))"
-    " + (SELECT count(*) FROM withdrawal WHERE status = 'pending')"
-    " + (SELECT count(*) FROM payment WHERE state IN ('waiting', 'live'))"
-)
 _ENDED = (
     "SELECT s.id, s.agent_id, s.status = 'settled' AS settled, s.amount_micros, w.address"
     " FROM spend s JOIN wallet w USING (agent_id) UNION ALL"
@@ -284,8 +280,8 @@ async def test_every_payment_is_made_once_or_never(tmp_path: Path):
                 burn.cancel()
             burned = time.monotonic() - began
             await fire.calm()
-            calm = await until(lambda: _nothing_open(db), seconds=CALM_SECONDS, every=0.5)
-            same = await until(lambda: _ledger_is_chain(fire.rpc, db), seconds=30, every=0.5)
+            calm = await until(lambda: nothing_open(db), seconds=CALM_SECONDS, every=0.5)
+            same = await until(lambda: ledger_is_chain(fire.rpc, db), seconds=30, every=0.5)
         await _check(fire.rpc, db, set(ids))
         await _report(fire, db, burned=burned, calm=calm + same)
         audit = await bursar(
@@ -305,38 +301,13 @@ async def _funded_agent(client: httpx.AsyncClient) -> dict[str, Any]:
     return made
 
 
-async def _nothing_open(db: Database) -> bool:
-    try:
-        async with db.read() as tx:
-            return await tx.fetchval(_OPEN) == 0
-    except (*OUT_OF_REACH, asyncpg.PostgresError):
-        return False  # the last kill may have been the database's
-
-
-async def _ledger_is_chain(rpc: Rpc, db: Database) -> bool:
-    """To the micro-unit, with nothing reserved."""
-    async with db.read() as tx:
-        wallets = await tx.fetch(
-            "SELECT address, debits_pending, credits_posted - debits_posted AS balance FROM wallet"
-        )
-    for wallet in wallets:
-        account = token_account(wallet["address"], TEST_MINT)
-        held = (await rpc("getTokenAccountBalance", account))["value"]["amount"]
-        if wallet["debits_pending"] != 0 or int(held) != wallet["balance"]:
-            return False
-    return True
-
-
 async def _check(rpc: Rpc, db: Database, ids: set[str]) -> None:
     async with db.read() as tx:
         ended = await tx.fetch(_ENDED)
         frozen = await tx.fetchval("SELECT count(*) FROM wallet WHERE held")
     assert ids <= {row["id"] for row in ended}, "an acknowledged payment is gone"
     assert len(ended) <= PAYMENTS, "an answer that was lost made a second payment"
-    memos: Counter[tuple[str, str]] = Counter()
-    for owner in {row["address"] for row in ended}:
-        async for memo in _memos(rpc, owner):
-            memos[owner, memo] += 1
+    memos = await paid_times(rpc, {row["address"] for row in ended})
     wrong = [
         (row["id"], row["settled"], memos[row["address"], row["id"]])
         for row in ended
@@ -344,30 +315,6 @@ async def _check(rpc: Rpc, db: Database, ids: set[str]) -> None:
     ]
     assert wrong == [], f"(payment, settled, times on the chain); seed {SEED}"
     assert frozen == 0
-
-
-async def _memos(rpc: Rpc, owner: str) -> AsyncGenerator[str]:
-    """Of every transaction that succeeded and took money out of the owner's token account."""
-    account = token_account(owner, TEST_MINT)
-    before: dict[str, str] = {}
-    while True:
-        page = await rpc("getSignaturesForAddress", account, {"limit": 1000} | before)
-        for line in page:
-            if line["err"] is not None or line["memo"] is None:
-                continue
-            config = {"encoding": "json", "maxSupportedTransactionVersion": 0}
-            found = await rpc("getTransaction", line["signature"], config)
-            if _held(found, account, "pre") > _held(found, account, "post"):
-                yield line["memo"].partition("] ")[2]
-        if len(page) < 1000:
-            return
-        before = {"before": page[-1]["signature"]}
-
-
-def _held(found: Any, account: str, when: str) -> int:
-    index = found["transaction"]["message"]["accountKeys"].index(account)
-    lines = [b for b in found["meta"][f"{when}TokenBalances"] if b["accountIndex"] == index]
-    return int(lines[0]["uiTokenAmount"]["amount"]) if lines else 0
 
 
 async def _report(fire: Fire, db: Database, *, burned: float, calm: float) -> None:

@@ -5,6 +5,7 @@ import asyncio
 import signal
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -240,7 +241,7 @@ async def test_kills_under_load(tmp_path: Path):
                 await load.more(CLIENTS)
                 await load.pause()
                 await serve.ready()
-                await verify(db, load, victim)
+                await verify(db, load.agents, load.acknowledged, victim)
                 code, out = await audited(serve)
                 assert code == 0, (seed, victim, out)
                 print(f"{kill + 1}: {victim}, {len(load.acknowledged)} spends, {load.tries} tries")
@@ -270,12 +271,15 @@ async def prepare(serve: Serve, seed: str) -> tuple[Load, Database]:
     return Load(serve.url, key, seed, agents), db
 
 
-async def verify(db: Database, load: Load, victim: str) -> None:
+async def verify(
+    db: Database, agents: Sequence[str], acknowledged: Mapping[str, dict[str, Any]], victim: str
+) -> None:
+    """What the spends' keys were told is what the database has, no more and no less."""
     async with db.read() as tx:
-        rows = await tx.fetch("SELECT * FROM spend WHERE agent_id = ANY($1)", load.agents)
+        rows = await tx.fetch("SELECT * FROM spend WHERE agent_id = ANY($1)", agents)
     there = {row["id"]: msgspec.to_builtins(show_spend(spend_of(row))) for row in rows}
-    told = {spend["id"]: spend for spend in load.acknowledged.values()}
-    assert len(told) == len(load.acknowledged), "two keys were told of one spend"
+    told = {spend["id"]: spend for spend in acknowledged.values()}
+    assert len(told) == len(acknowledged), "two keys were told of one spend"
     lost = told.keys() - there.keys()
     assert not lost, f"lost by the kill of {victim}: {lost}"
     assert not there.keys() - told.keys(), f"done twice around the kill of {victim}"

@@ -67,8 +67,14 @@ async def claim(tx: Tx, key: IdempotencyKey) -> StoredAnswer | None:
 async def find(
     tx: Tx, keys: Sequence[IdempotencyKey]
 ) -> dict[tuple[int, str, str, str], StoredAnswer]:
-    """The answers stored for any of these keys. The caller holds what keeps them from changing."""
+    """The answers stored for any of these keys. The caller holds what keeps them from changing.
+
+    What is found may be there without being safe: committed here, but on no standby yet, because
+    whoever wrote it gave up waiting for one. So it may be told only once a standby has it.
+    """
     rows = await store.get_answers(tx, [key.place for key in keys])
+    if rows:
+        await store.commit_on_standbys(tx)
     return {place: StoredAnswer(*row) for place, row in rows.items()}
 
 

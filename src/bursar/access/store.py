@@ -259,6 +259,12 @@ async def get_answers(
     }
 
 
+async def commit_on_standbys(tx: Tx) -> None:
+    """Makes the end of this transaction wait, as a write would, until a synchronous standby has all
+    that was committed before it. A transaction that only reads waits for none."""
+    await tx.execute("SELECT pg_logical_emit_message(true, 'bursar', '')")
+
+
 async def insert_answer(tx: Tx, answer: tuple[int, str, str, str, bytes, int, bytes]) -> None:
     """(realm, route, agent, key, fingerprint, status, body)."""
     await tx.execute(

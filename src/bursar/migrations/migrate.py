@@ -4,9 +4,7 @@ import re
 from importlib import resources
 from typing import Final
 
-import asyncpg
-
-from bursar.db import Tx
+from bursar.db import Hosts, Tx
 from bursar.errors import CommandFailed
 
 # Any fixed number; it names "migrating this database" among advisory locks.
@@ -37,7 +35,7 @@ async def applied(tx: Tx) -> int:
 
 async def migrate(dsn: str) -> list[int]:
     """Brings the database up to date; returns the numbers applied. Safe to run in many at once."""
-    connection = await asyncpg.connect(dsn)
+    connection = await Hosts(dsn).connect()
     try:
         await connection.execute("SELECT pg_advisory_lock($1)", _LOCK)
         await connection.execute(
