@@ -20,9 +20,16 @@ else:  # the class is generic only in its stubs
 
 T = TypeVar("T")
 
-# A deadlock or a serialization failure rolled everything back, so doing it again is safe. More
+# Each of these rolled everything back, so doing it again is safe. More
 # than a few in a row means something is wrong that patience does not cure.
 _TRIES: Final = 5
+
+_ROLLED_BACK: Final = (
+    asyncpg.DeadlockDetectedError,
+    asyncpg.SerializationError,
+    # A migration changed what a prepared statement returns; the driver has forgotten it by now.
+    asyncpg.InvalidCachedStatementError,
+)
 
 # Errors that mean "the database did not do it, or we cannot know": answered 503, never 500.
 OUT_OF_REACH: Final = (
@@ -178,7 +185,7 @@ class Database:
         work: Callable[[Tx], Awaitable[T]],
         answer: Callable[[T], Awaitable[None]] | None = None,
     ) -> T:
-        """Runs `work` in one transaction; again from the start if it lost a deadlock.
+        """Runs `work` in one transaction; again from the start if it lost a deadlock, say.
 
         With `answer`, `work` may take locks of the session, which outlast the commit: they are let
         go when `answer` was given the committed result, or when there is none.
@@ -195,7 +202,7 @@ class Database:
                     finally:
                         if answer is not None:
                             await _let_go(connection)
-            except (asyncpg.DeadlockDetectedError, asyncpg.SerializationError):
+            except _ROLLED_BACK:
                 if attempt == _TRIES:
                     raise
         raise AssertionError("unreachable")

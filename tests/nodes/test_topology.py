@@ -2,6 +2,7 @@
 is done twice, and what is left goes on."""
 
 import asyncio
+import shutil
 import signal
 from collections.abc import AsyncGenerator
 from pathlib import Path
@@ -9,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from bursar.db import Hosts
-from tests.nodes.topology import Clients, Topology, make_clients, running_topology
+from bursar.migrations.migrate import latest
+from tests.nodes.topology import Clients, Node, Topology, make_clients, running_topology
 from tests.processes import bursar, until
 from tests.settlement.books import ledger_is_chain, nothing_open, paid_times
 from tests.simulation.test_kills import verify
@@ -18,6 +20,7 @@ from tests.simulation.world import LONG, seeded
 
 FAILOVERS = 20 if LONG else 2
 RESUME_SECONDS = 10
+SOURCE = Path(__file__).parents[2] / "src/bursar"
 SETTLED = "SELECT count(*) FROM spend WHERE status = 'settled'"
 pytestmark = pytest.mark.timeout(3_600 if LONG else 300)
 
@@ -203,3 +206,63 @@ async def test_a_host_that_is_silent_is_passed_over(topology: Topology):
         assert loop.time() - started < at_most
         await connection.close()
     silent.close()
+
+
+# Last, because the older version does not run on what this leaves.
+
+
+def newer_version(folder: Path) -> dict[str, str]:
+    """The same code with two migrations more, as a process of that version would see it."""
+    package = folder / "bursar"
+    shutil.copytree(SOURCE, package, ignore=shutil.ignore_patterns("__pycache__"))
+    number = latest() + 1
+    before = "ALTER TABLE spend ADD COLUMN extra text;\nALTER TABLE wallet ADD COLUMN extra text;\n"
+    (package / f"migrations/{number:04}_more.sql").write_text(before)
+    after = "ALTER TABLE spend DROP COLUMN extra;\nALTER TABLE wallet DROP COLUMN extra;\n"
+    (package / f"migrations/{number + 1:04}_less.after.sql").write_text(after)
+    return {"PYTHONPATH": str(folder)}
+
+
+async def test_rolling_migration(topology: Topology, tmp_path: Path):
+    """Goal: a newer version is rolled out under load, its first migration before, its second after:
+    both versions run side by side, no request fails that a retry does not settle."""
+    seed, _ = seeded("rolling migration")
+    newer = newer_version(tmp_path)
+    clients = await make_clients(topology, seed)
+
+    async def migrate(*options: str) -> str:
+        arguments = ("database", "migrate", *options)
+        url = topology.config.database_url or ""
+        done = await bursar(*arguments, environment=newer, database_url=url)
+        assert done.code == 0, done.err
+        return done.out
+
+    async def readiness(node: Node) -> int:
+        connection = Connection(node.url, "none")
+        try:
+            return (await connection.request("GET", "/readyz")).status
+        finally:
+            connection.close()
+
+    clients.start()
+    await clients.more(20)
+    assert str(latest() + 1) in await migrate()
+    assert await migrate() == "Nothing to do.\n"
+    for node in (*topology.apis, *topology.workers):
+        await clients.more(20)
+        for api in topology.apis:
+            assert await readiness(api) == 200, "old or new"
+        assert await node.end(signal.SIGTERM) == 0
+        await node.start(newer)
+    await clients.more(20)
+    assert str(latest() + 2) in await migrate("--after-deploy")
+    await clients.more(40)
+    await clients.stop()
+    await all_is_right(topology, clients, "rolling migration")
+    # A node of the older version that comes back by mistake says what is wrong.
+    strayed = topology.apis[0]
+    await strayed.end(signal.SIGTERM)
+    await strayed.start()
+    assert await readiness(strayed) == 503
+    await strayed.end(signal.SIGTERM)
+    await strayed.start(newer)

@@ -1,10 +1,13 @@
 """Commands that work on the database itself, beside the running service."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, TypeVar
+import os
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
-from bursar.config import Config
+import typer
+
+from bursar.config import Config, load_config
 from bursar.errors import CommandFailed
 
 if TYPE_CHECKING:
@@ -12,21 +15,78 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+app = typer.Typer(no_args_is_help=True, help="Upgrade the database, and restore it.")
+_DataDir = Annotated[str | None, typer.Option(help="Folder of the data. [BURSAR_DATA_DIR]")]
+
+
+@app.command("migrate")
+def migrate_database(
+    after_deploy: Annotated[
+        bool,
+        typer.Option("--after-deploy", help="Also what nodes of the older version cannot survive."),
+    ] = False,
+    data_dir: _DataDir = None,
+) -> None:
+    """Apply the migrations of this version, while nodes of the older one go on.
+
+    Run it before the first node is upgraded, and with --after-deploy when the last one is.
+    """
+    from bursar.migrations.migrate import migrate
+
+    config = load_config(os.environ, data_dir=data_dir)
+    done = _attempt(lambda: migrate(_dsn(config), after_deploy=after_deploy))
+    numbers = ", ".join(str(number) for number in done)
+    typer.echo(f"Applied: {numbers}." if done else "Nothing to do.")
+
+
+@app.command()
+def restored(data_dir: _DataDir = None) -> None:
+    """Say that the database was put back to an older state, so that nothing is paid twice.
+
+    A restore from a base backup is noticed without it. A copy of the files of a stopped server, put
+    back where it was (a volume snapshot), looks like no restore at all: run this before any worker
+    starts on it.
+    """
+    from bursar.settlement.store import forget_timelines
+
+    async def work(db: "Database") -> int:
+        async with db.transaction() as tx:
+            return await forget_timelines(tx)
+
+    count = on_database(load_config(os.environ, data_dir=data_dir), work)
+    typer.echo(
+        "Nothing is signed until what was forgotten can no longer land (about a minute and a half"
+        " on mainnet), and payments from before are looked for on the chain first."
+        if count
+        else "Nothing was ever paid from this database, so there is nothing to look for."
+    )
+
 
 def on_database(config: Config, work: "Callable[[Database], Awaitable[T]]") -> T:
     """Runs `work` on the configured database, or on the data folder's own."""
-    import asyncpg
-
-    from bursar.db import OUT_OF_REACH, Database
-    from bursar.service.postgres import EmbeddedPostgres
+    from bursar.db import Database
 
     async def session() -> T:
-        dsn = config.database_url or EmbeddedPostgres(config.data_dir).dsn
-        db = await Database.open(dsn, 2, config.database_timeout_seconds)
+        db = await Database.open(_dsn(config), 2, config.database_timeout_seconds)
         try:
             return await work(db)
         finally:
             await db.close()
+
+    return _attempt(session)
+
+
+def _dsn(config: Config) -> str:
+    from bursar.service.postgres import EmbeddedPostgres
+
+    return config.database_url or EmbeddedPostgres(config.data_dir).dsn
+
+
+def _attempt(session: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """Runs it, and says in a sentence what is wrong with the database if it does not work."""
+    import asyncpg
+
+    from bursar.db import OUT_OF_REACH
 
     try:
         return asyncio.run(session())
@@ -46,5 +106,5 @@ def on_database(config: Config, work: "Callable[[Database], Awaitable[T]]") -> T
     except (asyncpg.UndefinedTableError, asyncpg.UndefinedColumnError):
         raise CommandFailed(
             "This database is not one of Bursar's, or not up to date. Check BURSAR_DATABASE_URL,"
-            " and start `bursar serve` once: it brings the database up to date."
+            " and run `bursar database migrate`: it brings the database up to date."
         ) from None

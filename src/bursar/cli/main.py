@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from bursar import __version__
-from bursar.cli import audit, keys, listen, localnet, mcp
+from bursar.cli import audit, database, keys, listen, localnet, mcp
 from bursar.clock import SystemClock
 from bursar.config import load_config
 from bursar.errors import BursarError, ConfigError
@@ -21,6 +21,7 @@ app = typer.Typer(
     help="Wallets that autonomous agents cannot overspend.",
 )
 app.add_typer(keys.app, name="keys")
+app.add_typer(database.app, name="database")
 app.add_typer(localnet.app, name="localnet")
 app.command()(audit.audit)
 app.command()(audit.adopt)

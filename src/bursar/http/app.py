@@ -109,12 +109,9 @@ class App:
     async def _database_problem(self) -> str | None:
         try:
             async with asyncio.timeout(_READY_SECONDS), self._services.db.read() as tx:
-                applied = await migrate.applied(tx)
+                return await migrate.misfit(tx)
         except (*OUT_OF_REACH, ApiError):
             return "out of reach"
-        if applied != migrate.latest():
-            return f"at migration {applied}, this version needs {migrate.latest()}"
-        return None
 
     async def _chain_problem(self, mode: Mode, chain: Chain) -> str | None:
         """Asked once a second at most, however often somebody asks us: the nodes are not ours."""

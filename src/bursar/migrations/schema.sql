@@ -315,7 +315,8 @@ CREATE TABLE master_key (
 
 CREATE TABLE migration (
     number integer NOT NULL,
-    applied_at timestamp with time zone DEFAULT now() NOT NULL
+    applied_at timestamp with time zone DEFAULT now() NOT NULL,
+    after_deploy boolean DEFAULT false NOT NULL
 );
 
 CREATE TABLE network (

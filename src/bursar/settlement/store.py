@@ -325,6 +325,12 @@ async def put_watch(
     return Watch(**dict(row.items()))
 
 
+async def forget_timelines(tx: Tx) -> int:
+    """Makes every mode's worker take the database for one that was restored; returns how many."""
+    status = await tx.execute("UPDATE settlement_watch SET timeline = 'restored'")
+    return int(status.rpartition(" ")[2])
+
+
 # Wallets against the chain -----------------------------------------------------------------------
 
 
