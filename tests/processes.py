@@ -25,15 +25,20 @@ class Finished:
     err: str
 
 
-async def bursar(
-    *arguments: str, environment: Mapping[str, str] | None = None, **variables: str
-) -> Finished:
+async def bursar(*arguments: str, **variables: str) -> Finished:
     """Runs a command to its end. `variables` are settings by name: `data_dir` and so on."""
+    return await bursar_within({}, *arguments, **variables)
+
+
+async def bursar_within(
+    environment: Mapping[str, str], /, *arguments: str, **variables: str
+) -> Finished:
+    """The same, with further variables of the environment."""
     settings = {f"{PREFIX}{name.upper()}": value for name, value in variables.items()}
     process = await asyncio.create_subprocess_exec(
         *_COMMAND,
         *arguments,
-        env=clean_environment() | settings | dict(environment or {}),
+        env=clean_environment() | settings | dict(environment),
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,

@@ -12,7 +12,7 @@ import pytest
 from bursar.db import Hosts
 from bursar.migrations.migrate import latest
 from tests.nodes.topology import Clients, Node, Topology, make_clients, running_topology
-from tests.processes import bursar, until
+from tests.processes import bursar, bursar_within, until
 from tests.settlement.books import ledger_is_chain, nothing_open, paid_times
 from tests.simulation.test_kills import verify
 from tests.simulation.wire import Connection, Cut
@@ -231,9 +231,8 @@ async def test_rolling_migration(topology: Topology, tmp_path: Path):
     clients = await make_clients(topology, seed)
 
     async def migrate(*options: str) -> str:
-        arguments = ("database", "migrate", *options)
         url = topology.config.database_url or ""
-        done = await bursar(*arguments, environment=newer, database_url=url)
+        done = await bursar_within(newer, "database", "migrate", *options, database_url=url)
         assert done.code == 0, done.err
         return done.out
 
