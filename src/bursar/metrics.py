@@ -19,6 +19,11 @@ REQUESTS: Final = Counter("bursar_http_requests_total", "Requests answered.", ["
 LATENCY: Final = Histogram(
     "bursar_http_request_seconds", "Time to answer a request.", ["route"], buckets=_SECONDS
 )
+_BROKEN: Final = Counter(
+    "bursar_http_answers_broken_total",
+    "Answers that broke off after their status was sent, such as half an export.",
+    ["route"],
+)
 UP: Final = Gauge(
     "bursar_process_up", "Processes running, by kind.", ["process"], multiprocess_mode="livesum"
 )
@@ -144,6 +149,10 @@ class HttpMetrics:
         if latency is None:
             latency = self._latencies[route] = LATENCY.labels(route)
         latency.observe(elapsed_ns / 1e9)
+
+    @staticmethod
+    def broken(route: str) -> None:
+        _BROKEN.labels(route).inc()
 
 
 def exposition() -> bytes:

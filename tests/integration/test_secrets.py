@@ -8,6 +8,7 @@ import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import IO
 
 import asyncpg
 import httpx
@@ -26,9 +27,11 @@ from bursar.service.first_key import make_key
 from bursar.service.postgres import EmbeddedPostgres, binary, running_postgres
 from tests.processes import bursar, running_api
 from tests.support import POLICY
+from tests.webhooks.conftest import running_receiver, running_worker
 
 MASTER_KEY = b"master-key-that-must-not-be-seen"
 PASSWORD = "password-that-must-not-be-seen"
+ANY_WEBHOOK_SECRET = re.compile(r"whsec_[0-9A-Za-z+/]{20,}")
 ANY_KEY = re.compile(r"bur_(?:test|live)_[0-9A-Za-z]{20,}")
 
 
@@ -75,6 +78,8 @@ async def evidence(tmp_path_factory: pytest.TempPathFactory) -> Evidence:
             database_timeout_seconds=2,
             master_key=base64.b64encode(MASTER_KEY).decode(),
             live_network="localnet",
+            webhooks_allow="127.0.0.0/8",
+            webhooks_retry_seconds="1,1,1",
             log_level="debug",
         )
         config.data_dir.mkdir()
@@ -87,6 +92,7 @@ async def evidence(tmp_path_factory: pytest.TempPathFactory) -> Evidence:
                 httpx.AsyncClient(base_url=url, headers=headers, verify=False) as client,
             ):
                 await drive(client, found)
+                await sign_webhooks(client, config, out, found)
                 await break_the_database(client, postgres, found)
                 await read_wallet_seeds(postgres, found)
         found.dump = await dump(postgres)
@@ -149,6 +155,42 @@ async def drive(client: httpx.AsyncClient, found: Evidence) -> None:
     assert found.statuses() >= {200, 201, 400, 401, 404, 405}
 
 
+async def sign_webhooks(
+    client: httpx.AsyncClient, config: Config, log: IO[bytes], found: Evidence
+) -> None:
+    """Secrets are made, rotated, replayed and signed with, towards receivers good and bad."""
+
+    def keep(name: str, answer: httpx.Response) -> None:
+        secret: str = answer.json()["data"]["secret"]
+        found.secrets[f"webhook secret, {name}"] = secret.encode()
+        # What Standard Webhooks signs with.
+        found.secrets[f"webhook key, {name}"] = base64.b64decode(secret.removeprefix("whsec_"))
+
+    async with running_receiver() as receiver, running_worker(config, log):
+        for kind in ("ok", "fail"):
+            body = {"url": receiver.url(f"{kind}/secret"), "events": ["*"]}
+            headers = {"Idempotency-Key": f"webhook {kind}"}
+            made = await client.post("/v1/webhooks", json=body, headers=headers)
+            assert made.status_code == 201, made.text
+            keep(kind, made)
+            path = f"/v1/webhooks/{made.json()['data']['id']}"
+            rotation = {"Idempotency-Key": f"rotation {kind}"}
+            rotated = await client.post(f"{path}/rotate-secret", headers=rotation)
+            keep(f"{kind}, rotated", rotated)
+            found.answers += [
+                await client.post("/v1/webhooks", json=body, headers=headers),
+                await client.post(f"{path}/rotate-secret", headers=rotation),
+                await client.post(f"{path}/test"),
+                await client.get(path),
+                await client.get("/v1/webhooks"),
+                await client.patch(path, json={"events": ["agent.paused"]}),
+            ]
+            await receiver.wait_for(f"{kind}/secret", 1 if kind == "ok" else 2)
+            found.answers.append(await client.get(f"{path}/deliveries"))
+    replayed = [a for a in found.answers if "idempotent-replayed" in a.headers]
+    assert [a.json()["data"].get("secret") for a in replayed[-4:]] == [None] * 4
+
+
 async def break_the_database(
     client: httpx.AsyncClient, postgres: EmbeddedPostgres, found: Evidence
 ) -> None:
@@ -156,22 +198,19 @@ async def break_the_database(
     connection = await asyncpg.connect(postgres.dsn)
     key = {"name": "k", "scope": "read"}
     agent = {"name": "a", "policy": POLICY}
+    webhook = {"url": "https://example.com/hook", "events": ["*"]}
+    made = (("/v1/keys", key), ("/v1/agents", agent), ("/v1/webhooks", webhook))
     await connection.execute("ALTER TABLE audit_log RENAME TO gone")
-    found.answers += [
-        await client.post("/v1/keys", json=key),
-        await client.post("/v1/agents", json=agent),
-    ]
+    found.answers += [await client.post(path, json=body) for path, body in made]
     await connection.execute("ALTER TABLE gone RENAME TO audit_log")
     # PostgreSQL's detail of these quotes the whole row.
-    for table in ("api_key", "wallet_key"):
+    tables = ("api_key", "wallet_key", "webhook_secret")
+    for table in tables:
         await connection.execute(f"ALTER TABLE {table} ADD CONSTRAINT no CHECK (false) NOT VALID")
-    found.answers += [
-        await client.post("/v1/keys", json=key),
-        await client.post("/v1/agents", json=agent),
-    ]
-    for table in ("api_key", "wallet_key"):
+    found.answers += [await client.post(path, json=body) for path, body in made]
+    for table in tables:
         await connection.execute(f"ALTER TABLE {table} DROP CONSTRAINT no")
-    assert [answer.status_code for answer in found.answers[-4:]] == [500] * 4
+    assert [answer.status_code for answer in found.answers[-6:]] == [500] * 6
     async with connection.transaction():
         await connection.execute("LOCK TABLE agent IN ACCESS EXCLUSIVE MODE")
         found.answers.append(await client.get("/v1/agents"))
@@ -209,11 +248,14 @@ def test_the_service_was_driven_hard_enough(evidence: Evidence):
     assert {500, 503} <= evidence.statuses()
     messages = {json.loads(line)["message"] for line in evidence.logs.splitlines()}
     assert {"api_started", "request", "internal_error", "database_out_of_reach"} <= messages
+    assert {"worker_started", "worker_stopped"} <= messages
     assert evidence.dump.count("\n") > 100
     assert any("pg_wal" in name for name in evidence.files)
-    kinds = {name.split(" of ")[0] for name in evidence.secrets}
+    kinds = {re.split(" of |, ", name)[0] for name in evidence.secrets}
     assert kinds == {"master key", "database password", "API key", "key made over HTTP",
-                     "mistyped key", "seed"}  # fmt: skip
+                     "mistyped key", "seed", "webhook secret", "webhook key"}  # fmt: skip
+    assert sum(name.startswith("webhook secret") for name in evidence.secrets) == 4
+    assert evidence.dump.count("webhook.secret_rotated") == 2
 
 
 def test_no_secret_is_in_the_logs(evidence: Evidence):
@@ -223,6 +265,7 @@ def test_no_secret_is_in_the_logs(evidence: Evidence):
         assert [text for text in spellings(secret) if text in raw] == [], name
     # Nor one that we cannot know, because its request failed.
     assert ANY_KEY.findall(evidence.logs) == []
+    assert ANY_WEBHOOK_SECRET.findall(evidence.logs) == []
     assert "Authorization" not in evidence.logs
     assert "Bearer" not in evidence.logs
 
@@ -246,6 +289,7 @@ def test_no_secret_is_in_the_database(evidence: Evidence):
     for name, secret in evidence.secrets.items():
         assert [text for text in spellings(secret) if text in raw] == [], name
     assert ANY_KEY.findall(evidence.dump) == []
+    assert ANY_WEBHOOK_SECRET.findall(evidence.dump) == []
     # What stands for them is there, so the dump was no empty one.
     for name in ("API key", "key made over HTTP"):
         assert key_hash(evidence.secrets[name].decode()).hex() in evidence.dump

@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import asyncpg
 import httpx
@@ -115,8 +115,10 @@ async def running_receiver() -> AsyncGenerator[Receiver]:
 
 
 @asynccontextmanager
-async def running_worker(config: Config) -> AsyncGenerator[asyncio.subprocess.Process]:
-    process = await start_worker(config)
+async def running_worker(
+    config: Config, log: IO[bytes] | None = None
+) -> AsyncGenerator[asyncio.subprocess.Process]:
+    process = await start_worker(config, log)
     try:
         yield process
     finally:
@@ -125,10 +127,12 @@ async def running_worker(config: Config) -> AsyncGenerator[asyncio.subprocess.Pr
             assert await asyncio.wait_for(process.wait(), 30) == 0
 
 
-async def start_worker(config: Config) -> asyncio.subprocess.Process:
+async def start_worker(config: Config, log: IO[bytes] | None = None) -> asyncio.subprocess.Process:
     return await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "bursar.cli.main", "worker"),
         env=clean_environment() | config.child_environment(),
+        stdout=log,
+        stderr=log,
     )
 
 

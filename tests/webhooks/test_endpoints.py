@@ -75,6 +75,25 @@ async def test_a_bad_registration_is_explained(
     assert error_of(answer, 400, "validation_error")["param"] == param
 
 
+async def test_faults_of_the_url_come_with_the_others(client: httpx.AsyncClient):
+    """Goal: one answer tells all that is wrong, where the URL leads included."""
+    body = {"url": "https://10.0.0.1/x", "events": ["no.such"], "secret": "mine"}
+    made = await client.post(
+        "/v1/webhooks", json={"url": "https://example.com/hook", "events": ["*"]}
+    )
+    path = f"/v1/webhooks/{made.json()['data']['id']}"
+    for answer in (await client.post("/v1/webhooks", json=body),
+                   await client.patch(path, json=body)):  # fmt: skip
+        details = error_of(answer, 400, "validation_error")["details"]
+        assert [detail["param"] for detail in details] == ["url", "events[0]", "secret"]
+        assert "private address" in details[0]["message"]
+    # One fault for one mistake.
+    for url in ("", 7, "https://example.com/" + "x" * 2048, "ftp://example.com/x"):
+        answer = await client.post("/v1/webhooks", json={"url": url, "events": ["*"]})
+        details = error_of(answer, 400, "validation_error")["details"]
+        assert [detail["param"] for detail in details] == ["url"]
+
+
 async def test_an_account_has_so_many_webhooks(hooks: Hooks, client: httpx.AsyncClient):
     """Goal: of many at once exactly 100 are made, then 409; deleting one makes room; the same URL
     twice is fine."""

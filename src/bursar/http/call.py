@@ -143,8 +143,8 @@ class Route:
     body: Record | None = None
     # A finer look at the body than the scopes give; raises 403 before anything is validated.
     permits: Callable[[Caller, dict[str, Any]], None] | None = None
-    # Faults that depend on who is asking, reported with those of the body.
-    faults: Callable[[Caller, dict[str, Any]], list[Fault]] | None = None
+    # Faults that depend on who is asking or on settings, reported with those of the body.
+    faults: Callable[[Services, Caller, dict[str, Any]], list[Fault]] | None = None
     status: int = 200
     # The struct of `data`; None where there is no body.
     data: Any = None

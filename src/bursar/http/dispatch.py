@@ -9,6 +9,7 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 import msgspec
+import structlog
 
 from bursar.access.limits import Category
 from bursar.access.model import Caller
@@ -24,6 +25,7 @@ from bursar.metrics import HttpMetrics
 
 _JSON_TYPE = re.compile(r"application/(?:[a-z0-9.+-]+\+)?json\s*(?:;.*)?", re.ASCII | re.IGNORECASE)
 _encode = msgspec.json.Encoder().encode
+_log = structlog.get_logger()
 
 
 class Dispatcher:
@@ -52,7 +54,19 @@ class Dispatcher:
         except Exception as problem:  # noqa: BLE001 - the last line of defence
             answer = _error(explain(problem, request.id, request.route_name), request)
         await request.discard_rest()
-        status = await _send(answer, request, send)
+        status = 200 if isinstance(answer, Stream) else answer.status
+        try:
+            await _send(answer, request, send)
+        except Exception as problem:  # noqa: BLE001 - whatever it is, the status is out already
+            # The end of the body is not sent, so the server breaks the connection: a caller cannot
+            # take half an export for the whole.
+            self._metrics.broken(request.route_name)
+            _log.error(
+                "answer_broken",
+                request_id=request.id,
+                route=request.route_name,
+                exc_info=problem,
+            )
         elapsed = clock.monotonic_ns() - started
         self._metrics.observe(request.route_name, status, elapsed)
         self._access_log.write(request.id, request.key_id, request.route_name, status, elapsed)
@@ -108,7 +122,7 @@ def _error(problem: ApiError, request: Request) -> Answer:
     return Answer(problem.code.status, problem.body(request.id), headers=problem.headers)
 
 
-async def _send(answer: Answer | Stream, request: Request, send: Send) -> int:
+async def _send(answer: Answer | Stream, request: Request, send: Send) -> None:
     headers = [(b"x-request-id", request.id.encode("ascii"))]
     if request.verdict is not None:
         headers += [
@@ -118,7 +132,7 @@ async def _send(answer: Answer | Stream, request: Request, send: Send) -> int:
         ]
     if isinstance(answer, Stream):
         await _send_stream(answer, headers, send)
-        return 200
+        return
     for name, value in answer.headers.items():
         headers.append((name.lower().encode("ascii"), value.encode("latin-1")))
     body = b""
@@ -129,7 +143,6 @@ async def _send(answer: Answer | Stream, request: Request, send: Send) -> int:
         headers.append((b"cache-control", b"no-store"))
     await send({"type": "http.response.start", "status": answer.status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
-    return answer.status
 
 
 async def _send_stream(stream: Stream, headers: list[tuple[bytes, bytes]], send: Send) -> None:

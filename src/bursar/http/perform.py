@@ -59,7 +59,7 @@ def prepare(
     """The validated call; raises ValidationFailed with everything that is wrong with it."""
     if route.permits is not None:
         route.permits(caller, body)
-    faults = [] if route.faults is None else route.faults(caller, body)
+    faults = [] if route.faults is None else route.faults(services, caller, body)
     parsed = (route.body or _NO_BODY).parse(body, "", faults)
     for field in route.path_fields:
         params[field.name] = field.kind.parse(params[field.name], field.name, faults)

@@ -26,6 +26,7 @@ WEBHOOK_ROUTES: Final[tuple[Route, ...]] = (
         category=Category.WEBHOOK_MANAGEMENT,
         unit=Unit.WRITE,
         body=webhook.NEW_WEBHOOK,
+        faults=webhook.url_faults,
         status=201,
         data=CreatedWebhook,
         errors=(ErrorCode.LIMIT_REACHED,),
@@ -64,6 +65,7 @@ WEBHOOK_ROUTES: Final[tuple[Route, ...]] = (
         category=Category.WEBHOOK_MANAGEMENT,
         unit=Unit.WRITE,
         body=webhook.WEBHOOK_CHANGE,
+        faults=webhook.url_faults,
         data=Webhook,
     ),
     Route(

@@ -11,7 +11,7 @@ from bursar.access.model import Caller
 from bursar.chain.networks import network_name
 from bursar.clock import iso
 from bursar.errors import Fault, ValidationFailed, check, not_found
-from bursar.http.call import Answer, Call, Stream, data, page, page_fields, page_start
+from bursar.http.call import Answer, Call, Services, Stream, data, page, page_fields, page_start
 from bursar.http.codec import Amount, Boundary, Choice, Field, Metadata, Recipient, Record, Text
 from bursar.http.cursor import Place
 from bursar.ids import is_id
@@ -212,8 +212,9 @@ def _request(call: Call) -> SpendRequest:
     )
 
 
-def require_agent(caller: Caller, body: dict[str, Any]) -> list[Fault]:
+def require_agent(services: Services, caller: Caller, body: dict[str, Any]) -> list[Fault]:
     """Only an agent key may leave out whose spend it is."""
+    del services
     if caller.agent_id is not None or "agentId" in body:
         return []
     return [Fault("agentId", f"agentId is required.{SPEND.accepted()}")]

@@ -3,13 +3,14 @@
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
+from bursar.access.model import Caller
 from bursar.access.trail import leave_trail
 from bursar.agent import store as agent_store
-from bursar.errors import ApiError, ErrorCode, Fault, ValidationFailed, not_found
+from bursar.errors import ApiError, ErrorCode, Fault, not_found
 from bursar.event import store as event_store
 from bursar.event.catalog import EVERYTHING, SUBSCRIBABLE, EventType, wants
 from bursar.event.outbox import NewEvent, emit_to, send_again
-from bursar.http.call import Answer, Call, data, page, page_fields, page_start
+from bursar.http.call import Answer, Call, Services, data, page, page_fields, page_start
 from bursar.http.codec import Choice, Field, Record, Schema, Text
 from bursar.ids import is_id, new_id
 from bursar.webhook import store
@@ -66,7 +67,7 @@ class EventTypes:
 
 @dataclass(frozen=True, slots=True)
 class Url:
-    """Text here; where it leads is judged by the handler, which knows the settings."""
+    """Text here; where it leads is judged by `url_faults`, which knows the settings."""
 
     def parse(self, value: Any, path: str, faults: list[Fault]) -> Any:
         return Text(1, MAX_URL).parse(value, path, faults)
@@ -117,7 +118,7 @@ LIST_QUERY = page_fields(PAGE_DEFAULT, PAGE_MOST)
 
 
 async def create(call: Call) -> Answer:
-    url = _checked_url(call)
+    url = _target(call.services, call.body["url"])
     realm_id = call.caller.realm_id
     if await store.count_webhooks(call.tx, realm_id) >= MOST_WEBHOOKS:
         raise ApiError(
@@ -142,7 +143,7 @@ async def get(call: Call) -> Answer:
 
 async def change(call: Call) -> Answer:
     body = call.body
-    url = _checked_url(call) if "url" in body else None
+    url = _target(call.services, body["url"]) if "url" in body else None
     before = await _existing(call, for_update=True)
     status: WebhookStatus = body.get("status", before.status)
     reason: DisabledReason | None = before.disabled_reason
@@ -223,12 +224,22 @@ async def redeliver(call: Call) -> Answer:
     return data(Redelivery(event_id=event.id, deliveries=shown))
 
 
-def _checked_url(call: Call) -> str:
-    url: str = call.body["url"]
+def url_faults(services: Services, caller: Caller, body: dict[str, Any]) -> list[Fault]:
+    """Why a URL may not be sent to, as far as its text tells."""
+    del caller
+    url: Any = body.get("url")
+    if not isinstance(url, str) or not 1 <= len(url) <= MAX_URL:
+        return []
     try:
-        return parse_target(url, Allowed(call.services.config.webhooks_allow)).url
+        _target(services, url)
     except TargetRefused as problem:
-        raise ValidationFailed([Fault("url", f"url {problem}.")]) from None
+        return [Fault("url", f"url {problem}.")]
+    return []
+
+
+def _target(services: Services, url: str) -> str:
+    """The URL in its canonical form; raises TargetRefused."""
+    return parse_target(url, Allowed(services.config.webhooks_allow)).url
 
 
 def _check_enabled(row: WebhookRow) -> None:

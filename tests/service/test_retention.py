@@ -1,0 +1,116 @@
+"""What is forgotten, when, and what never is."""
+
+from datetime import timedelta
+
+from bursar.access import store as access_store
+from bursar.db import Database, Tx
+from bursar.event.catalog import EventType
+from bursar.event.outbox import NewEvent, emit
+from bursar.ids import new_id
+from bursar.service.postgres import EmbeddedPostgres
+from bursar.service.retention import EVENT_DAYS, IDEMPOTENCY_DAYS, forget_old
+from bursar.webhook import store as webhook_store
+from tests.databases import own_database
+
+AT_ONCE = 5_000
+
+
+async def _realm(db: Database) -> int:
+    async with db.transaction() as tx:
+        await tx.execute("INSERT INTO account (id, name) VALUES ('acc_1', 'one')")
+        return await tx.fetchval(
+            "INSERT INTO realm (account_id, mode) VALUES ('acc_1', 'test') RETURNING id"
+        )
+
+
+async def _answers(tx: Tx, realm_id: int, age: timedelta, count: int) -> None:
+    await tx.execute(
+        "INSERT INTO idempotency (realm_id, route, key, fingerprint, status, body, created_at)"
+        " SELECT $1, 'POST /v1/agents', $2 || n, sha256('x'), 201, 'x', clock_timestamp() - $3::interval"
+        " FROM generate_series(1, $4::integer) n",
+        realm_id,
+        f"{age} ",
+        age,
+        count,
+    )
+
+
+async def _event(tx: Tx, realm_id: int, age: timedelta) -> str:
+    now = await tx.fetchval("SELECT moment()")
+    event = NewEvent(realm_id, EventType.AGENT_PAUSED, None, b"{}", now - age)
+    await emit(tx, [event])
+    return event.id
+
+
+async def _count(db: Database, table: str) -> int:
+    async with db.read() as tx:
+        return await tx.fetchval(f"SELECT count(*) FROM {table}")
+
+
+async def test_only_what_is_past_its_time_is_forgotten(postgres: EmbeddedPostgres):
+    """Goal: a day before its time everything is there, a day after it is gone, deliveries too."""
+    day = timedelta(days=1)
+    async with own_database(postgres) as (_, db):
+        realm_id = await _realm(db)
+        async with db.transaction() as tx:
+            webhook = await webhook_store.insert_webhook(
+                tx, new_id("wh"), realm_id, "https://example.com/", ["*"]
+            )
+            old = await _event(tx, realm_id, EVENT_DAYS * day + day)
+            young = await _event(tx, realm_id, EVENT_DAYS * day - day)
+            await _answers(tx, realm_id, IDEMPOTENCY_DAYS * day + day, 3)
+            await _answers(tx, realm_id, IDEMPOTENCY_DAYS * day - day, 2)
+        assert await _count(db, "delivery") == 2
+        assert await forget_old(db) == 3 + 1
+        assert await forget_old(db) == 0, "nothing more is past its time"
+        async with db.read() as tx:
+            assert await tx.fetchval("SELECT array_agg(id) FROM event") == [young]
+            assert await tx.fetchval("SELECT array_agg(event_id) FROM delivery") == [young]
+            kept = await access_store.get_answers(
+                tx,
+                [
+                    (realm_id, "POST /v1/agents", "", f"{(IDEMPOTENCY_DAYS + n) * day} 1")
+                    for n in (-1, 1)
+                ],
+            )
+        assert len(kept) == 1
+        assert old != young
+        assert webhook.status == "enabled"
+
+
+async def test_deliveries_to_a_deleted_webhook_are_dropped(postgres: EmbeddedPostgres):
+    """Goal: what waits for a webhook that is gone does not wait for ever; its event stays."""
+    async with own_database(postgres) as (_, db):
+        realm_id = await _realm(db)
+        async with db.transaction() as tx:
+            row = await webhook_store.insert_webhook(
+                tx, new_id("wh"), realm_id, "https://example.com/", ["*"]
+            )
+            await _event(tx, realm_id, timedelta(0))
+            await tx.execute("DELETE FROM webhook WHERE id = $1", row.id)
+        assert await _count(db, "delivery") == 1
+        assert await forget_old(db) == 1
+        assert (await _count(db, "delivery"), await _count(db, "event")) == (0, 1)
+
+
+async def test_one_round_is_bounded(postgres: EmbeddedPostgres):
+    """Goal: however much has gathered, no statement runs long; the next rounds do the rest."""
+    async with own_database(postgres) as (_, db):
+        realm_id = await _realm(db)
+        async with db.transaction() as tx:
+            await _answers(tx, realm_id, timedelta(days=30), AT_ONCE + 1)
+        assert [await forget_old(db) for _ in range(3)] == [AT_ONCE, 1, 0]
+
+
+async def test_the_trail_is_never_forgotten(postgres: EmbeddedPostgres):
+    """Goal: who did what stays, however long ago it was."""
+    async with own_database(postgres) as (_, db):
+        realm_id = await _realm(db)
+        async with db.transaction() as tx:
+            await tx.execute(
+                "INSERT INTO audit_log (at, realm_id, actor, request_id, action, subject) VALUES"
+                " (clock_timestamp() - interval '10 years', $1, 'key_1', 'req_1', 'x', 'ag_1')",
+                realm_id,
+            )
+        assert await forget_old(db) == 0
+        assert await _count(db, "audit_log") == 1
