@@ -26,7 +26,8 @@ async def _realm(db: Database) -> int:
 async def _answers(tx: Tx, realm_id: int, age: timedelta, count: int) -> None:
     await tx.execute(
         "INSERT INTO idempotency (realm_id, route, key, fingerprint, status, body, created_at)"
-        " SELECT $1, 'POST /v1/agents', $2 || n, sha256('x'), 201, 'x', clock_timestamp() - $3::interval"
+        " SELECT $1, 'POST /v1/agents', $2 || n, pg_catalog.sha256('x'), 201, 'x',"
+        " clock_timestamp() - $3::interval"
         " FROM generate_series(1, $4::integer) n",
         realm_id,
         f"{age} ",
