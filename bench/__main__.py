@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from bench import authorise, localnet, machine, rest, scale, settlement
+from bench import authorise, localnet, machine, rest, scale, settlement, webhooks
 from bench.chart import chart
 from bench.load import WRK_MISSING, Pgbench, Wrk
 from bench.rows import Row, at_least, save, table
@@ -77,6 +77,8 @@ async def measure() -> list[Row]:
     _say("settlement")
     (bare, rate, unit), (_, settled, _), _ = await settlement.rows()
     rows.append(at_least(f"settlements (reference: {bare})", settled, unit, rate, 0.5))
+    _say("webhooks")
+    rows += await webhooks.rows()
     _say("localnet")
     rows += [Row(name=name, value=value, unit=unit) for name, value, unit in await localnet.rows()]
     return rows

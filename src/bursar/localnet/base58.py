@@ -2,14 +2,16 @@
 
 from typing import Final
 
-from solders.pubkey import Pubkey
-
+_ADDRESS_BYTES: Final = 32
 _ALPHABET: Final = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
 _DIGIT: Final = {letter: digit for digit, letter in enumerate(_ALPHABET)}
 
 
 def encode(data: bytes) -> str:
-    if len(data) == Pubkey.LENGTH:  # nearly all that is encoded, and twenty times as fast
+    if len(data) == _ADDRESS_BYTES:  # nearly all that is encoded, and twenty times as fast
+        # Here and not above: where only commands are installed there are no solders.
+        from solders.pubkey import Pubkey
+
         return str(Pubkey.from_bytes(data))
     number = int.from_bytes(data, "big")
     letters: list[str] = []

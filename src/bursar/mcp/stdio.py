@@ -31,13 +31,12 @@ class _OverHttp:
         self._client = client
         self._agent_id: str | None = None
 
-    async def agent_id(self) -> str:
+    async def agent_id(self) -> str | ApiAnswer:
         """Asked when the first tool is called, so that a client may start before the service."""
         if self._agent_id is None:
             answer = await self.send(ApiRequest("GET", "/v1/me"))
             if answer.status != 200:
-                error = answer.body["error"]
-                raise ApiError(ErrorCode(error["code"]), error["message"])
+                return answer
             me = answer.body["data"]
             if me["scope"] != "agent":
                 raise ApiError(

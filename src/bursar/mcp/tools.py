@@ -58,8 +58,8 @@ class ApiAnswer:
 class Api(Protocol):
     """The API as one agent key sees it."""
 
-    async def agent_id(self) -> str:
-        """The agent that the key is bound to."""
+    async def agent_id(self) -> "str | ApiAnswer":
+        """The agent that the key is bound to, or the answer that says why there is none."""
         ...
 
     async def send(self, request: ApiRequest) -> ApiAnswer: ...
@@ -97,9 +97,12 @@ async def call_tool(tool: Tool, arguments: Fields, api: Api) -> Result:
         if faults:
             raise ValidationFailed(faults)
         agent_id = await api.agent_id()
-        if given.get("agentId", agent_id) != agent_id:
+        if isinstance(agent_id, ApiAnswer):
+            answer = agent_id
+        elif given.get("agentId", agent_id) != agent_id:
             raise not_found("agent")
-        answer = await api.send(tool.request(given, agent_id))
+        else:
+            answer = await api.send(tool.request(given, agent_id))
     except ApiError as problem:
         return failure(problem.body("")["error"], problem.headers.get("Retry-After"))
     if answer.status >= 400:

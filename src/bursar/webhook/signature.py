@@ -7,7 +7,6 @@ webhook-signature   v1,<base64>            HMAC-SHA256 over "id.t.body"; the key
 """
 
 import base64
-import hashlib
 import hmac
 import secrets
 from collections.abc import Sequence
@@ -42,7 +41,8 @@ def signed_headers(
 
 
 def service_signature(secret: str, timestamp: int, body: bytes) -> str:
-    return hmac.new(secret.encode(), b"%d." % timestamp + body, hashlib.sha256).hexdigest()
+    # In one call, which is several times as fast as an object of `hmac.new`.
+    return hmac.digest(secret.encode(), b"%d." % timestamp + body, "sha256").hex()
 
 
 def standard_signature(secret: str, event_id: str, timestamp: int, body: bytes) -> str:
