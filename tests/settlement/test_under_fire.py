@@ -19,6 +19,7 @@ from typing import Any, Final
 import aiohttp
 import asyncpg
 import httpx
+import pytest
 from solders.keypair import Keypair
 
 from bursar.chain.message import token_account
@@ -263,6 +264,7 @@ _ENDED = (
 )
 
 
+@pytest.mark.timeout(7_200 if LONG else 300)
 async def test_every_payment_is_made_once_or_never(tmp_path: Path):
     """Goal: no crash and no lie makes a payment twice, loses one, or leaves one stuck."""
     async with burning(tmp_path) as fire:
