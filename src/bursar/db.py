@@ -31,6 +31,9 @@ _ROLLED_BACK: Final = (
     asyncpg.InvalidCachedStatementError,
 )
 
+# How often a process that starts looks for a database that is not there yet.
+_OPEN_AGAIN_SECONDS: Final = 0.2
+
 # Errors that mean "the database did not do it, or we cannot know": answered 503, never 500.
 OUT_OF_REACH: Final = (
     OSError,
@@ -152,13 +155,20 @@ class Database:
 
     @classmethod
     async def open_or_fail(cls, dsn: str, connections: int, timeout_seconds: float) -> Self:
-        """As `open`, for a process that is nothing without it: ends in one clear sentence."""
-        try:
-            return await cls.open(dsn, connections, timeout_seconds)
-        except (*OUT_OF_REACH, asyncpg.PostgresError) as problem:
-            raise CommandFailed(
-                f"The database of BURSAR_DATABASE_URL lets nobody in ({type(problem).__name__})."
-            ) from None
+        """As `open`, for a process that is nothing without it: waits for one that is starting or
+        changing hands, then ends in one clear sentence."""
+        deadline = asyncio.get_running_loop().time() + timeout_seconds
+        while True:
+            try:
+                return await cls.open(dsn, connections, timeout_seconds)
+            except (*OUT_OF_REACH, asyncpg.PostgresError) as problem:
+                passes = isinstance(problem, OUT_OF_REACH)
+                if not passes or asyncio.get_running_loop().time() > deadline:
+                    raise CommandFailed(
+                        "The database of BURSAR_DATABASE_URL lets nobody in"
+                        f" ({type(problem).__name__})."
+                    ) from None
+            await asyncio.sleep(_OPEN_AGAIN_SECONDS)
 
     async def close(self) -> None:
         try:

@@ -68,6 +68,7 @@ def test_a_good_signature_gives_the_event():
         f"t={_now()},v0={service_signature(SECRET, _now(), BODY)}",
         f"t={_now()},t={_now()},v1={service_signature(SECRET, _now(), BODY)}",
     ],
+    ids=map(str, range(15)),
 )  # fmt: skip
 def test_a_malformed_header_is_refused(header: str | None):
     """Goal: whatever comes in the header, nothing but InvalidSignature comes out."""
@@ -87,11 +88,13 @@ def test_a_malformed_header_is_refused(header: str | None):
         (b"[]", _header(body=b"[]"), SECRET),
         (b"{", _header(body=b"{"), SECRET),
     ],
+    ids=map(str, range(8)),
 )
 def test_a_forgery_is_refused(body: bytes, header: str, secret: str):
     """Goal: a changed byte, another secret, another time, or no event."""
+    # The headers are as old as the collection of the tests; that must not be what is refused.
     with pytest.raises(InvalidSignature):
-        verify(body, header, secret)
+        verify(body, header, secret, tolerance=3_600)
 
 
 def test_verifying_needs_no_server():

@@ -23,7 +23,7 @@ from bursar.service.roster import MARK_VARIABLE, Roster, kill_all, marked_proces
 FIRST_BACKOFF_SECONDS: Final = 0.1
 MAX_BACKOFF_SECONDS: Final = 10.0
 # A child that ran this long has recovered: its next death starts at the short backoff again.
-STEADY_SECONDS: Final = 30.0
+STEADY_SECONDS: Final = 10.0
 _KILLED_SECONDS: Final = 5.0
 
 _log: Any = structlog.get_logger(__name__)
