@@ -9,7 +9,7 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 LOCKED := --require-hashes --only-binary :all: --no-deps
 
 .DEFAULT_GOAL := help
-.PHONY: help install serve test check bench screenshots format schema lock clean
+.PHONY: help install serve test check bench prove screenshots format schema lock clean
 
 help: ## Show this help
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -36,6 +36,9 @@ bench: $(VENV)/.dev ## Measure every promised figure; under 5 minutes (BENCH_SEC
 
 screenshots: $(VENV)/.dev ## Draw docs/img/console-*.png again; needs chromium
 	$(BIN)/python -m tests.browser.screenshots
+
+prove: $(VENV)/.dev ## Break everything for an hour under load, and audit it (PROVE_MINUTES, PROVE_SEED, PROVE_REPORT)
+	PYTHONPATH=. $(BIN)/python -m tests.prove
 
 schema: $(VENV)/.dev ## Write migrations/schema.sql again after a new migration
 	$(BIN)/python -m tests.migration.schema

@@ -23,8 +23,8 @@ from tests.prove.wires import Trouble, Wire
 
 # A node that lies does so for so many times as long as others suffer: payments take a while.
 _LIES_LONGER: Final = 2.0
-# Enough for the page of a log that is half written, too little for a table.
-_LEFT_BYTES: Final = 1 << 17
+# A disk stays full until somebody comes; what is preallocated is soon used up.
+_FULL_SECONDS: Final = 3.0
 _CLOCKS: Final = ("+3600", "-3600", "+90000", "-90000", "+300", "-300")
 
 
@@ -171,8 +171,8 @@ class Faults:
         """Nothing more can be written; then there is room again, and what ended is started."""
         assert self._mount is not None
         usage = psutil.disk_usage(str(self._mount))
-        _resize(self._mount, usage.used + _LEFT_BYTES)
-        await asyncio.sleep(fault.seconds)
+        _resize(self._mount, usage.used)
+        await asyncio.sleep(_FULL_SECONDS + fault.seconds)
         _resize(self._mount, usage.total)
         cluster = self._stage.cluster
         for server in (cluster.primary, *cluster.standbys):

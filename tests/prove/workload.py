@@ -23,7 +23,7 @@ SHOP: Final = "api.example.com"
 # On the allowlist at times.
 GUEST: Final = "guest.example.com"
 AGENTS_OF_A_TENANT: Final = ("open", "open", "tight", "poor")
-CLIENTS_OF_A_TENANT: Final = 3
+CLIENTS_OF_A_TENANT: Final = 8
 # A whole fault and what it takes to recover from it; nobody waits longer for an answer.
 MOST_SECONDS: Final = 150.0
 _ONE_TRY_SECONDS: Final = 8.0

@@ -1,0 +1,97 @@
+"""The tools of the campaign, and two minutes of it."""
+
+import asyncio
+import os
+import sys
+import time
+from collections.abc import AsyncGenerator
+from itertools import islice
+
+import pytest
+
+from tests.nodes.redis_server import redis_program
+from tests.processes import clean_environment
+from tests.prove.schedule import KINDS, PAIRS, schedule
+from tests.prove.wires import SLOW_SECONDS, Wire
+
+
+def test_a_seed_is_a_schedule():
+    """Goal: a failure can be replayed; every kind comes once before any comes twice, and every pair
+    is broken in every way."""
+    first, again, other = (list(islice(schedule(seed), 600)) for seed in (7, 7, 8))
+    assert first == again
+    assert first != other
+    assert {fault.kind for fault in first[: len(KINDS)]} == set(KINDS)
+    for trouble in ("cut", "silent", "slow", "torn"):
+        assert {fault.target for fault in first if fault.kind == trouble} == set(PAIRS)
+    without = islice(schedule(7, frozenset({"full disk"})), 100)
+    assert "full disk" not in {fault.kind for fault in without}
+
+
+@pytest.fixture
+async def wire() -> AsyncGenerator[Wire]:
+    """To somebody who answers every line with itself, twice."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while line := await reader.readline():
+            writer.write(line * 2)
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    wire = Wire("test server", server.sockets[0].getsockname()[1])
+    await wire.start()
+    yield wire
+    await wire.stop()
+    server.close()
+
+
+async def ask(wire: Wire) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    reader, writer = await asyncio.open_connection("127.0.0.1", wire.port)
+    writer.write(b"ping\n")
+    return reader, writer
+
+
+async def test_a_wire_passes_and_breaks(wire: Wire):
+    """Goal: each trouble does what it says, and is over when it is mended."""
+    reader, _ = await ask(wire)
+    assert await reader.readexactly(10) == b"ping\nping\n"
+    await wire.trouble("cut")
+    assert await reader.read() == b""
+    with pytest.raises(ConnectionRefusedError):
+        await ask(wire)
+    await wire.mend()
+
+    await wire.trouble("silent")
+    reader, _ = await ask(wire)
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(reader.read(10), 0.1)
+    await wire.mend()
+    assert await reader.readexactly(10) == b"ping\nping\n"
+
+    await wire.trouble("slow")
+    started = time.monotonic()
+    reader, _ = await ask(wire)
+    assert await reader.readexactly(10) == b"ping\nping\n"
+    assert time.monotonic() - started >= 2 * SLOW_SECONDS
+    await wire.mend()
+
+    await wire.trouble("torn")
+    reader, _ = await ask(wire)
+    assert await reader.read() == b"ping\n"
+    reader, _ = await ask(wire)
+    assert await reader.readexactly(10) == b"ping\nping\n"
+
+
+@pytest.mark.timeout(600)
+async def test_two_minutes_of_everything():
+    """Goal: every kind of fault at least once under load; nothing lost, double, passed or stuck."""
+    redis_program()
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "tests.prove"),
+        env=clean_environment() | {"PROVE_MINUTES": os.environ.get("PROVE_MINUTES", "2")},
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    out, _ = await process.communicate()
+    print(out.decode())
+    assert process.returncode == 0
