@@ -5,6 +5,7 @@ import os
 import sys
 import time
 from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager, suppress
 from itertools import islice
 
 import pytest
@@ -45,41 +46,47 @@ async def wire() -> AsyncGenerator[Wire]:
     server.close()
 
 
-async def ask(wire: Wire) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+@asynccontextmanager
+async def asking(wire: Wire) -> AsyncGenerator[asyncio.StreamReader]:
     reader, writer = await asyncio.open_connection("127.0.0.1", wire.port)
     writer.write(b"ping\n")
-    return reader, writer
+    try:
+        yield reader
+    finally:
+        writer.transport.abort()
+        with suppress(OSError):
+            await writer.wait_closed()
 
 
 async def test_a_wire_passes_and_breaks(wire: Wire):
     """Goal: each trouble does what it says, and is over when it is mended."""
-    reader, _ = await ask(wire)
-    assert await reader.readexactly(10) == b"ping\nping\n"
-    await wire.trouble("cut")
-    assert await reader.read() == b""
-    with pytest.raises(ConnectionRefusedError):
-        await ask(wire)
-    await wire.mend()
+    async with asking(wire) as reader:
+        assert await reader.readexactly(10) == b"ping\nping\n"
+        await wire.trouble("cut")
+        assert await reader.read() == b""
+        with pytest.raises(ConnectionRefusedError):
+            await asyncio.open_connection("127.0.0.1", wire.port)
+        await wire.mend()
 
     await wire.trouble("silent")
-    reader, _ = await ask(wire)
-    with pytest.raises(TimeoutError):
-        await asyncio.wait_for(reader.read(10), 0.1)
-    await wire.mend()
-    assert await reader.readexactly(10) == b"ping\nping\n"
+    async with asking(wire) as reader:
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(reader.read(10), 0.1)
+        await wire.mend()
+        assert await reader.readexactly(10) == b"ping\nping\n"
 
     await wire.trouble("slow")
     started = time.monotonic()
-    reader, _ = await ask(wire)
-    assert await reader.readexactly(10) == b"ping\nping\n"
+    async with asking(wire) as reader:
+        assert await reader.readexactly(10) == b"ping\nping\n"
     assert time.monotonic() - started >= 2 * SLOW_SECONDS
     await wire.mend()
 
     await wire.trouble("torn")
-    reader, _ = await ask(wire)
-    assert await reader.read() == b"ping\n"
-    reader, _ = await ask(wire)
-    assert await reader.readexactly(10) == b"ping\nping\n"
+    async with asking(wire) as reader:
+        assert await reader.read() == b"ping\n"
+    async with asking(wire) as reader:
+        assert await reader.readexactly(10) == b"ping\nping\n"
 
 
 @pytest.mark.timeout(600)
