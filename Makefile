@@ -9,7 +9,7 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 LOCKED := --require-hashes --only-binary :all: --no-deps
 
 .DEFAULT_GOAL := help
-.PHONY: help install serve test check bench prove screenshots format schema lock clean
+.PHONY: help install serve test check bench prove screenshots format schema reference lock clean
 
 help: ## Show this help
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -42,6 +42,9 @@ prove: $(VENV)/.dev ## Break everything for an hour under load, and audit it (PR
 
 schema: $(VENV)/.dev ## Write migrations/schema.sql again after a new migration
 	$(BIN)/python -m tests.migration.schema
+
+reference: $(VENV)/.dev ## Write docs/api.md again after a change of the routes
+	$(BIN)/python -m tests.documents.reference
 
 lock: $(VENV)/.dev ## Resolve the dependencies again and write locks/
 	$(BIN)/uv pip compile pyproject.toml --extra server --group build --universal --upgrade \

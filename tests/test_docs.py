@@ -136,6 +136,18 @@ def _anchors(file: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
+def test_every_page_is_in_the_table_of_contents():
+    """Goal: whoever opens docs/ finds every page from docs/README.md."""
+    listed = {target.partition("#")[0] for target in _links(DOCS / "README.md")}
+    assert {page.name for page in DOCS.glob("*.md")} - listed == {"README.md"}
+
+
+def test_every_metric_has_a_row():
+    """Goal: docs/monitoring.md lists what /metrics shows, and nothing else."""
+    names = set(re.findall(r'"(bursar_\w+)"', (ROOT / "src/bursar/metrics.py").read_text("utf-8")))
+    assert _first_cells(_page("monitoring.md"), "bursar_[a-z_]+") == names
+
+
 def test_every_folder_of_the_package_is_drawn():
     """Goal: docs/architecture.md shows the tree as it is."""
     page = _page("architecture.md")

@@ -1,0 +1,45 @@
+"""docs/api.md is what the route table says, and the recipes leave nothing out."""
+
+import re
+from itertools import pairwise
+from typing import Final
+
+import pytest
+
+from bursar.event.catalog import EventType
+from bursar.http.routes import ROUTES
+from bursar.policy.engine import RejectCode
+from tests.documents.blocks import Block, blocks
+from tests.documents.reference import REFERENCE_FILE, reference
+from tests.documents.test_run import ROOT
+
+RECIPES: Final = (ROOT / "docs/recipes.md").read_text("utf-8")
+
+
+def test_the_reference_is_up_to_date():
+    """Goal: a route, field, error or example that changes is on the page. `make reference`."""
+    assert REFERENCE_FILE.read_text("utf-8") == reference()
+
+
+def test_the_reference_has_every_route():
+    headings = re.findall(r"^`([A-Z]+ /v1/\S+)`$", reference(), re.MULTILINE)
+    routes = [re.sub(r":(\w+)", r"{\1}", f"{route.method} {route.path}") for route in ROUTES]
+    assert sorted(headings) == sorted(routes)
+
+
+@pytest.mark.parametrize("name", [*RejectCode, *EventType], ids=lambda name: name.value)
+def test_every_reject_code_and_event_has_a_recipe(name: RejectCode | EventType):
+    """Goal: each is made to happen on the page, and the page shows that it did."""
+    recipe = rf"^### `{re.escape(name.value)}`\n(.+?)(?=^##|\Z)"
+    match = re.search(recipe, RECIPES, re.MULTILINE | re.DOTALL)
+    assert match is not None, f"no heading ### `{name.value}` in docs/recipes.md"
+    assert any(_shows(made, shown, name.value) for made, shown in pairwise(blocks(match[1])))
+
+
+def _shows(made: Block, shown: Block, name: str) -> bool:
+    return made.runs and shown.note == "output" and f'"{name}"' in shown.text
+
+
+def test_no_recipe_is_made_up():
+    headings = re.findall(r"^### `(.+)`$", RECIPES, re.MULTILINE)
+    assert sorted(headings) == sorted(name.value for name in [*RejectCode, *EventType])
