@@ -12,8 +12,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from bench import authorise, localnet, machine, rest, scale, settlement, webhooks
+from bench import authorise, localnet, machine, rest, rising, scale, settlement, webhooks
 from bench.chart import chart
+from bench.curve import curve
 from bench.load import WRK_MISSING, Pgbench, Wrk
 from bench.rows import Row, at_least, save, table
 from bench.service import Tenants, make_tenants, running
@@ -29,6 +30,7 @@ ROOT: Final = Path(__file__).parents[1]
 FOLDER: Final = ROOT / "build/bench"
 RESULTS: Final = ROOT / "bench/results.json"
 CHART: Final = ROOT / "docs/img/bench.svg"
+CURVE: Final = ROOT / "docs/img/load.svg"
 
 # What `bursar serve` gives its PostgreSQL.
 _CONNECTIONS: Final = 28
@@ -51,7 +53,10 @@ def main() -> None:
     save(rows, RESULTS)
     CHART.parent.mkdir(exist_ok=True)
     CHART.write_text(chart(rows, machine.describe()), "utf-8")
-    print(f"\nWritten to {RESULTS.relative_to(ROOT)} and {CHART.relative_to(ROOT)}.")
+    load = curve(rows)
+    if load is not None:
+        CURVE.write_text(load, "utf-8")
+    print(f"\nWritten to {RESULTS.relative_to(ROOT)} and {CHART.parent.relative_to(ROOT)}.")
 
 
 async def measure() -> list[Row]:
@@ -71,7 +76,7 @@ async def measure() -> list[Row]:
             print(f"{WRK_MISSING}; the rows of authorise are left out.")
         await db.close()
         _say(f"books of {scale.FEW:,} and {MANY:,} transactions")
-        rows += await scale.rows(server, config, FOLDER, MANY)
+        rows += await scale.rows(server, config, FOLDER, MANY, ROUNDS)
     _say("start and rest")
     rows += rest.rows(FOLDER / "rest", FOLDER / "serve.log", ROUNDS)
     _say("settlement")
@@ -92,7 +97,15 @@ def _authorise(server: EmbeddedPostgres, tenants: Tenants) -> list[Row]:
     with running("api", server.data_dir, log, DATABASE_URL=server.dsn) as service:
         _say(f"authorise and TPC-B in turns, {ROUNDS} rounds")
         meter, wrk = authorise.Meter(service, server), Wrk(service.url, FOLDER)
-        return authorise.rows(meter, pgbench, wrk, tenants, SECONDS, ROUNDS)
+        rows = authorise.rows(meter, pgbench, wrk, tenants, SECONDS, ROUNDS)
+        _say("authorise at rising load")
+        rows += [*rising.rows(wrk, tenants), rising.weight(service, server)]
+        _say("authorise beside a plain implementation")
+        with running(
+            "api", server.data_dir, log, program="bench.plain", DATABASE_URL=server.dsn
+        ) as plain:
+            rows += rising.beside_plain(wrk, Wrk(plain.url, FOLDER, "plain"), tenants, ROUNDS)
+    return rows
 
 
 _started: Final = time.perf_counter()

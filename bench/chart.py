@@ -34,14 +34,12 @@ def chart(rows: Sequence[Row], note: str) -> str:
     """Rows without a target are left out: there is nothing to draw them against."""
     judged = [row for row in rows if row.ratio is not None and row.target is not None]
     height = _TOP + _LINE * len(judged) + 24
-    middle, foot = _TARGET_AT, height - 24
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" role="img">',
         "<title>Benchmark figures against their targets</title>",
         f"<style>{_STYLE}</style>",
-        f'<text class="small" x="{middle}" y="16" text-anchor="middle">target</text>',
+        f'<text class="small" x="{_TARGET_AT}" y="16" text-anchor="middle">target</text>',
         *(_bar(row, _TOP + _LINE * number) for number, row in enumerate(judged)),
-        f'<path class="line" d="M{middle} 22V{foot}" stroke-dasharray="3 3"/>',
         f'<text class="small" x="{_BAR_START}" y="{height - 8}">{escape(note)}</text>',
         "</svg>",
     ]
@@ -75,4 +73,5 @@ def _bar(row: Row, top: int) -> str:
         f' height="14" rx="3"/>'
         f'<rect class="{kind}" x="{_BAR_START}" y="{top + 8}" width="{length}" height="14"'
         ' rx="3"/>'
+        f'<path class="line" d="M{_TARGET_AT} {top + 4}v22" stroke-width="2"/>'
     )

@@ -28,6 +28,7 @@ class Result:
     cpu_seconds: float
     p50_ms: float = 0.0
     p99_ms: float = 0.0
+    p999_ms: float = 0.0
 
 
 class Pgbench:
@@ -81,9 +82,11 @@ def _load(clients: int, seconds: int) -> list[str]:
 
 
 class Wrk:
-    def __init__(self, url: str, folder: Path) -> None:
+    def __init__(self, url: str, folder: Path, name: str = "run") -> None:
+        """`name` keeps the idempotency keys of two on one database apart."""
         self._url = url
         self._folder = folder
+        self._name = name
         self._runs = 0
 
     @staticmethod
@@ -98,19 +101,21 @@ class Wrk:
         lines.write_text("".join(f"{key} {agent}\n" for key, agent in keys))
         arguments = [
             *("wrk", "-t1", f"-c{connections}", f"-d{seconds}s", "-s", str(_SCRIPT), self._url),
-            *("--", str(lines), f"run-{self._runs}", str(self._runs)),
+            *("--", str(lines), f"{self._name}-{self._runs}", str(self._runs)),
         ]
         before = _children_seconds()
         done = subprocess.run(arguments, check=True, capture_output=True, text=True)
         used = _children_seconds() - before
         found = re.search(
-            r"RESULT requests=(\d+) seconds=([0-9.]+) errors=(\d+) p50_us=(\d+) p99_us=(\d+)",
+            r"RESULT requests=(\d+) seconds=([0-9.]+) errors=(\d+)"
+            r" p50_us=(\d+) p99_us=(\d+) p999_us=(\d+)",
             done.stdout,
         )
         assert found is not None, done.stdout + done.stderr
         assert int(found[3]) == 0, f"some requests failed:\n{done.stdout}"
-        count, p50_us, p99_us = int(found[1]), int(found[4]), int(found[5])
-        return Result(count, count / float(found[2]), used, p50_us / 1000, p99_us / 1000)
+        count = int(found[1])
+        times = [int(micros) / 1000 for micros in found.groups()[3:]]
+        return Result(count, count / float(found[2]), used, *times)
 
 
 def _children_seconds() -> float:

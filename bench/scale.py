@@ -1,4 +1,4 @@
-"""Do lists, single reads and statistics cost the same at a million transactions?
+"""Do lists, single reads, statistics and spends cost the same at a million transactions?
 
 Two databases on one server, a `bursar api` on each, asked in turns. The books are loaded by SQL
 in closed form: every agent makes the same spends in rounds, so each counter is known beforehand.
@@ -10,16 +10,24 @@ import statistics
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 import asyncpg
 
+from bench.authorise import CONNECTIONS, Meter
+from bench.load import Wrk
 from bench.rows import Row, below
-from bench.service import ACCOUNT, DEPOSITS_AS_FROM_THE_CHAIN, admin_key, running
+from bench.service import (
+    ACCOUNT,
+    DEPOSITS_AS_FROM_THE_CHAIN,
+    admin_key,
+    agent_key,
+    running,
+)
 from bursar.config import Config
-from bursar.db import Database
+from bursar.db import Database, Tx
 from bursar.ledger.audit import audit
 from bursar.migrations.migrate import migrate
 from bursar.service.postgres import ADMIN_ROLE, EmbeddedPostgres
@@ -32,27 +40,67 @@ _MICROS: Final = 10_000
 _REQUESTS: Final = 200
 # At 600 requests a minute for each test key.
 _KEYS: Final = 4
+_SECONDS: Final = 3
 
 
-async def rows(server: EmbeddedPostgres, config: Config, folder: Path, many: int) -> list[Row]:
-    keys: dict[int, list[str]] = {}
-    for size in (FEW, many):
-        keys[size] = await _database(server, config, size)
+@dataclass(frozen=True, slots=True)
+class _Keys:
+    admins: list[str]
+    # Each with its agent.
+    spenders: list[tuple[str, str]]
+
+
+async def rows(
+    server: EmbeddedPostgres, config: Config, folder: Path, many: int, rounds: int
+) -> list[Row]:
+    keys = {size: await _database(server, config, size) for size in (FEW, many)}
     with ExitStack() as stack:
-        readers: dict[int, _Reader] = {}
-        for size in (FEW, many):
-            url = server.dsn_for(_name(size))
-            api = stack.enter_context(
-                running("api", config.data_dir, folder / "scale.log", DATABASE_URL=url)
+        apis = {
+            size: stack.enter_context(
+                running(
+                    "api",
+                    config.data_dir,
+                    folder / "scale.log",
+                    DATABASE_URL=server.dsn_for(_name(size)),
+                )
             )
-            readers[size] = _Reader(api.port, keys[size])
-        return [
-            below(
-                f"{name}, p50 at {many:,} (reference: {FEW:,})", found[many], "ms", found[FEW], 1.3
-            )
+            for size in (FEW, many)
+        }
+        readers = {size: _Reader(api.port, keys[size].admins) for size, api in apis.items()}
+        found = [
+            below(f"{name}, p50 at {many:,} (reference: {FEW:,})", p50[many], "ms", p50[FEW], 1.3)
             for name, paths in _QUESTIONS.items()
-            for found in [_p50(readers, paths)]
+            for p50 in [_p50(readers, paths)]
         ]
+        if Wrk.installed():
+            meters = {size: Meter(api, server) for size, api in apis.items()}
+            loads = {size: Wrk(api.url, folder, f"at-{size}") for size, api in apis.items()}
+            found.append(_cost(meters, loads, keys, rounds))
+        return found
+
+
+def _cost(
+    meters: "dict[int, Meter]",
+    loads: dict[int, Wrk],
+    keys: "dict[int, _Keys]",
+    rounds: int,
+) -> Row:
+    """Processor time a spend, in the service and the database."""
+    used: dict[int, list[float]] = {size: [] for size in loads}
+    for _ in range(rounds):
+        for size, wrk in loads.items():
+            _, micros = meters[size].measure(
+                lambda wrk=wrk, size=size: wrk.spend(keys[size].spenders, CONNECTIONS, _SECONDS)
+            )
+            used[size].append(micros["api"] + micros["postgres"])
+    few, many = (statistics.median(used[size]) for size in sorted(used))
+    return Row(
+        name=f"processor time a spend at {max(used):,} transactions (reference: {FEW:,})",
+        value=many,
+        unit="us",
+        reference=few,
+        ratio=many / few,
+    )
 
 
 def _transaction_id(number: int) -> str:
@@ -114,8 +162,8 @@ def _name(size: int) -> str:
     return f"transactions_{size}"
 
 
-async def _database(server: EmbeddedPostgres, config: Config, size: int) -> list[str]:
-    """Makes the database and its books; returns keys to read them with."""
+async def _database(server: EmbeddedPostgres, config: Config, size: int) -> _Keys:
+    """Makes the database and its books; returns keys to read them and to spend with."""
     admin = await asyncpg.connect(server.admin_dsn)
     await admin.execute(f"CREATE DATABASE {_name(size)} OWNER bursar")
     await admin.close()
@@ -130,7 +178,13 @@ async def _database(server: EmbeddedPostgres, config: Config, size: int) -> list
             # The same statements load both sizes, so one audit speaks for both.
             for finding in await audit(db, lambda _: None):
                 assert finding.clean, finding
-        return [key.secret for key in keys]
+        agent_ids = [_agent_id(number) for number in range(_AGENTS)]
+
+        async def agent_keys(tx: Tx) -> list[tuple[str, str]]:
+            realm_id = await tx.fetchval("SELECT realm_id FROM agent LIMIT 1")
+            return [((await agent_key(tx, realm_id, a)).secret, a) for a in agent_ids]
+
+        return _Keys([key.secret for key in keys], await db.transact(agent_keys))
     finally:
         await db.close()
 

@@ -71,7 +71,9 @@ def cpu_seconds(processes: Iterable[psutil.Process]) -> float:
 
 
 @contextmanager
-def running(command: str, data_dir: Path, log: Path, **settings: str) -> Generator[Running]:
+def running(
+    command: str, data_dir: Path, log: Path, program: str = "bursar.cli.main", **settings: str
+) -> Generator[Running]:
     """`bursar serve` or `bursar api`; its log, the access log with it, goes to a file."""
     port = free_port("127.0.0.1", 0)
     variables = {"DATA_DIR": str(data_dir), "PORT": str(port), "LOCALNET_PORT": "0", **settings}
@@ -80,7 +82,7 @@ def running(command: str, data_dir: Path, log: Path, **settings: str) -> Generat
     with log.open("ab") as file:
         started = time.perf_counter()
         process = subprocess.Popen(
-            [sys.executable, "-m", "bursar.cli.main", command],
+            [sys.executable, "-m", program, command],
             env={
                 **clean_environment(),
                 # As `bursar serve` runs its processes.
@@ -153,7 +155,7 @@ async def make_tenants(db: Database, config: Config, agents: int, hot_keys: int)
         await tx.execute(DEPOSITS_AS_FROM_THE_CHAIN)
 
     async def keys(tx: Tx, owners: Sequence[str]) -> list[tuple[str, str]]:
-        return [((await _agent_key(tx, realm_id, owner)).secret, owner) for owner in owners]
+        return [((await agent_key(tx, realm_id, owner)).secret, owner) for owner in owners]
 
     await db.transact(all_agents)
     spread = await db.transact(lambda tx: keys(tx, agent_ids))
@@ -174,7 +176,7 @@ async def admin_key(tx: Tx, config: Config) -> NewKey:
     )
 
 
-async def _agent_key(tx: Tx, realm_id: int, agent_id: str) -> NewKey:
+async def agent_key(tx: Tx, realm_id: int, agent_id: str) -> NewKey:
     return await issue_key(
         tx,
         realm_id=realm_id,
