@@ -51,6 +51,9 @@ OUT_OF_REACH: Final = (
 )
 
 
+# Of these, what says that the server at the other end is gone, or cannot be reached.
+_LOST: Final = (OSError, TimeoutError, asyncpg.PostgresConnectionError)
+
 # Where several hosts are named, one that does not even refuse (its machine is off, its cable cut)
 # is given up for the next after this long.
 _HOST_SECONDS: Final = 2.0
@@ -144,6 +147,12 @@ class Database:
                     # Statements wait for rows that others hold only so long.
                     "lock_timeout": f"{int(timeout_seconds * 1000)}",
                     "idle_in_transaction_session_timeout": f"{int(timeout_seconds * 2000)}",
+                    # A machine that vanished holds the locks of its sessions until the server
+                    # notices: within some ten seconds, not after two hours.
+                    "tcp_keepalives_idle": "5",
+                    "tcp_keepalives_interval": "2",
+                    "tcp_keepalives_count": "3",
+                    "tcp_user_timeout": f"{int(timeout_seconds * 1000)}",
                 },
             )
         except ValueError:
@@ -179,15 +188,18 @@ class Database:
     @asynccontextmanager
     async def read(self) -> AsyncGenerator[Tx]:
         """A connection outside any transaction: each statement sees what was committed before."""
-        async with self._pool.acquire(timeout=self._timeout_seconds) as connection:
-            yield connection
+        try:
+            async with self._pool.acquire(timeout=self._timeout_seconds) as connection:
+                yield connection
+        except _LOST:
+            # Most likely the others lead to the same server that is no more; without this each
+            # would be found out by a time-out of its own.
+            await self._pool.expire_connections()
+            raise
 
     @asynccontextmanager
     async def transaction(self) -> AsyncGenerator[Tx]:
-        async with (
-            self._pool.acquire(timeout=self._timeout_seconds) as connection,
-            connection.transaction(),
-        ):
+        async with self.read() as connection, connection.transaction():
             yield connection
 
     async def transact(

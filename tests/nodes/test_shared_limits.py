@@ -187,3 +187,27 @@ def test_an_address_that_makes_no_sense_is_refused_without_its_password():
 def test_one_second_is_the_clocks_unit():
     """Goal: the two limiters speak of the same window."""
     assert WINDOW_MICROS * 1000 == WINDOW == 60 * SECOND
+
+
+async def test_a_connection_that_cannot_even_be_closed_keeps_nobody_waiting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Goal: 503 within a bound, also when giving up the connections fails, as TLS can."""
+    server = RedisServer(tmp_path)
+    await server.start()
+    limiter = SharedLimiter.open(server.url)
+
+    async def hangs_up_badly(*_: object) -> None:
+        raise TimeoutError
+
+    monkeypatch.setattr(limiter._redis.connection_pool, "disconnect", hangs_up_badly)
+    try:
+        assert (await limiter.take("key", Category.SPEND_AUTHORISE, "test")).allowed
+        await server.stop()
+        async with asyncio.timeout(10):
+            for _ in range(2):
+                with pytest.raises(ApiError, match="Redis is out of reach"):
+                    await limiter.take("key", Category.SPEND_AUTHORISE, "test")
+    finally:
+        monkeypatch.undo()
+        await limiter.close()

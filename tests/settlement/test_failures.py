@@ -1,5 +1,6 @@
 """What goes wrong outside Bursar ends in a clear state: nothing lost, nothing paid twice."""
 
+import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -15,9 +16,10 @@ from bursar.clock import SystemClock
 from bursar.localnet.rpc import Settings, serve
 from bursar.localnet.slots import Lag
 from bursar.service.postgres import EmbeddedPostgres
+from bursar.settlement import store
 from bursar.settlement.worker import Settler
 from tests.localnet.support import MINT, payment
-from tests.processes import bursar
+from tests.processes import bursar, until
 from tests.settlement.stage import Stage, get, running_stage, token_account_of
 from tests.support import new_agent, spend
 
@@ -309,3 +311,31 @@ async def test_the_faucet_on_a_slow_chain_answers_as_it_stands(
         newest = (await get(client, f"/v1/wallets/{agent['id']}/deposits"))[0]
         assert (newest["id"], newest["status"]) == (deposit["id"], "credited")
         assert (await stage.wallet(client, agent["id"]))["balance"] == "3.000000"
+
+
+async def test_a_payment_just_signed_elsewhere_is_not_failed(stage: Stage):
+    """Goal: a worker that judges a payment unpayable while another stores an attempt of it waits
+    for the other, and then leaves it alone."""
+    async with await stage.service.admin() as client:
+        agent = await stage.funded_agent(client, "10")
+        made = await spend(client, agent["id"], "1")
+        async with stage.db.transaction() as tx:
+            claimed = [p.id for p in await store.claim_payments(tx, "test", 10)]
+        assert made["id"] in claimed
+        async with stage.db.transaction() as signing:
+            # What storing an attempt does to the payment.
+            await signing.execute("UPDATE payment SET state = 'live' WHERE id = $1", made["id"])
+
+            async def fail() -> bool:
+                async with stage.db.transaction() as tx:
+                    return await store.fail_payment(tx, made["id"], "no wallet", "waiting")
+
+            async def waits() -> bool:
+                async with stage.db.read() as tx:
+                    return await tx.fetchval(
+                        "SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted)"
+                    )
+
+            failing = asyncio.create_task(fail())
+            await until(waits, seconds=10)
+        assert not await failing

@@ -5,6 +5,7 @@ matter what the clocks of the machines say, and no two processes can pass the li
 """
 
 import asyncio
+import contextlib
 from collections import deque
 from typing import Any, Final, Self, cast
 
@@ -123,14 +124,12 @@ class SharedLimiter:
             while self._waiting:
                 count = min(len(self._waiting), _AT_ONCE)
                 asked = [self._waiting.popleft() for _ in range(count)]
-                verdicts = await self._ask([(name, limit) for name, limit, _ in asked])
-                for (_, _, future), verdict in zip(asked, verdicts, strict=True):
-                    if future.done():  # whoever asked is gone
-                        continue
-                    if isinstance(verdict, Verdict):
-                        future.set_result(verdict)
-                    else:
-                        future.set_exception(verdict)
+                verdicts: list[Verdict | ApiError] = [_out_of_reach() for _ in asked]
+                try:
+                    verdicts = await self._ask([(name, limit) for name, limit, _ in asked])
+                finally:  # whatever happens, nobody is left waiting
+                    for (_, _, future), verdict in zip(asked, verdicts, strict=True):
+                        _tell(future, verdict)
         finally:
             self._asking = None
 
@@ -144,7 +143,9 @@ class SharedLimiter:
         if failures:
             _log.warning("redis_out_of_reach", problem=type(failures[0]).__name__)
             # What is wrong may be this connection: it leads to a Redis that was replaced, say.
-            await self._redis.connection_pool.disconnect()
+            # Closing it politely may fail too.
+            with contextlib.suppress(RedisError, OSError, TimeoutError):
+                await self._redis.connection_pool.disconnect()
         return [
             _out_of_reach() if isinstance(answer, Exception) else _verdict(limit, *answer)
             for (_, limit), answer in zip(wanted, answers, strict=True)
@@ -168,6 +169,15 @@ class SharedLimiter:
         for name, limit in wanted:
             pipeline.execute_command(command, script, 1, name, limit, WINDOW_MICROS)
         return await pipeline.execute(raise_on_error=False)
+
+
+def _tell(waiting: "asyncio.Future[Verdict]", verdict: Verdict | ApiError) -> None:
+    if waiting.done():  # whoever asked is gone
+        return
+    if isinstance(verdict, Verdict):
+        waiting.set_result(verdict)
+    else:
+        waiting.set_exception(verdict)
 
 
 def _verdict(limit: int, allowed: int, held: int, micros: int) -> Verdict:

@@ -74,6 +74,5 @@ async def credit(
 ) -> None:
     """The same on an agent whose lock is held."""
     locked.account.deposit(payment_id, amount_micros)
-    version = (locked.account.agent_id, locked.policy_version)
-    policy = (await policies.get(tx, [version]))[version]
+    policy = (await policies.get(tx, [locked.policy_key]))[locked.policy_key]
     await save_balance(tx, locked.account, policy.cap_micros_daily, locked.agent_status)

@@ -10,6 +10,7 @@ import msgspec
 from bursar.agent.model import AgentStatus
 from bursar.db import Row, Tx
 from bursar.ledger.model import Account, Transfer
+from bursar.policy.model import PolicyKey
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,8 +21,14 @@ class LockedAgent:
     agent_status: AgentStatus
     policy_version: int
     spent_today_micros: int
-    directory_epoch: int
+    # Opaque: which state of the directory, of which history of the database.
+    directory_epoch: str
     has_webhooks: bool
+    history: str
+
+    @property
+    def policy_key(self) -> PolicyKey:
+        return self.account.agent_id, self.policy_version, self.history
 
 
 # The first half of the advisory locks on realms' decisions; lock_agents() takes them shared.
@@ -110,6 +117,7 @@ def _locked(row: Row, now: datetime) -> LockedAgent:
         spent_today_micros=row["spent_today_micros"],
         directory_epoch=row["directory_epoch"],
         has_webhooks=row["has_webhooks"],
+        history=row["history"],
     )
 
 

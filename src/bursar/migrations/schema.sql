@@ -78,11 +78,12 @@ BEGIN
               r.mode::text;
 END $$;
 
-CREATE FUNCTION lock_agents(agent_ids text[], realm_ids integer[], locking text) RETURNS TABLE(agent_id id, realm_id integer, address text, mint text, wallet_status text, credits_posted bigint, debits_posted bigint, debits_pending bigint, transfers bigint, decisions bigint, is_low boolean, last_funded_at timestamp with time zone, now timestamp with time zone, agent_status text, policy_version integer, spent_today_micros bigint, directory_epoch bigint, has_webhooks boolean)
+CREATE FUNCTION lock_agents(agent_ids text[], realm_ids integer[], locking text) RETURNS TABLE(agent_id id, realm_id integer, address text, mint text, wallet_status text, credits_posted bigint, debits_posted bigint, debits_pending bigint, transfers bigint, decisions bigint, is_low boolean, last_funded_at timestamp with time zone, now timestamp with time zone, agent_status text, policy_version integer, spent_today_micros bigint, directory_epoch text, has_webhooks boolean, history text)
     LANGUAGE plpgsql
     AS $$
 DECLARE
   read_at timestamptz;
+  timeline text := substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8);
 BEGIN
   IF locking <> 'none' THEN
     PERFORM CASE locking WHEN 'answer' THEN pg_advisory_lock_shared(17481, r.id)
@@ -97,8 +98,9 @@ BEGIN
     SELECT w.agent_id, w.realm_id, w.address, w.mint, w.status, w.credits_posted::bigint,
            w.debits_posted::bigint, w.debits_pending::bigint, w.transfers, w.decisions, w.is_low,
            w.last_funded_at::timestamptz, read_at, a.status, a.policy_version,
-           coalesce(u.spent_micros, 0)::bigint, r.directory_epoch,
-           EXISTS (SELECT FROM webhook h WHERE h.realm_id = w.realm_id AND h.status = 'enabled')
+           coalesce(u.spent_micros, 0)::bigint, format('%s/%s', timeline, r.directory_epoch),
+           EXISTS (SELECT FROM webhook h WHERE h.realm_id = w.realm_id AND h.status = 'enabled'),
+           timeline
       FROM wallet w
       JOIN agent a ON a.id = w.agent_id
       JOIN realm r ON r.id = w.realm_id

@@ -12,6 +12,9 @@ from bursar.hostnames import is_address
 from bursar.http.codec import Cap, Entries, Field, Flag, Record, Whole
 from bursar.money import format_cents
 
+# One version of an agent's policy: agent, number, and the history of the database it belongs to.
+PolicyKey = tuple[str, int, str]
+
 
 class EntryList:
     """Canonical entries, ready to match: exact hosts and addresses, `*.host`, or `*`."""
@@ -37,7 +40,7 @@ class EntryList:
 
 @dataclass(frozen=True)
 class Policy:
-    """One version. Never changes once written, so it can be cached for ever."""
+    """One version. Never changes once written, so it can be cached as long as its history lasts."""
 
     version: int
     cap_micros_daily: int

@@ -23,10 +23,10 @@ class Directory:
     """
 
     def __init__(self) -> None:
-        self._known: dict[tuple[int, int, str], str | None] = {}
+        self._known: dict[tuple[int, str, str], str | None] = {}
 
     async def resolve(
-        self, tx: Tx, mode: Mode, realm_id: int, epoch: int, recipients: Iterable[str]
+        self, tx: Tx, mode: Mode, realm_id: int, epoch: str, recipients: Iterable[str]
     ) -> dict[str, str | None]:
         """The address of each recipient; None where a hostname has none (only in live mode)."""
         found: dict[str, str | None] = {}

@@ -122,7 +122,8 @@ async def _start_all(supervisor: Supervisor, children: Sequence[Child]) -> None:
 async def _start_database(supervisor: Supervisor, config: Config) -> str:
     """The database's address, once it is up to date."""
     if config.database_url is not None:
-        await migrate(config.database_url)
+        # Others of an older version may be at work on it: see `bursar database migrate`.
+        await migrate(config.database_url, after_deploy=False)
         return config.database_url
     database = EmbeddedPostgres(
         config.data_dir,

@@ -66,8 +66,7 @@ async def adopt(
             {agent_id: locked.account},
             [(row.id, signature, landed.block_time, landed.fee_lamports)],
         )
-        version = (agent_id, locked.policy_version)
-        policy = (await PolicyCache().get(tx, [version]))[version]
+        policy = (await PolicyCache().get(tx, [locked.policy_key]))[locked.policy_key]
         await book.save_balance(tx, locked.account, policy.cap_micros_daily, locked.agent_status)
         settled = await wallet_store.get_withdrawal(tx, wallet.realm_id, row.id)
         assert settled is not None

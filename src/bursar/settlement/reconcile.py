@@ -34,25 +34,31 @@ class Reconciler:
     watcher: DepositWatcher
     # By agent: how many looks in a row found a difference.
     _looks: dict[str, int] = field(default_factory=dict)
+    # By held agent: how many in a row found none.
+    _whole: dict[str, int] = field(default_factory=dict)
 
     async def sweep(self) -> int:
         """Credits what came in, then judges what still differs."""
         differing = await self.watcher.sweep()
         differences = await unexplained(self.db, differing)
         short = {wallet.agent_id for wallet, gap in differences if gap < 0}
-        looks = {w.agent_id: self._looks.get(w.agent_id, 0) + 1 for w, _ in differences}
-        for wallet, gap in differences:
-            if looks[wallet.agent_id] < _LOOKS:
-                continue
-            if gap < 0 and not wallet.held:
-                await self._stop(wallet, gap)
-            elif gap > 0 and looks[wallet.agent_id] == _LOOKS:
-                # The cursor may have passed what the node listed late.
-                await self.watcher.look(wallet, from_the_start=True)
-        self._looks = looks
+        self._looks = {w.agent_id: self._looks.get(w.agent_id, 0) + 1 for w, _ in differences}
         Metrics.differences(self.watcher.mode, len(short), len(differences) - len(short))
+        for wallet, gap in differences:
+            if gap < 0 and self._looks[wallet.agent_id] >= _LOOKS and not wallet.held:
+                await self._stop(wallet, gap)
         await self._release_those_in_order(short)
+        for wallet, gap in differences:
+            if gap > 0 and self._looks[wallet.agent_id] == _LOOKS:
+                await self._look_again(wallet)
         return 0
+
+    async def _look_again(self, wallet: WatchedWallet) -> None:
+        """The cursor may have passed what the node listed late."""
+        try:
+            await self.watcher.look(wallet, from_the_start=True)
+        except ChainOutOfReach as problem:  # of this wallet: the others are looked after
+            _log.warning("deposits_not_read", agent=wallet.agent_id, problem=str(problem))
 
     async def _stop(self, wallet: WatchedWallet, gap: int) -> None:
         """Freezes the policy in the system's name and signs nothing more for the wallet."""
@@ -69,10 +75,14 @@ class Reconciler:
         await self.db.transact(work)
 
     async def _release_those_in_order(self, short: Set[str]) -> None:
-        """What is whole again may be signed for; the policy stays frozen until a person looks."""
+        """What is whole again, look after look, may be signed for; the policy stays frozen until a
+        person looks."""
         async with self.db.read() as tx:
-            for agent_id in await store.held_wallets(tx, self.watcher.mode):
-                if agent_id not in short:
+            held = await store.held_wallets(tx, self.watcher.mode)
+            whole = {agent_id for agent_id in held if agent_id not in short}
+            self._whole = {agent_id: self._whole.get(agent_id, 0) + 1 for agent_id in whole}
+            for agent_id, looks in self._whole.items():
+                if looks >= _LOOKS:
                     await store.hold_wallet(tx, agent_id, held=False)
                     _log.info("wallet_whole_again", agent=agent_id)
 

@@ -1,7 +1,7 @@
 """Queries on payments, their attempts, and what the settlement watches."""
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, Literal
 
 from msgspec import UNSET
 
@@ -21,6 +21,10 @@ from bursar.settlement.model import (
 _LEASE: Final = "30 seconds"
 # Whoever signed sends at once and then says so; if he cannot, others look after it from then on.
 _FIRST_LOOK: Final = "5 seconds"
+# Nothing waits this long: what seems to was written by a clock that has been set back since.
+_CLOCK_WAS_SET_BACK: Final = "1 minute"
+# How far the clocks of two servers may be apart: one that was promoted may be behind.
+_CLOCKS_DIFFER: Final = "1 hour"
 _PAYMENT = (
     "p.id, p.mode, p.realm_id, p.agent_id, p.amount_micros, p.destination, p.attempts,"
     " p.created_at, w.address AS source, w.mint"
@@ -49,20 +53,21 @@ async def claim_payments(tx: Tx, mode: Mode, limit: int) -> list[PaymentRow]:
         " clock_timestamp(), o.created_at FROM spend o JOIN realm r ON r.id = o.realm_id"
         " WHERE o.status = 'approved' AND r.mode = $1"
         " AND NOT EXISTS (SELECT FROM payment p WHERE p.id = o.id)"
-        " ORDER BY o.created_at LIMIT $2)"
+        " ORDER BY o.created_at, o.id LIMIT $2)"
         " UNION ALL"
         " (SELECT o.id, r.mode, o.realm_id, o.agent_id, o.amount_micros, o.destination,"
         " clock_timestamp(), o.created_at FROM withdrawal o JOIN realm r ON r.id = o.realm_id"
         " WHERE o.status = 'pending' AND r.mode = $1"
         " AND NOT EXISTS (SELECT FROM payment p WHERE p.id = o.id)"
-        " ORDER BY o.created_at LIMIT $2)"
+        " ORDER BY o.created_at, o.id LIMIT $2)"
         " ON CONFLICT (id) DO NOTHING",
         mode,
         limit,
     )
     rows = await tx.fetch(
         "WITH due AS (SELECT p.id FROM payment p JOIN wallet w ON w.agent_id = p.agent_id"
-        " WHERE p.mode = $1 AND p.state = 'waiting' AND p.leased_until <= clock_timestamp()"
+        " WHERE p.mode = $1 AND p.state = 'waiting' AND (p.leased_until <= clock_timestamp() OR"
+        f" p.leased_until > clock_timestamp() + interval '{_CLOCK_WAS_SET_BACK}')"
         " AND NOT w.held ORDER BY p.created_at LIMIT $2 FOR UPDATE OF p SKIP LOCKED)"
         f" UPDATE payment p SET leased_until = clock_timestamp() + interval '{_LEASE}'"
         f" FROM due, wallet w WHERE p.id = due.id AND w.agent_id = p.agent_id RETURNING {_PAYMENT}",
@@ -158,14 +163,18 @@ async def mode_of(tx: Tx, agent_id: str) -> Mode | None:
     )
 
 
-async def fail_payment(tx: Tx, payment_id: str, problem: str) -> bool:
-    """False when it is closed already, or an attempt of it is alive."""
+async def fail_payment(
+    tx: Tx, payment_id: str, problem: str, was: Literal["waiting", "live"]
+) -> bool:
+    """False when it is closed already, or an attempt of it is alive. `was` keeps one that nothing
+    was signed for from failing when another worker has just stored an attempt: that changes the
+    state, and the state is read again under the row's lock, which a look at attempts is not."""
     status = await tx.execute(
-        "UPDATE payment SET state = 'failed', problem = $2"
-        " WHERE id = $1 AND state IN ('waiting', 'live')"
+        "UPDATE payment SET state = 'failed', problem = $2 WHERE id = $1 AND state = $3"
         " AND NOT EXISTS (SELECT FROM submission WHERE payment_id = $1 AND state = 'live')",
         payment_id,
         problem,
+        was,
     )
     return status == "UPDATE 1"
 
@@ -177,7 +186,8 @@ async def claim_submissions(tx: Tx, mode: Mode, limit: int) -> list[SubmissionRo
     """Takes live attempts that are due for a look."""
     rows = await tx.fetch(
         "WITH due AS (SELECT payment_id, attempt FROM submission WHERE mode = $1 AND state = 'live'"
-        " AND next_check_at <= clock_timestamp() ORDER BY next_check_at LIMIT $2"
+        " AND (next_check_at <= clock_timestamp() OR next_check_at > clock_timestamp()"
+        f" + interval '{_CLOCK_WAS_SET_BACK}') ORDER BY next_check_at LIMIT $2"
         " FOR UPDATE SKIP LOCKED)"
         f" UPDATE submission s SET next_check_at = clock_timestamp() + interval '{_LEASE}',"
         " checks = s.checks + 1 FROM due, payment p, wallet w"
@@ -309,7 +319,8 @@ async def put_watch(
     """A new timeline is written once: whoever comes later gets what the first one wrote."""
     row = await tx.fetchrow(
         "INSERT INTO settlement_watch AS w (mode, timeline, quiet_until_height, careful_before)"
-        " VALUES ($1, $2, $3, CASE WHEN $4 THEN clock_timestamp() END)"
+        " VALUES ($1, $2, $3, CASE WHEN $4"
+        f" THEN clock_timestamp() + interval '{_CLOCKS_DIFFER}' END)"
         " ON CONFLICT (mode) DO UPDATE SET timeline = excluded.timeline,"
         " quiet_until_height = CASE WHEN w.timeline = excluded.timeline"
         " THEN w.quiet_until_height ELSE excluded.quiet_until_height END,"

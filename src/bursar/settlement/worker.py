@@ -16,7 +16,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import Final, Literal, TypeVar
 
 import structlog
 
@@ -76,9 +76,9 @@ FOLLOW_AT_ONCE: Final = 256
 # Wallets whose locks one commit holds at most.
 SETTLE_AT_ONCE: Final = 64
 CALLS_AT_ONCE: Final = 16
-# Transactions of the source account that are searched for a memo; more than a wallet makes while a
-# blockhash lives.
-_MOST_PAGES: Final = 20
+# Pages of 1,000 transactions of the source account that are searched for a memo: half a million,
+# because after a restore the search goes back to before the payment was made.
+_MOST_PAGES: Final = 500
 # No clock is so wrong that a payment lands this long before it was made.
 _CLOCKS_DIFFER_SECONDS: Final = 3_600
 # How long until the next look: at first soon, because an instant chain is done by then.
@@ -111,8 +111,9 @@ class Settler:
 
     async def sign(self) -> int:
         """Rules 1, 5 and 6: sign for payments of which nothing is alive, store, then send."""
-        async with self.db.transaction() as tx:
-            claimed = await store.claim_payments(tx, self.mode, SIGN_AT_ONCE)
+        claimed = await self.db.transact(
+            lambda tx: store.claim_payments(tx, self.mode, SIGN_AT_ONCE)
+        )
         if not claimed:
             return 0
         try:
@@ -281,8 +282,9 @@ class Settler:
 
     async def follow(self) -> int:
         """Rules 2, 3 and 4: look after what is signed until it is settled or provably dead."""
-        async with self.db.transaction() as tx:
-            alive = await store.claim_submissions(tx, self.mode, FOLLOW_AT_ONCE)
+        alive = await self.db.transact(
+            lambda tx: store.claim_submissions(tx, self.mode, FOLLOW_AT_ONCE)
+        )
         if not alive:
             return 0
         try:
@@ -474,18 +476,16 @@ class Settler:
             await settle_withdrawals(
                 tx, accounts, [row for row in rows if row[0].startswith("wdr_")]
             )
-            versions = await self.policies.get(
-                tx, [(agent_id, found.policy_version) for agent_id, found in locked.items()]
-            )
+            policies = await self.policies.get(tx, [found.policy_key for found in locked.values()])
             await book.save_balances(
                 tx,
                 [
                     (
                         found.account,
-                        versions[agent_id, found.policy_version].cap_micros_daily,
+                        policies[found.policy_key].cap_micros_daily,
                         found.agent_status,
                     )
-                    for agent_id, found in locked.items()
+                    for found in locked.values()
                     if found.account.moves
                 ],
             )
@@ -507,7 +507,7 @@ class Settler:
                 tx, payment.id, submission.attempt, outcome, fee_lamports
             )
             if buried and give_up:
-                await self._close(tx, payment, locked, "settlement_failed", outcome)
+                await self._close(tx, payment, locked, "settlement_failed", outcome, was="live")
             elif buried:
                 await store.let_payment_wait(tx, payment.id, outcome)
             return buried
@@ -522,7 +522,7 @@ class Settler:
 
         async def work(tx: Tx) -> None:
             locked = await ledger_store.lock_agents(tx, [payment.agent_id], [payment.realm_id])
-            await self._close(tx, payment, locked, code, why)
+            await self._close(tx, payment, locked, code, why, was="waiting")
 
         await self.db.transact(work)
         _log.warning("payment_failed", payment=payment.id, why=why)
@@ -534,8 +534,10 @@ class Settler:
         locked: "dict[str, ledger_store.LockedAgent]",
         code: FailureCode,
         why: str,
+        *,
+        was: Literal["waiting", "live"],
     ) -> None:
-        if not await store.fail_payment(tx, payment.id, why):
+        if not await store.fail_payment(tx, payment.id, why, was):
             return
         account = locked[payment.agent_id].account
         if payment.is_withdrawal:

@@ -164,8 +164,8 @@ async def budget(call: Call) -> Answer:
         found = await ledger_store.read_agent(call.tx, agent_id, call.caller.realm_id)
     if found is None:
         raise not_found("agent")
-    versions = await call.services.policies.get(call.tx, [(agent_id, found.policy_version)])
-    policy = versions[agent_id, found.policy_version]
+    policies = await call.services.policies.get(call.tx, [found.policy_key])
+    policy = policies[found.policy_key]
     resets_at = midnight_after(found.account.now)
     facts = Facts(
         agent_status=found.agent_status,

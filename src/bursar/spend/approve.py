@@ -57,7 +57,7 @@ async def approve_spend(
             f"{RejectCode.RECIPIENT_UNRESOLVED.value}: the directory now names another address for"
             f" {spend.recipient}. Deny this spend; the agent may ask again."
         )
-    versions = await policies.get(tx, [(spend.agent_id, locked.policy_version)])
+    policy = (await policies.get(tx, [locked.policy_key]))[locked.policy_key]
     # On its own day, and as if its reservation were not there, for it is this spend's own.
     facts = Facts(
         agent_status=locked.agent_status,
@@ -67,7 +67,6 @@ async def approve_spend(
         available_micros=account.available_micros + spend.amount_micros,
         resets_at=midnight_after(spend.created_at),
     )
-    policy = versions[spend.agent_id, locked.policy_version]
     decision = decide(policy, facts, spend.amount_micros, spend.recipient)
     if decision.reject_code is not None:
         raise _invalid(

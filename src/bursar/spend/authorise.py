@@ -147,17 +147,15 @@ class Authoriser:
         self, tx: Tx, batch: Sequence[SpendRequest], locked: dict[str, LockedAgent]
     ) -> "dict[str, _State]":
         """What is known of each agent under its lock, with policies and payees looked up."""
-        policies = await self._policies.get(
-            tx, [(agent_id, found.policy_version) for agent_id, found in locked.items()]
-        )
+        policies = await self._policies.get(tx, [found.policy_key for found in locked.values()])
         states: dict[str, _State] = {}
-        recipients: dict[tuple[int, Mode, int], set[str]] = {}
+        recipients: dict[tuple[int, Mode, str], set[str]] = {}
         for request in batch:
             found = locked.get(request.agent_id)
             if found is None or found.account.realm_id != request.realm_id:
                 continue
             if request.agent_id not in states:
-                policy = policies[request.agent_id, found.policy_version]
+                policy = policies[found.policy_key]
                 states[request.agent_id] = _State(found, policy, found.spent_today_micros)
             place = (request.realm_id, request.mode, found.directory_epoch)
             recipients.setdefault(place, set()).add(request.recipient)
