@@ -88,8 +88,8 @@ async def test_a_theft_stops_the_wallet(stage: Stage):
             " ledger (10.000000) and what is on its way explain"
         )
         assert unknown == (
-            f"{agent['id']}: unknown payment of 4.000000 USDC, transaction {theft}; `bursar adopt`"
-            " enters it"
+            f"{agent['id']}: unknown payment of 4.000000 USDC, transaction {theft} (memo not by"
+            " Bursar); `bursar adopt` enters it"
         )
 
         # A person has looked, and enters what happened into the books: they fit again.

@@ -25,6 +25,7 @@ from bursar.settlement.model import WatchedWallet
 # One node may be behind another, so one look proves nothing.
 _LOOKS: Final = 3
 _LOOK_AGAIN_SECONDS: Final = 1.0
+_MEMO_SHOWN: Final = 100
 
 _log = structlog.get_logger()
 
@@ -155,7 +156,9 @@ async def _left_unknown(db: Database, chain: Solana, mint: str, wallet: WatchedW
         landed = await chain.transaction(mention.signature)
         taken = 0 if landed is None else -landed.moved(account, mint)
         if taken > 0:
-            memo = f" (memo {', '.join(mention.memos)})" if mention.memos else ""
+            # Whoever signed it chose the memo: nothing of it may reach a terminal as it is.
+            memos = ascii(", ".join(mention.memos))[1:-1][:_MEMO_SHOWN]
+            memo = f" (memo {memos})" if memos else ""
             lines.append(
                 f"{wallet.agent_id}: unknown payment of {format_micros(taken)} USDC, transaction"
                 f" {mention.signature}{memo}; `bursar adopt` enters it"
