@@ -11,7 +11,10 @@ from prometheus_client import (
     Histogram,
     generate_latest,
     multiprocess,
+    start_http_server,
 )
+
+from bursar.errors import CommandFailed
 
 _SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 
@@ -162,3 +165,13 @@ def exposition() -> bytes:
     registry = CollectorRegistry()
     multiprocess.MultiProcessCollector(registry)
     return generate_latest(registry)
+
+
+def show_metrics(host: str, port: int) -> None:
+    """For a process that has no HTTP server of its own. Raises CommandFailed when it cannot."""
+    try:
+        start_http_server(port, host)
+    except OSError as problem:
+        raise CommandFailed(
+            f"Cannot show metrics on {host} port {port}: {problem.strerror}."
+        ) from None

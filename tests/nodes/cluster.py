@@ -5,6 +5,7 @@ As docs/several-machines.md sets them up, each in a folder and on a port of its 
 
 import asyncio
 import shutil
+import signal
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -90,6 +91,13 @@ class Server:
             return await connection.fetchval(query)
         finally:
             await connection.close(timeout=5)
+
+    async def stop(self) -> None:
+        """In order, as for a maintenance: everything is on disk afterwards."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGINT)
+        await asyncio.wait_for(self._process.wait(), 60)
+        self._process = None
 
     async def kill(self) -> None:
         """The machine is gone: every process at once, nothing said to anybody."""

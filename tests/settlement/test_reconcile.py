@@ -85,10 +85,14 @@ async def test_a_theft_stops_the_wallet(stage: Stage):
         assert (await get(client, f"/v1/withdrawals/{waits['id']}"))["status"] == "pending"
         assert (await get(client, f"/v1/agents/{agent['id']}"))["policy"]["version"] == 2
 
-        (named,) = await stage.differences()
-        assert named == (
+        wallet, unknown = await stage.differences()
+        assert wallet == (
             f"{agent['id']} holds 4.000000 USDC less at {agent['wallet']['address']} than the"
             " ledger (10.000000) and what is on its way explain"
+        )
+        assert unknown == (
+            f"{agent['id']}: unknown payment of 4.000000 USDC, transaction {theft} (memo not by"
+            " Bursar); `bursar adopt` enters it"
         )
 
         # A person has looked, and enters what happened into the books: they fit again.

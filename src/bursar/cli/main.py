@@ -69,15 +69,23 @@ def api(
 
 
 @app.command()
-def worker() -> None:
+def worker(
+    metrics_port: Annotated[
+        int | None, typer.Option(min=1, max=65_535, help="Show /metrics on this port.")
+    ] = None,
+    metrics_host: Annotated[str, typer.Option(help="Address of that port.")] = "127.0.0.1",
+) -> None:
     """Run one worker process on the database of BURSAR_DATABASE_URL."""
     from bursar.logs import set_up_logs
+    from bursar.metrics import show_metrics
     from bursar.service.worker import run_worker
 
     config = load_config(os.environ)
     if config.database_url is None:
         raise ConfigError("BURSAR_DATABASE_URL", "must be set for `bursar worker`")
     set_up_logs(config.log_level, "worker")
+    if metrics_port is not None:
+        show_metrics(metrics_host, metrics_port)
     run(run_worker(config))
 
 

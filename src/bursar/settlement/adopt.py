@@ -46,6 +46,11 @@ async def adopt(
         await ledger_store.lock_agents(tx, [agent_id], [wallet.realm_id])
         if await store.is_paid_with(tx, signature):
             raise CommandFailed(f"{signature} is in the books already.")
+        ours = await store.still_to_pay(tx, landed.memos)
+        if ours:
+            raise CommandFailed(
+                f"{signature} is the payment {', '.join(ours)}; the worker finds and settles it."
+            )
         row = await withdrawals.withdraw(
             tx,
             realm_id=wallet.realm_id,

@@ -9,6 +9,7 @@ import structlog
 
 from bursar.agent.lifecycle import Actor, apply_change, lock_agent
 from bursar.chain import store as chain_store
+from bursar.chain.message import token_account
 from bursar.chain.port import ChainOutOfReach
 from bursar.chain.solana import Solana
 from bursar.chain.store import Pinned
@@ -24,6 +25,7 @@ from bursar.settlement.model import WatchedWallet
 # One node may be behind another, so one look proves nothing.
 _LOOKS: Final = 3
 _LOOK_AGAIN_SECONDS: Final = 1.0
+_MEMO_SHOWN: Final = 100
 
 _log = structlog.get_logger()
 
@@ -138,7 +140,42 @@ async def audit_chain(db: Database, chain: Solana, mode: Mode) -> Finding:
         return finding
     finding.difference_count = len(gaps)
     finding.differences = [_told(wallet, gap) for wallet, gap in gaps[:MAX_NAMED]]
+    for wallet, gap in gaps[:MAX_NAMED]:
+        if gap < 0:
+            try:
+                finding.differences += await _left_unknown(db, chain, network.mint, wallet)
+            except ChainOutOfReach as problem:
+                finding.differences.append(
+                    f"{wallet.agent_id}: its history is not shown: {problem}"
+                )
     return finding
+
+
+async def _left_unknown(db: Database, chain: Solana, mint: str, wallet: WatchedWallet) -> list[str]:
+    """The transactions that took money out of the wallet without a line in the books, of the newest
+    thousand. What the worker will yet find and settle by itself is not among them."""
+    account = token_account(wallet.address, mint)
+    mentions = [each for each in await chain.signatures_of(account) if each.error is None]
+    async with db.read() as tx:
+        known = await store.in_the_books(tx, [each.signature for each in mentions])
+        ours = await store.still_to_pay(tx, [memo for each in mentions for memo in each.memos])
+    lines: list[str] = []
+    for mention in mentions:
+        if mention.signature in known or ours.intersection(mention.memos):
+            continue
+        landed = await chain.transaction(mention.signature)
+        taken = 0 if landed is None else -landed.moved(account, mint)
+        if taken > 0:
+            # Whoever signed it chose the memo: nothing of it may reach a terminal as it is.
+            memos = ascii(", ".join(mention.memos))[1:-1][:_MEMO_SHOWN]
+            memo = f" (memo {memos})" if memos else ""
+            lines.append(
+                f"{wallet.agent_id}: unknown payment of {format_micros(taken)} USDC, transaction"
+                f" {mention.signature}{memo}; `bursar adopt` enters it"
+            )
+        if len(lines) == MAX_NAMED:
+            break
+    return lines
 
 
 def chain_question(mode: Mode) -> str:

@@ -156,6 +156,28 @@ async def is_paid_with(tx: Tx, signature: str) -> bool:
     )
 
 
+async def in_the_books(tx: Tx, signatures: Sequence[str]) -> set[str]:
+    """Those of the transactions that are attempts, payments or deposits of ours."""
+    rows = await tx.fetch(
+        "SELECT signature FROM submission WHERE signature = ANY($1)"
+        " UNION ALL SELECT signature FROM spend WHERE signature = ANY($1)"
+        " UNION ALL SELECT signature FROM withdrawal WHERE signature = ANY($1)"
+        " UNION ALL SELECT signature FROM deposit WHERE signature = ANY($1)",
+        signatures,
+    )
+    return {row["signature"] for row in rows}
+
+
+async def still_to_pay(tx: Tx, ids: Sequence[str]) -> set[str]:
+    """Those of the ids that are spends or withdrawals the worker has yet to settle."""
+    rows = await tx.fetch(
+        "SELECT id FROM spend WHERE id = ANY($1) AND status = 'approved'"
+        " UNION ALL SELECT id FROM withdrawal WHERE id = ANY($1) AND status = 'pending'",
+        ids,
+    )
+    return {row["id"] for row in rows}
+
+
 async def mode_of(tx: Tx, agent_id: str) -> Mode | None:
     return await tx.fetchval(
         "SELECT r.mode FROM wallet w JOIN realm r ON r.id = w.realm_id WHERE w.agent_id = $1",
