@@ -12,7 +12,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from bench import authorise, localnet, machine, rest, rising, scale, settlement, webhooks
+from bench import (
+    authorise,
+    console,
+    localnet,
+    machine,
+    rest,
+    rising,
+    scale,
+    settlement,
+    webhooks,
+)
 from bench.chart import chart
 from bench.curve import curve
 from bench.load import WRK_MISSING, Pgbench, Wrk
@@ -77,6 +87,8 @@ async def measure() -> list[Row]:
         await db.close()
         _say(f"books of {scale.FEW:,} and {MANY:,} transactions")
         rows += await scale.rows(server, config, FOLDER, MANY, ROUNDS)
+        _say(f"the console with {console.AGENTS:,} agents and {MANY:,} transactions")
+        rows += await console.rows(server, config, FOLDER, MANY)
     _say("start and rest")
     rows += rest.rows(FOLDER / "rest", FOLDER / "serve.log", ROUNDS)
     _say("settlement")

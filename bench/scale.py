@@ -189,8 +189,8 @@ async def _database(server: EmbeddedPostgres, config: Config, size: int) -> _Key
         await db.close()
 
 
-async def load_books(dsn: str, size: int) -> None:
-    """`size` spends of _AGENTS agents over _DAYS days: of ten, one is refused, two are approved
+async def load_books(dsn: str, size: int, agents: int = _AGENTS) -> None:
+    """`size` spends of so many agents over _DAYS days: of ten, one is refused, two are approved
     and seven are settled."""
     connection = await asyncpg.connect(dsn)
     try:
@@ -199,11 +199,11 @@ async def load_books(dsn: str, size: int) -> None:
                 await connection.execute(
                     statement.format(
                         size=size,
-                        agents=_AGENTS,
+                        agents=agents,
                         days=_DAYS,
                         micros=_MICROS,
                         account=ACCOUNT,
-                        rounds=size // _AGENTS,
+                        rounds=size // agents,
                     )
                 )
         await connection.execute("VACUUM (ANALYZE)")

@@ -2,14 +2,21 @@
 
 import re
 from collections.abc import AsyncGenerator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
+from urllib.parse import urlsplit
 
+import asyncpg
 import httpx
 import pytest
 
+from bursar.clock import SystemClock
+from bursar.config import Config
 from bursar.console.screens import SCREENS
 from bursar.http.routes import ROUTES
+from bursar.service.api import Api
+from bursar.service.postgres import EmbeddedPostgres
+from tests.databases import own_database
 from tests.support import Service, new_account, new_agent, spend
 
 HOSTILE = """"><script>alert(1)</script>'{{ 7*7 }}"""
@@ -149,6 +156,31 @@ async def test_a_key_has_a_bounded_number_of_sessions(tenant: Tenant, service: S
         async with browser_of(service) as http:
             await sign_in(http, key)
     await tenant.visitor.get("/console", 303)
+
+
+async def test_the_database_is_away(postgres: EmbeddedPostgres, config: Config, localnets: None):
+    """Goal: a page that says so, and no traceback."""
+    async with own_database(postgres) as (dsn, db):
+        own = replace(config, database_url=dsn, database_timeout_seconds=1)
+        database = urlsplit(dsn).path.removeprefix("/")
+        api = await Api.start(own, SystemClock())
+        service = Service(f"http://127.0.0.1:{api.port}", own, db)
+        try:
+            async with browser_of(service) as http:
+                visitor = await sign_in(http, await service.key(account=new_account()))
+                await visitor.get("/console")
+                admin = await asyncpg.connect(postgres.admin_dsn)
+                await admin.execute(f"ALTER DATABASE {database} CONNECTION LIMIT 0")
+                await admin.execute(
+                    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = $1",
+                    database,
+                )
+                await admin.close()
+                page = await visitor.get("/console", 503)
+                assert "Out of reach for a moment" in page.text
+                assert "Traceback" not in page.text
+        finally:
+            await api.stop()
 
 
 # Forms --------------------------------------------------------------------------------------------
@@ -344,6 +376,38 @@ async def test_an_approver_cannot_terminate(tenant: Tenant):
         await visitor.post(here, here, doing="freeze")
     shown = (await tenant.api.get(f"/v1/agents/{agent['id']}")).json()["data"]
     assert (shown["status"], shown["policy"]["frozen"]) == ("active", True)
+
+
+async def test_an_agents_key_sees_its_agent_alone(tenant: Tenant):
+    """Goal: nothing of another agent, not even that it waits or how much all of them have."""
+    mine = await new_agent(tenant.api, name="mine")
+    other = await new_agent(tenant.api, name="other", policy={"approvalThreshold": "1.00"})
+    for agent in (mine, other):
+        await tenant.service.fund(agent["id"], "33.33")
+    waiting = await spend(tenant.api, other["id"], "2.22")
+    body = {"name": "x", "scope": "agent", "agentId": mine["id"]}
+    key = (await tenant.api.post("/v1/keys", json=body)).json()["data"]["key"]
+    async with browser_of(tenant.service) as http:
+        visitor = await sign_in(http, key)
+        answer = await visitor.get("/console", 303)
+        assert answer.headers["location"] == f"/console/agents/{mine['id']}"
+        for path in (
+            f"/console/agents/{mine['id']}",
+            "/console/agents",
+            "/console/agents?q=other",
+            f"/console/agents?q={other['id']}",
+            "/console/approvals",
+            "/console/transactions",
+            f"/console/transactions?agentId={other['id']}",
+            "/console/transactions.csv",
+        ):
+            page = (await visitor.get(path)).text
+            for secret in (other["id"], waiting["id"], "2.22", "66.66", "1 waiting"):
+                assert secret not in page.replace(f'value="{other["id"]}"', "").replace(
+                    f"agentId={other['id']}", ""
+                ), (path, secret)
+        for path in (f"/console/agents/{other['id']}", f"/console/transactions/{waiting['id']}"):
+            await visitor.get(path, 404)
 
 
 async def test_tenants_do_not_meet(tenant: Tenant, service: Service):

@@ -124,14 +124,13 @@ class Console:
             query=request.asked(),
         )
         request.visit = visit
-        mark = request.header(_MARK)
-        current = await screen.mark(visit)
-        if screen.method == "GET" and mark is not None:
+        current = await screen.mark(visit) if screen.method == "GET" else ""
+        mark = request.header(_MARK) if screen.method == "GET" else None
+        if mark is None:
+            await self._count(screen.stands_for, caller)
+        elif mark == current or not self._paced(request):
             # Nothing new, or not yet again: the page asks once more in a moment.
-            if mark == current or not self._paced(request):
-                return _Answer(204, b"")
-        else:
-            await self._count(screen, caller)
+            return _Answer(204, b"")
         check_scope(self._routes[screen.stands_for], caller)
         if screen.method == "POST":
             visit.form = await request.read_form()
@@ -154,8 +153,8 @@ class Console:
             return _Answer.away(reply.to)
         return _Answer(reply.status, _draw(reply, request, visit, mark))
 
-    async def _count(self, screen: Screen, caller: Caller) -> None:
-        category = self._routes[screen.stands_for].category
+    async def _count(self, stands_for: str, caller: Caller) -> None:
+        category = self._routes[stands_for].category
         check(isinstance(category, Category), "a page stands for a route of one category")
         assert isinstance(category, Category)
         verdict = await self._services.limiter.take(caller.key_id, category, caller.mode)
@@ -206,6 +205,7 @@ class Console:
                 raise
             return _sign_in_page(request, following, refused=True, status=401)
         request.key_id = caller.key_id
+        await self._count("GET /v1/me", caller)
         async with self._services.db.transaction() as tx:
             if request.caller is not None:
                 await session.end(tx, request.token)
@@ -225,14 +225,13 @@ class Console:
 class _Browser(Request):
     """A request with what browsers add: a cookie, a form, where it was started from."""
 
-    __slots__ = ("caller", "new_token", "token", "visit")
+    __slots__ = ("caller", "token", "visit")
 
     def __init__(self, scope: AsgiScope, receive: Receive, headers: dict[bytes, bytes]) -> None:
         super().__init__(scope, receive, headers)
         self.caller: Caller | None = None
         self.visit: Visit | None = None
         self.token = _token_of(scope)
-        self.new_token: str | None = None
 
     @property
     def from_elsewhere(self) -> bool:
@@ -304,8 +303,9 @@ async def _send(answer: _Answer, request: _Browser, send: Send) -> int:
         (b"content-disposition", disposition),
     ]
     await send({"type": "http.response.start", "status": answer.status, "headers": headers})
-    async for piece in stream.pieces:
-        await send({"type": "http.response.body", "body": piece, "more_body": True})
+    if request.method != "HEAD":
+        async for piece in stream.pieces:
+            await send({"type": "http.response.body", "body": piece, "more_body": True})
     await send({"type": "http.response.body", "body": b""})
     return answer.status
 

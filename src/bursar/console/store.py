@@ -16,7 +16,7 @@ from bursar.db import Row, Tx
 # Agents that sums and searches look at, the newest first; a page that met this limit says so.
 MOST_AGENTS: Final = 20_000
 # Transactions that the chart of hours is drawn from, the newest first.
-MOST_SPENDS: Final = 100_000
+MOST_SPENDS: Final = 50_000
 # Counting stops here; the page then says "1,000+".
 MOST_COUNTED: Final = 1_000
 _ACCOUNT_WIDE: Final = ""
@@ -73,20 +73,22 @@ _BUDGET: Final = (
     " coalesce(u.spent_micros, 0) AS spent_micros,"
     " w.credits_posted - w.debits_posted - w.debits_pending AS available_micros"
 )
+# The use of a day is looked up agent by agent: the planner would rather read all days of all time,
+# which OFFSET 0 keeps it from.
 _JOINS: Final = (
     " JOIN policy p ON p.agent_id = a.id AND p.version = a.policy_version"
     " JOIN wallet w ON w.agent_id = a.id"
-    " LEFT JOIN usage u ON u.agent_id = a.id AND u.window_kind = 'day' AND u.window_start = $2"
+    " LEFT JOIN LATERAL (SELECT spent_micros FROM usage WHERE agent_id = a.id"
+    " AND window_kind = 'day' AND window_start = $2 OFFSET 0) AS u ON true"
 )
 
 
 async def fleet(tx: Tx, realm_id: int, today: date, listed: int) -> Fleet:
     rows = await tx.fetch(
-        "WITH newest AS MATERIALIZED (SELECT id, name, status, policy_version FROM agent"
+        f"WITH fleet AS MATERIALIZED (SELECT {_BUDGET}, w.debits_pending, w.held, w.is_low"
+        " FROM (SELECT id, name, status, policy_version FROM agent"
         " WHERE realm_id = $1 AND status <> 'terminated' ORDER BY created_at DESC, id DESC"
-        " LIMIT $3),"
-        f" fleet AS MATERIALIZED (SELECT {_BUDGET}, w.debits_pending, w.held, w.is_low"
-        f" FROM newest a{_JOINS}),"
+        f" LIMIT $3) AS a{_JOINS}),"
         " near AS (SELECT * FROM fleet WHERE spent_micros > 0 AND spent_micros >= cap_micros / 10"
         " * 8 ORDER BY cap_micros - spent_micros, id LIMIT $4),"
         " low AS (SELECT * FROM fleet WHERE is_low ORDER BY available_micros, id LIMIT $4)"
@@ -227,7 +229,7 @@ async def spend_by_hour(
     hour that is given is not whole."""
     whose, value = ("realm_id", realm_id) if agent_id is None else ("agent_id", agent_id)
     rows = await tx.fetch(
-        "SELECT date_trunc('hour', created_at, 'UTC') AS start,"
+        "SELECT date_bin('1 hour', created_at, '2000-01-01Z') AS start,"
         " coalesce(sum(amount_micros) FILTER (WHERE status = 'settled'), 0)::bigint AS micros,"
         " count(*) FILTER (WHERE status = 'settled') AS settled,"
         " count(*) FILTER (WHERE status = 'rejected') AS rejected, count(*) AS seen"
@@ -304,18 +306,20 @@ class Hook:
     oldest: datetime | None
 
 
-async def hooks(tx: Tx, realm_id: int) -> list[Hook]:
-    """All of an account's webhooks; there are at most a hundred."""
+async def hooks(tx: Tx, realm_id: int, webhook_id: str | None = None) -> dict[str, Hook]:
+    """All of an account's webhooks, of which there are at most a hundred; or one of them."""
     rows = await tx.fetch(
         "SELECT w.id, w.url, w.status, w.disabled_reason, w.failing_since, d.waiting, d.oldest"
-        " FROM (SELECT * FROM webhook WHERE realm_id = $1 ORDER BY created_at DESC, id DESC"
-        " LIMIT 100) AS w CROSS JOIN LATERAL (SELECT count(*) AS waiting, min(s.created_at) AS"
-        " oldest FROM (SELECT created_at FROM delivery WHERE webhook_id = w.id"
-        " AND status = 'pending' ORDER BY next_attempt_at LIMIT $2) AS s) AS d",
+        " FROM (SELECT * FROM webhook WHERE realm_id = $1 AND ($3::text IS NULL OR id = $3)"
+        " ORDER BY created_at DESC, id DESC LIMIT 100) AS w CROSS JOIN LATERAL"
+        " (SELECT count(*) AS waiting, min(s.created_at) AS oldest FROM (SELECT created_at"
+        " FROM delivery WHERE webhook_id = w.id AND status = 'pending' ORDER BY next_attempt_at"
+        " LIMIT $2) AS s) AS d",
         realm_id,
         MOST_COUNTED,
+        webhook_id,
     )
-    return [Hook(*row) for row in rows]
+    return {row["id"]: Hook(*row) for row in rows}
 
 
 async def deliveries_mark(tx: Tx, realm_id: int, webhook_id: str, listed: int) -> str:

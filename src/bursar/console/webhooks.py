@@ -14,7 +14,7 @@ _STATUSES: Final = ("enabled", "disabled")
 async def list_webhooks(visit: Visit) -> Reply:
     page = await visit.ask("GET /v1/webhooks", query={"limit": 100})
     async with visit.services.db.read() as tx:
-        hooks = {hook.id: hook for hook in await store.hooks(tx, visit.caller.realm_id)}
+        hooks = await store.hooks(tx, visit.caller.realm_id)
     again = visit.problem is not None
     return Drawn(
         "webhooks.html",
@@ -64,7 +64,7 @@ async def webhook(visit: Visit) -> Reply:
         query={"limit": _PAGE, **({"after": after} if after else {})},
     )
     async with visit.services.db.read() as tx:
-        hooks = {hook.id: hook for hook in await store.hooks(tx, visit.caller.realm_id)}
+        hooks = await store.hooks(tx, visit.caller.realm_id, shown["id"])
     return Drawn(
         "webhook.html",
         {
