@@ -49,7 +49,8 @@ async def adopt(
         ours = await store.still_to_pay(tx, landed.memos)
         if ours:
             raise CommandFailed(
-                f"{signature} is the payment {', '.join(ours)}; the worker finds and settles it."
+                f"{signature} is the payment {', '.join(ours)}. The worker finds and settles it;"
+                " one that waits for approval has to be approved or denied first."
             )
         row = await withdrawals.withdraw(
             tx,

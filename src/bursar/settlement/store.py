@@ -169,9 +169,10 @@ async def in_the_books(tx: Tx, signatures: Sequence[str]) -> set[str]:
 
 
 async def still_to_pay(tx: Tx, ids: Sequence[str]) -> set[str]:
-    """Those of the ids that are spends or withdrawals the worker has yet to settle."""
+    """Those of the ids that are spends or withdrawals the worker has yet to settle, or will once
+    they are approved: then it finds them on the chain."""
     rows = await tx.fetch(
-        "SELECT id FROM spend WHERE id = ANY($1) AND status = 'approved'"
+        "SELECT id FROM spend WHERE id = ANY($1) AND status IN ('pending', 'approved')"
         " UNION ALL SELECT id FROM withdrawal WHERE id = ANY($1) AND status = 'pending'",
         ids,
     )
