@@ -1,6 +1,9 @@
 """The docs keep up with the code: a name that is not explained fails here."""
 
+import json
 import re
+import subprocess
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -14,8 +17,12 @@ from bursar.errors import ErrorCode
 from bursar.event.catalog import EventType
 from bursar.event.examples import example
 from bursar.policy.engine import RejectCode
+from tests.documents import pages
+from tests.documents.blocks import Block
 
 ROOT: Final = Path(__file__).parents[1]
+# What a block of code may be. `text` is for people: a drawing, or output.
+LANGUAGES: Final = {"sh", "python", "json", "toml", "yaml", "ini", "text"}
 DOCS: Final = ROOT / "docs"
 PAGES: Final = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
 _LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)|!\[[^\]]*\]\(([^)\s]+)\)")
@@ -154,3 +161,43 @@ def test_every_folder_of_the_package_is_drawn():
     folders = {path.parent.name for path in (ROOT / "src/bursar").glob("*/__init__.py")}
     assert {folder for folder in folders if f"\n {folder}/ " not in page} == set()
     assert page.count("\n") < 80, "one screen, or nearly"
+
+
+# Blocks ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", pages.PAGES)
+def test_every_block_is_run_or_says_why_not(name: str):
+    """Goal: nothing is on a page that nobody tried, or at least read for typing errors."""
+    run = name in pages.RUN_HERE or name in pages.RUN_ELSEWHERE
+    for block in pages.PAGES[name]:
+        where = f"{name}, line {block.line}"
+        assert block.language in LANGUAGES, f"{where}: give the block one of {sorted(LANGUAGES)}"
+        assert run or not block.runs, (
+            f"{where}: write `<!-- not run: why -->` above the block (tests/documents/blocks.py has"
+            " the other notes), or have the page run, see tests/documents/pages.py"
+        )
+        if block.note == "not run":
+            assert len(block.detail.split()) > 2, f"{where}: say why it is not run"
+        _check_syntax(block, where)
+
+
+def _check_syntax(block: Block, where: str) -> None:
+    if block.note == "output":
+        return
+    if block.language == "sh":
+        checked = subprocess.run(["bash", "-n"], input=block.text, capture_output=True, text=True)
+        assert checked.returncode == 0, f"{where}: {checked.stderr}"
+        comment = block.runs and re.search(r"^\s*#|\s#\s", block.text, re.MULTILINE)
+        assert not comment, f"{where}: zsh, as people type into it, takes no comments"
+    elif block.language == "python":
+        compile(block.text, where, "exec")
+    elif block.language == "json":
+        json.loads(block.text)
+    elif block.language == "toml":
+        tomllib.loads(block.text)
+
+
+@pytest.mark.parametrize(("page", "test"), pages.RUN_ELSEWHERE.items())
+def test_the_other_pages_have_their_own_test(page: str, test: str):
+    assert Path(page).name in (ROOT / test).read_text("utf-8")

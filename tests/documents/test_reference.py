@@ -10,8 +10,8 @@ from bursar.event.catalog import EventType
 from bursar.http.routes import ROUTES
 from bursar.policy.engine import RejectCode
 from tests.documents.blocks import Block, blocks
+from tests.documents.pages import ROOT
 from tests.documents.reference import REFERENCE_FILE, reference
-from tests.documents.test_run import ROOT
 
 RECIPES: Final = (ROOT / "docs/recipes.md").read_text("utf-8")
 

