@@ -155,6 +155,26 @@ def test_every_metric_has_a_row():
     assert _first_cells(_page("monitoring.md"), "bursar_[a-z_]+") == names
 
 
+@pytest.mark.parametrize(
+    ("shown", "measured"),
+    [
+        (r"([\d,]+) spends decided", "authorise, 64 connections, 1,000 agents (reference: TPC-B)"),
+        (
+            r"([\d,]+) payments settled",
+            "settlements (reference: localnet payments, 16 in flight)",
+        ),
+        (r"([\d,]+) MB of memory at rest", "memory at rest, all processes (PSS)"),
+    ],
+)
+def test_the_readmes_figures_are_those_measured(shown: str, measured: str):
+    """Goal: whoever measures anew corrects the README, too."""
+    figure = re.search(shown, (ROOT / "README.md").read_text("utf-8"))
+    assert figure is not None
+    results = json.loads((ROOT / "bench/results.json").read_text("utf-8"))
+    (value,) = (row["value"] for row in results if row["name"] == measured)
+    assert float(figure[1].replace(",", "")) == pytest.approx(value, rel=0.1)
+
+
 def test_every_folder_of_the_package_is_drawn():
     """Goal: docs/architecture.md shows the tree as it is."""
     page = _page("architecture.md")
