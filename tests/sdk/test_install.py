@@ -1,5 +1,6 @@
 """`pip install bursar` alone: small, quick to import, and enough for the SDK and the operator."""
 
+import asyncio
 import os
 import re
 import shutil
@@ -7,12 +8,15 @@ import subprocess
 import sys
 import tomllib
 import venv
+from collections.abc import Mapping
 from importlib.metadata import Distribution, distribution
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 import pytest
 
+from tests.support import Service, new_account
 from tests.test_tidy import ROOT
 
 PROJECT: Final = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
@@ -62,11 +66,22 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-def _run(python: Path, *words: str) -> str:
+def _started(
+    python: Path, *words: str, variables: Mapping[str, str] = MappingProxyType({})
+) -> subprocess.CompletedProcess[str]:
     environment = {n: v for n, v in os.environ.items() if not n.startswith(("PYTHON", "BURSAR_"))}
-    done = subprocess.run(
-        [python, *words], env=environment, capture_output=True, text=True, timeout=60
+    return subprocess.run(
+        [python, *words],
+        env=environment | {"HOME": str(python.parent), "XDG_CONFIG_HOME": ""} | dict(variables),
+        cwd=python.parent,
+        capture_output=True,
+        text=True,
+        timeout=120,
     )
+
+
+def _run(python: Path, *words: str, variables: Mapping[str, str] = MappingProxyType({})) -> str:
+    done = _started(python, *words, variables=variables)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -89,11 +104,14 @@ def test_no_server_package_is_there(python: Path):
 
 
 def test_the_sdk_is_quick_to_import(python: Path):
-    """Goal: under 300 ms above bare Python, and no module of the service loaded."""
+    """Goal: under 300 ms above bare Python, and no module of the service loaded.
+
+    Counted in time of the processor, for a busy machine is no failure; it is nearly all of it.
+    """
     timed = (
-        "import time, sys; start = time.perf_counter()\n"
+        "import time, sys; start = time.process_time()\n"
         "from bursar import Bursar, AsyncBursar\n"
-        "print(time.perf_counter() - start)\n"
+        "print(time.process_time() - start)\n"
         "print(*sys.modules)"
     )
     runs = [_run(python, "-c", timed).splitlines() for _ in range(7)]
@@ -110,7 +128,29 @@ def test_receivers_need_nothing_else(python: Path):
     assert loaded == "False\n"
 
 
-def test_the_command_runs(python: Path):
-    """Goal: the operator's commands start without the service's packages."""
-    assert "keys" in _run(python, "-m", "bursar.cli.main", "--help")
+def test_the_service_is_named_where_it_is_missing(python: Path):
+    """Goal: what needs the service's packages says how to get them."""
     assert _run(python, "-m", "bursar.cli.main", "version").strip()
+    for words in (("serve",), ("demo",), ("keys", "create", "--mode", "test"), ("audit",)):
+        done = _started(python, "-m", "bursar.cli.main", *words)
+        assert done.returncode == 2, done
+        assert "bursar[server]" in done.stderr
+        assert "Traceback" not in done.stderr
+
+
+async def test_the_operator_needs_no_more(python: Path, served: Service):
+    """Goal: the commands that call a service run on the plain install."""
+    key = await served.key(account=new_account())
+    connection = {"BURSAR_API_KEY": key, "BURSAR_BASE_URL": served.url}
+
+    async def run(*words: str) -> str:
+        command = ("-m", "bursar.cli.main", *words)
+        return await asyncio.to_thread(_run, python, *command, variables=connection)
+
+    agent = (await run("agents", "create", "a", "--daily-cap", "9", "--allow", "*")).strip()
+    assert "credited" in await run("fund", agent, "5")
+    assert "status\tsettled" in await run("spend", agent, "1", "api.example.com")
+    assert agent in await run("transactions", "list", "--csv")
+    assert "[]" in await run("approvals", "list", "--json")
+    assert "All is well" in await run("doctor")
+    assert "20.000000 paid" in await run("demo")

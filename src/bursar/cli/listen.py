@@ -3,14 +3,17 @@
 import json
 import time
 from datetime import datetime, timedelta
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
-import httpx
 import typer
 
+from bursar.cli.connection import find_connection
 from bursar.clock import iso, unix_milliseconds
 from bursar.errors import CommandFailed, ConfigError
 from bursar.webhook.signature import new_secret, signed_headers
+
+if TYPE_CHECKING:
+    import httpx
 
 # Well within the rate limit of the endpoint, which is 60 a minute for live keys.
 _POLL_SECONDS: Final = 2.0
@@ -25,23 +28,28 @@ def listen(
         str | None, typer.Option(help="Where to POST the events, e.g. http://localhost:3000/hook.")
     ] = None,
     events: Annotated[str, typer.Option(help="Types to show, with commas between them.")] = "*",
-    key: Annotated[
+    api_key: Annotated[
         str | None,
-        typer.Option(
-            "--api-key", "--key", envvar="BURSAR_API_KEY", help="An API key; not scope agent."
-        ),
+        typer.Option("--api-key", "--key", help="A key, not of scope agent. [BURSAR_API_KEY]"),
     ] = None,
-    url: Annotated[
-        str,
-        typer.Option("--base-url", "--url", envvar="BURSAR_BASE_URL", help="Where the service is."),
-    ] = "http://127.0.0.1:8420",
+    base_url: Annotated[
+        str | None,
+        typer.Option("--base-url", "--url", help="Where the service is. [BURSAR_BASE_URL]"),
+    ] = None,
+    profile: Annotated[
+        str | None, typer.Option(help="A saved connection, see `bursar login`. [BURSAR_PROFILE]")
+    ] = None,
     secret: Annotated[
         str | None, typer.Option(help="Sign with this secret; without it a new one is printed.")
     ] = None,
 ) -> None:
     """Print events live and forward them, signed as webhooks are. Ends with Ctrl-C."""
+    import httpx
+
+    connection = find_connection(api_key=api_key, base_url=base_url, profile=profile)
+    key, url = connection.api_key, connection.base_url
     if not key:
-        raise ConfigError("BURSAR_API_KEY", "set it, or give --api-key")
+        raise ConfigError("BURSAR_API_KEY", "is not set; set it, or give --api-key")
     wanted = {name.strip() for name in events.split(",")}
     signing = secret or new_secret()
     headers = {"Authorization": f"Bearer {key}"}
@@ -68,7 +76,7 @@ class _Feed:
     Goes by the moments of the events themselves: this machine's clock may be off.
     """
 
-    def __init__(self, api: httpx.Client) -> None:
+    def __init__(self, api: "httpx.Client") -> None:
         self._api = api
         newest = self._get({"limit": 1})["data"]
         self._newest: str | None = newest[0]["createdAt"] if newest else None
@@ -98,6 +106,8 @@ class _Feed:
 
     def _get(self, query: dict[str, Any]) -> dict[str, Any]:
         """Waits when the service asks for it or is away; gives up only when it says no."""
+        import httpx
+
         while True:
             try:
                 answer = self._api.get("/v1/events", params=query)
@@ -112,14 +122,16 @@ class _Feed:
             time.sleep(float(answer.headers.get("retry-after", _POLL_SECONDS)))
 
 
-def _message(answer: httpx.Response) -> str:
+def _message(answer: "httpx.Response") -> str:
     try:
         return answer.json()["error"]["message"]
     except (ValueError, KeyError, TypeError):
         return f"The service answered {answer.status_code}. Is --base-url right?"
 
 
-def _post(receiver: httpx.Client, url: str, secret: str, event: dict[str, Any]) -> str:
+def _post(receiver: "httpx.Client", url: str, secret: str, event: dict[str, Any]) -> str:
+    import httpx
+
     body = json.dumps(event, separators=(",", ":"), ensure_ascii=False).encode()
     headers = signed_headers([secret], event["id"], unix_milliseconds() // 1000, body)
     headers["Content-Type"] = "application/json"

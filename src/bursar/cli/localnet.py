@@ -6,7 +6,6 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
-import httpx
 import typer
 
 from bursar.config import load_config
@@ -81,6 +80,8 @@ def faucet(
     rpc: Annotated[str, typer.Option(help="The running node.")] = "http://127.0.0.1:8899",
 ) -> None:
     """Mint test USDC into a wallet on the running node."""
+    import httpx
+
     micros = parse_micros(amount)
     if not micros:
         raise ConfigError("AMOUNT", f"must be USDC above zero, such as 250 or 0.5, not {amount!r}")

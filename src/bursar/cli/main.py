@@ -10,7 +10,24 @@ from typing import Annotated, Any
 import typer
 
 from bursar import __version__
-from bursar.cli import audit, database, keys, listen, localnet, mcp
+from bursar.cli import (
+    agents,
+    audit,
+    database,
+    demo,
+    doctor,
+    keys,
+    listen,
+    localnet,
+    mcp,
+    profiles,
+    recipients,
+    spends,
+    transactions,
+    wallets,
+    webhooks,
+)
+from bursar.cli.exits import ExitCode, exit_code
 from bursar.clock import SystemClock
 from bursar.config import load_config
 from bursar.errors import BursarError, ConfigError
@@ -20,16 +37,40 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Wallets that autonomous agents cannot overspend.",
 )
-app.add_typer(keys.app, name="keys")
-app.add_typer(database.app, name="database")
-app.add_typer(localnet.app, name="localnet")
-app.command()(audit.audit)
-app.command()(audit.adopt)
-app.command()(listen.listen)
-app.command()(mcp.mcp)
+_AGENTS = "Agents and money"
+_EVENTS = "Events"
+_ACCESS = "Access"
+_HELP = "First steps and trouble"
+_SERVICE = "The service on this machine"
+
+app.command(rich_help_panel=_HELP)(demo.demo)
+app.command(rich_help_panel=_HELP)(doctor.doctor)
+app.add_typer(agents.app, name="agents", rich_help_panel=_AGENTS)
+app.add_typer(agents.policies, name="policies", rich_help_panel=_AGENTS)
+app.command(rich_help_panel=_AGENTS)(wallets.fund)
+app.command(rich_help_panel=_AGENTS)(spends.spend)
+app.command(rich_help_panel=_AGENTS)(spends.preview)
+app.add_typer(spends.approvals, name="approvals", rich_help_panel=_AGENTS)
+app.add_typer(transactions.app, name="transactions", rich_help_panel=_AGENTS)
+app.add_typer(wallets.app, name="wallets", rich_help_panel=_AGENTS)
+app.command(rich_help_panel=_AGENTS)(wallets.withdraw)
+app.add_typer(recipients.app, name="recipients", rich_help_panel=_AGENTS)
+app.add_typer(webhooks.app, name="webhooks", rich_help_panel=_EVENTS)
+app.add_typer(webhooks.events, name="events", rich_help_panel=_EVENTS)
+app.command(rich_help_panel=_EVENTS)(listen.listen)
+app.add_typer(keys.app, name="keys", rich_help_panel=_ACCESS)
+app.command(rich_help_panel=_ACCESS)(profiles.login)
+app.command(rich_help_panel=_ACCESS)(profiles.logout)
+app.command(rich_help_panel=_ACCESS)(profiles.profiles)
+app.command(rich_help_panel=_ACCESS)(profiles.whoami)
+app.command(rich_help_panel=_AGENTS)(mcp.mcp)
+app.command(rich_help_panel=_SERVICE)(audit.audit)
+app.command(rich_help_panel=_SERVICE)(audit.adopt)
+app.add_typer(database.app, name="database", rich_help_panel=_SERVICE)
+app.add_typer(localnet.app, name="localnet", rich_help_panel=_SERVICE)
 
 
-@app.command()
+@app.command(rich_help_panel=_SERVICE)
 def serve(
     host: Annotated[str | None, typer.Option(help="Address to listen on. [BURSAR_HOST]")] = None,
     port: Annotated[str | None, typer.Option(help="Port, 8420. [BURSAR_PORT]")] = None,
@@ -48,7 +89,7 @@ def serve(
     raise typer.Exit(run(run_service(config, echo=typer.echo, first_key=make_first_key)))
 
 
-@app.command()
+@app.command(rich_help_panel=_SERVICE)
 def api(
     host: Annotated[str | None, typer.Option(help="Address to listen on. [BURSAR_HOST]")] = None,
     port: Annotated[str | None, typer.Option(help="Port, 8420. [BURSAR_PORT]")] = None,
@@ -68,7 +109,7 @@ def api(
     run(run_api(config, SystemClock(), share_port=share_port, limits_socket=limits_socket))
 
 
-@app.command()
+@app.command(rich_help_panel=_SERVICE)
 def worker(
     metrics_port: Annotated[
         int | None, typer.Option(min=1, max=65_535, help="Show /metrics on this port.")
@@ -104,13 +145,33 @@ def run(work: Coroutine[Any, Any, Any]) -> Any:
 
 def main() -> None:
     try:
-        app()
-    except ConfigError as problem:
-        typer.echo(f"bursar: {problem}", err=True)
-        sys.exit(2)
+        app(prog_name="bursar")
+    except ModuleNotFoundError as problem:
+        if problem.name is None or problem.name.startswith("bursar"):
+            raise
+        _complain(
+            f"{problem.name} is not installed. Commands that run a service or work on its database"
+            ' need: pip install "bursar[server]"'
+        )
+        sys.exit(ExitCode.USAGE)
     except BursarError as problem:
-        typer.echo(f"bursar: {problem}", err=True)
-        sys.exit(1)
+        _complain(str(problem))
+        for line in _details(problem):
+            typer.echo(f"  {line}", err=True)
+        sys.exit(exit_code(problem))
+
+
+def _complain(text: str) -> None:
+    typer.secho(f"bursar: {text}", err=True, fg=typer.colors.RED)
+
+
+def _details(problem: BursarError) -> list[str]:
+    """All that is wrong with a request, and how to try it again without doing it twice."""
+    lines = [f"{fault.param}: {fault.message}" for fault in getattr(problem, "details", ())]
+    key = getattr(problem, "idempotency_key", None)
+    if key is not None and exit_code(problem) is ExitCode.UNAVAILABLE:
+        lines.append(f"To try again without doing it twice: --idempotency-key {key}")
+    return lines
 
 
 if __name__ == "__main__":

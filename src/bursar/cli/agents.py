@@ -1,0 +1,243 @@
+"""`bursar agents` and `bursar policies`: who may spend, and how much."""
+
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from bursar.cli.remote import AgentId, All, Limit, Pairs, Remote, Yes, metadata, remote, row_limit
+from bursar.cli.show import ROWS, Columns
+from bursar.errors import ConfigError
+
+if TYPE_CHECKING:
+    from bursar.client.model import Agent, PolicyVersion
+
+app = typer.Typer(no_args_is_help=True, help="Make, see, stop and end agents.")
+policies = typer.Typer(no_args_is_help=True, help="See and change what an agent may spend.")
+
+_AGENTS: "Columns[Agent]" = {
+    "id": lambda agent: agent.id,
+    "name": lambda agent: agent.name,
+    "status": lambda agent: agent.status,
+    "frozen": lambda agent: agent.policy.frozen,
+    "daily cap": lambda agent: agent.policy.daily_cap,
+    "balance": lambda agent: agent.wallet.balance,
+    "created": lambda agent: agent.created_at,
+}
+_VERSIONS: "Columns[PolicyVersion]" = {
+    "version": lambda policy: policy.version,
+    "daily cap": lambda policy: policy.daily_cap,
+    "per transaction": lambda policy: policy.per_transaction_cap,
+    "approval above": lambda policy: policy.approval_threshold,
+    "frozen": lambda policy: policy.frozen,
+    "allowlist": lambda policy: policy.allowlist,
+    "blocklist": lambda policy: policy.blocklist,
+    "changed by": lambda policy: policy.changed_by,
+    "changed at": lambda policy: policy.changed_at,
+}
+
+_Allow = Annotated[
+    list[str] | None,
+    typer.Option("--allow", help="api.example.com, *.example.com, an address or *; repeatable."),
+]
+_Block = Annotated[
+    list[str] | None, typer.Option("--block", help="Never paid; the same forms; repeatable.")
+]
+_PerTransaction = Annotated[
+    str | None, typer.Option("--per-transaction-cap", help="The most of one spend.")
+]
+_Threshold = Annotated[
+    str | None, typer.Option("--approval-threshold", help="Spends above it wait for a person.")
+]
+
+
+@app.command()
+@remote
+def create(
+    to: Remote,
+    name: Annotated[str, typer.Argument(help="What to call it.")],
+    daily_cap: Annotated[str, typer.Option(help="USDC a day, e.g. 25.00.")],
+    allow: _Allow = None,
+    block: _Block = None,
+    per_transaction_cap: _PerTransaction = None,
+    approval_threshold: _Threshold = None,
+    metadata_: Pairs = None,
+) -> None:
+    """Make an agent with its policy and wallet. Prints its id when piped."""
+    made = to.client.agents.create(
+        name,
+        daily_cap=daily_cap,
+        allowlist=allow or (),
+        blocklist=block or (),
+        per_transaction_cap=per_transaction_cap,
+        approval_threshold=approval_threshold,
+        metadata=metadata(metadata_),
+    )
+    if to.out.as_json or to.out.on_terminal:
+        to.out.one(made)
+    else:
+        to.out.done(made.id)
+    if not allow:
+        to.out.note("It may pay nobody yet: add recipients with `bursar policies set --allow`.")
+
+
+@app.command("list")
+@remote
+def list_(
+    to: Remote,
+    status: Annotated[
+        Literal["all", "active", "paused", "terminated"], typer.Option(help="Only these.")
+    ] = "all",
+    metadata_: Pairs = None,
+    limit: Limit = ROWS,
+    every: All = False,
+) -> None:
+    """List agents, newest first."""
+    found = to.client.agents.list(status=status, metadata=metadata(metadata_))
+    to.out.rows(found, _AGENTS, most=row_limit(limit, every))
+
+
+@app.command()
+@remote
+def show(to: Remote, agent_id: AgentId) -> None:
+    """Show an agent."""
+    to.out.one(to.client.agents.get(agent_id))
+
+
+@app.command()
+@remote
+def update(
+    to: Remote,
+    agent_id: AgentId,
+    name: Annotated[str | None, typer.Option(help="A new name.")] = None,
+    metadata_: Pairs = None,
+    no_metadata: Annotated[
+        bool, typer.Option("--no-metadata", help="Remove all metadata.")
+    ] = False,
+) -> None:
+    """Rename an agent or replace its metadata. Its policy: `bursar policies set`."""
+    changes: dict[str, Any] = {}
+    if name is not None:
+        changes["name"] = name
+    if no_metadata or metadata_:
+        changes["metadata"] = {} if no_metadata else metadata(metadata_)
+    if not changes:
+        raise ConfigError("--name or --metadata", "say what to change")
+    to.out.one(to.client.agents.update(agent_id, **changes))
+
+
+@app.command()
+@remote
+def pause(to: Remote, agent_id: AgentId) -> None:
+    """Refuse the agent's new spends until it is resumed."""
+    agent = to.client.agents.pause(agent_id)
+    to.out.done(f"{agent.id} ({agent.name}) is paused.", agent)
+
+
+@app.command()
+@remote
+def resume(to: Remote, agent_id: AgentId) -> None:
+    """Let a paused agent spend again."""
+    agent = to.client.agents.resume(agent_id)
+    to.out.done(f"{agent.id} ({agent.name}) is active.", agent)
+
+
+@app.command()
+@remote
+def freeze(to: Remote, agent_id: AgentId) -> None:
+    """Freeze the agent's policy: every new spend is refused."""
+    agent = to.client.agents.freeze(agent_id)
+    to.out.done(f"{agent.id} ({agent.name}): policy {agent.policy.version}, frozen.", agent)
+
+
+@app.command()
+@remote
+def unfreeze(to: Remote, agent_id: AgentId) -> None:
+    """Undo `freeze`."""
+    agent = to.client.agents.unfreeze(agent_id)
+    to.out.done(f"{agent.id} ({agent.name}): policy {agent.policy.version}, not frozen.", agent)
+
+
+@app.command()
+@remote
+def terminate(to: Remote, agent_id: AgentId, yes: Yes = False) -> None:
+    """End an agent, for good. Its wallet can still be withdrawn from."""
+    to.confirm(f"End {agent_id} for good?", yes=yes)
+    agent = to.client.agents.terminate(agent_id)
+    to.out.done(f"{agent.id} ({agent.name}) is terminated.", agent)
+
+
+@app.command()
+@remote
+def budget(to: Remote, agent_id: AgentId) -> None:
+    """Show what an agent may spend now."""
+    to.out.one(to.client.agents.budget(agent_id))
+
+
+# Policies -----------------------------------------------------------------------------------------
+
+
+@policies.command("show")
+@remote
+def show_policy(to: Remote, agent_id: AgentId) -> None:
+    """Show the policy in force."""
+    to.out.one(to.client.agents.get(agent_id).policy)
+
+
+@policies.command("history")
+@remote
+def history(to: Remote, agent_id: AgentId, limit: Limit = ROWS, every: All = False) -> None:
+    """List every version of an agent's policy, newest first."""
+    to.out.rows(to.client.agents.policies(agent_id), _VERSIONS, most=row_limit(limit, every))
+
+
+@policies.command("set")
+@remote
+def set_policy(
+    to: Remote,
+    agent_id: AgentId,
+    daily_cap: Annotated[str | None, typer.Option(help="USDC a day, e.g. 25.00.")] = None,
+    allow: _Allow = None,
+    disallow: Annotated[
+        list[str] | None, typer.Option("--disallow", help="Take off the allowlist; repeatable.")
+    ] = None,
+    block: _Block = None,
+    unblock: Annotated[
+        list[str] | None, typer.Option("--unblock", help="Take off the blocklist; repeatable.")
+    ] = None,
+    per_transaction_cap: Annotated[
+        str | None, typer.Option(help="The most of one spend; `none` removes it.")
+    ] = None,
+    approval_threshold: Annotated[
+        str | None, typer.Option(help="Spends above it wait for a person; `none`: none do.")
+    ] = None,
+) -> None:
+    """Change what is given, in force at once. Refuses when somebody else changed it meanwhile."""
+    before = to.client.agents.get(agent_id).policy
+    changes: dict[str, Any] = {}
+    if daily_cap is not None:
+        changes["daily_cap"] = daily_cap
+    if per_transaction_cap is not None:
+        changes["per_transaction_cap"] = _or_none(per_transaction_cap)
+    if approval_threshold is not None:
+        changes["approval_threshold"] = _or_none(approval_threshold)
+    if allow or disallow:
+        changes["allowlist"] = _changed(before.allowlist, allow, disallow, "--disallow")
+    if block or unblock:
+        changes["blocklist"] = _changed(before.blocklist, block, unblock, "--unblock")
+    if not changes:
+        raise ConfigError("--daily-cap", "or another option must say what to change")
+    agent = to.client.agents.update(agent_id, policy_version=before.version, **changes)
+    to.out.one(agent.policy)
+
+
+def _or_none(text: str) -> str | None:
+    return None if text == "none" else text
+
+
+def _changed(
+    entries: tuple[str, ...], add: list[str] | None, remove: list[str] | None, flag: str
+) -> list[str]:
+    for entry in remove or ():
+        if entry not in entries:
+            raise ConfigError(flag, f"{entry} is not on the list")
+    return [entry for entry in entries if entry not in (remove or ())] + [*(add or ())]

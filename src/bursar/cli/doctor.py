@@ -1,0 +1,245 @@
+"""`bursar doctor`: what is wrong, and how to put it right."""
+
+import os
+import platform
+import shutil
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, timedelta
+from email.utils import parsedate_to_datetime
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final, Literal
+
+import typer
+
+from bursar import __version__
+from bursar.cli.connection import load_profiles, profiles_path
+from bursar.cli.demo import service_installed
+from bursar.cli.exits import ExitCode
+from bursar.cli.remote import Remote, remote
+from bursar.clock import SystemClock
+from bursar.config import load_config
+from bursar.errors import BursarError
+
+if TYPE_CHECKING:
+    import httpx
+
+_PYTHON: Final = (3, 11)
+_TIMEOUT_SECONDS: Final = 5.0
+# Receivers of webhooks tolerate five minutes; a tenth of that is time to act.
+_SKEW: Final = timedelta(seconds=30)
+_EXPIRES_SOON: Final = timedelta(days=7)
+_FREE_BYTES: Final = 1_000_000_000
+_WEBHOOKS_LOOKED_AT: Final = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One thing that was looked at. `fix` is empty when it is fine."""
+
+    what: str
+    state: Literal["ok", "warning", "wrong"]
+    found: str
+    fix: str = ""
+
+
+@remote
+def doctor(
+    to: Remote,
+    data_dir: Annotated[
+        str | None, typer.Option(help="Folder of the data. [BURSAR_DATA_DIR]")
+    ] = None,
+) -> None:
+    """Look at everything between this terminal and a paid spend, and say what to fix.
+
+    Exit code 1: something is wrong.
+    """
+    findings: list[Finding] = []
+    for look in (_install, _profiles, _service, _key, _webhooks):
+        for finding in look(to):
+            findings.append(finding)
+            _print(to, finding)
+    for finding in _folder(data_dir):
+        findings.append(finding)
+        _print(to, finding)
+    if to.out.as_json:
+        to.out.rows(findings, {})
+    elif all(finding.state == "ok" for finding in findings):
+        to.out.done("All is well.")
+    if any(finding.state == "wrong" for finding in findings):
+        raise typer.Exit(ExitCode.FAILED)
+
+
+def _print(to: Remote, finding: Finding) -> None:
+    if to.out.as_json:
+        return
+    from rich.text import Text
+
+    colours = {"ok": "green", "warning": "yellow", "wrong": "red"}
+    line = Text(f"{finding.state:8}", style=colours[finding.state])
+    line.append(f"{finding.what}: {finding.found}", style="default")
+    to.out.console.print(line, soft_wrap=True)
+    if finding.fix:
+        to.out.console.print(f"          {finding.fix}", markup=False, soft_wrap=True)
+
+
+# What is looked at --------------------------------------------------------------------------------
+
+
+def _install(to: Remote) -> Iterator[Finding]:
+    del to
+    version = platform.python_version()
+    yield Finding(
+        what="bursar",
+        state="ok" if sys.version_info >= _PYTHON else "wrong",
+        found=f"{__version__} on Python {version}, {platform.system()} {platform.machine()}",
+    )
+    here = "installed" if service_installed() else "not installed"
+    yield Finding(what='packages of the service ("bursar[server]")', state="ok", found=here)
+
+
+def _profiles(to: Remote) -> Iterator[Finding]:
+    known = load_profiles()
+    names = ", ".join(sorted(known.connections)) or "none"
+    used = f"; using {to.connection.profile}" if to.connection.profile else ""
+    yield Finding(what=f"profiles in {profiles_path()}", state="ok", found=f"{names}{used}")
+
+
+def _service(to: Remote) -> Iterator[Finding]:
+    import httpx
+
+    url = to.connection.base_url
+    try:
+        with httpx.Client(base_url=url, timeout=_TIMEOUT_SECONDS) as http:
+            alive = http.get("/healthz")
+            ready = http.get("/readyz") if alive.status_code == 200 else None
+    except (httpx.HTTPError, httpx.InvalidURL) as problem:
+        yield Finding(
+            what=f"service at {url}",
+            state="wrong",
+            found=f"no answer ({type(problem).__name__})",
+            fix="Start it with `bursar serve`, or say where it is: --base-url, BURSAR_BASE_URL.",
+        )
+        return
+    if ready is None:
+        yield Finding(
+            what=f"service at {url}",
+            state="wrong",
+            found=f"something answers {alive.status_code}, but it is not Bursar",
+            fix="Check --base-url, BURSAR_BASE_URL and the proxy in front of the service.",
+        )
+        return
+    yield Finding(what=f"service at {url}", state="ok", found="answers")
+    yield from _readiness(ready)
+    yield from _skew(alive)
+
+
+_FIXES: Final = {
+    "database": "See that PostgreSQL runs and BURSAR_DATABASE_URL is right; `bursar serve` brings"
+    " its tables up to date.",
+    "rate limits": "See that Redis runs and BURSAR_REDIS_URL is right.",
+    "test network": "See that BURSAR_TEST_NETWORK answers; spends wait until it does.",
+    "live network": "See that BURSAR_LIVE_NETWORK answers; spends wait until it does.",
+}
+
+
+def _readiness(ready: "httpx.Response") -> Iterator[Finding]:
+    try:
+        checks: dict[str, str] = ready.json()["checks"]
+    except (ValueError, KeyError, TypeError):
+        checks = {}
+    for name, answer in checks.items():
+        good = answer == "ok"
+        yield Finding(
+            what=name,
+            state="ok" if good else "wrong",
+            found=answer,
+            fix="" if good else _FIXES.get(name, "See the log of the service."),
+        )
+
+
+def _skew(answer: "httpx.Response") -> Iterator[Finding]:
+    """The service's clock against this one, as far as a header of whole seconds tells."""
+    try:
+        theirs = parsedate_to_datetime(answer.headers["date"])
+    except (KeyError, ValueError):
+        return
+    off = abs(SystemClock().now() - theirs.astimezone(UTC))
+    good = off < _SKEW
+    yield Finding(
+        what="clocks",
+        state="ok" if good else "warning",
+        found="agree" if good else f"this machine and the service differ by {off}",
+        fix="" if good else "Set both by NTP; receivers refuse webhooks more than 5 minutes off.",
+    )
+
+
+def _key(to: Remote) -> Iterator[Finding]:
+    try:
+        me = to.client.keys.me()
+    except BursarError as problem:
+        fix = (
+            "Make one with `bursar keys create --mode test` on the machine of the service, then"
+            " `bursar login`."
+        )
+        yield Finding(what="API key", state="wrong", found=str(problem), fix=fix)
+        return
+    soon = me.expires_at is not None and me.expires_at - SystemClock().now() < _EXPIRES_SOON
+    found = f"{me.id}: {me.mode}, scope {me.scope}, account {me.account}"
+    yield Finding(
+        what="API key",
+        state="warning" if soon else "ok",
+        found=f"{found}, ends {me.expires_at:%Y-%m-%d %H:%M} UTC" if soon else found,
+        fix="Make the next one: bursar keys create" if soon else "",
+    )
+
+
+def _webhooks(to: Remote) -> Iterator[Finding]:
+    try:
+        webhooks = list(islice(to.client.webhooks.list(), _WEBHOOKS_LOOKED_AT))
+    except BursarError:
+        # No key, or one that may not see them: said already, or none of its business.
+        return
+    for webhook in webhooks:
+        if webhook.status == "disabled":
+            yield Finding(
+                what=f"webhook {webhook.id}",
+                state="warning",
+                found=f"disabled ({webhook.disabled_reason}): {webhook.url}",
+                fix="Repair the receiver, then:"
+                f" bursar webhooks update {webhook.id} --status enabled",
+            )
+    if webhooks and all(webhook.status == "enabled" for webhook in webhooks):
+        yield Finding(what="webhooks", state="ok", found=f"{len(webhooks)}, all enabled")
+
+
+def _folder(data_dir: str | None) -> Iterator[Finding]:
+    """The data folder, where there is one: the service of this machine keeps everything there."""
+    folder = load_config(os.environ, data_dir=data_dir).data_dir
+    if not folder.is_dir():
+        return
+    yield _permissions(folder, 0o700)
+    key = folder / "master.key"
+    if key.exists():
+        yield _permissions(key, 0o600)
+    free = shutil.disk_usage(folder).free
+    good = free > _FREE_BYTES
+    yield Finding(
+        what=f"disk of {folder}",
+        state="ok" if good else "wrong",
+        found=f"{free / 1e9:.1f} GB free",
+        fix="" if good else "Make room: a full disk stops the database.",
+    )
+
+
+def _permissions(path: Path, wanted: int) -> Finding:
+    mode = path.stat().st_mode & 0o777
+    good = mode & ~wanted == 0
+    return Finding(
+        what=str(path),
+        state="ok" if good else "wrong",
+        found=f"mode {mode:04o}",
+        fix="" if good else f"It holds secrets; run: chmod {wanted:o} {path}",
+    )

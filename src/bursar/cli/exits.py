@@ -1,0 +1,41 @@
+"""How commands end. Scripts go by these codes, so they do not change; docs/cli.md lists them."""
+
+from enum import IntEnum
+
+from bursar.errors import BursarError, ConfigError
+
+
+class ExitCode(IntEnum):
+    doc: str
+
+    def __new__(cls, value: int, doc: str) -> "ExitCode":
+        member = int.__new__(cls, value)
+        member._value_ = value
+        member.doc = doc
+        return member
+
+    DONE = 0, "Done. A spend is approved or settled."
+    FAILED = 1, "It could not be done; for `audit` and `doctor`: something is wrong."
+    USAGE = 2, "An option, argument or setting is wrong; for `audit`: not all could be checked."
+    REFUSED = 3, "The policy refused the spend, or would."
+    WAITING = 4, "The spend waits for a person's approval, or would."
+    NOT_ALLOWED = 5, "The key is missing or unknown, or its scope does not allow this."
+    NOT_FOUND = 6, "There is no such object for this key."
+    UNAVAILABLE = 7, "The service is out of reach, or asks to come back later. Try again."
+    INTERRUPTED = 130, "Ended with Ctrl-C."
+
+
+def exit_code(problem: BursarError) -> ExitCode:
+    if isinstance(problem, ConfigError):
+        return ExitCode.USAGE
+    # Loaded by whoever raised one of these; to have it loaded for nothing would cost a command
+    # that calls no service.
+    from bursar.client import errors
+
+    if isinstance(problem, errors.Unauthorized | errors.Forbidden):
+        return ExitCode.NOT_ALLOWED
+    if isinstance(problem, errors.NotFound):
+        return ExitCode.NOT_FOUND
+    if isinstance(problem, errors.ConnectionFailed | errors.RateLimitExceeded | errors.Unavailable):
+        return ExitCode.UNAVAILABLE
+    return ExitCode.FAILED

@@ -1,0 +1,56 @@
+"""`bursar recipients`: which address a hostname is paid at."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from bursar.cli.remote import All, Limit, Remote, remote, row_limit
+from bursar.cli.show import ROWS, Columns
+
+if TYPE_CHECKING:
+    from bursar.client.model import Recipient
+
+app = typer.Typer(no_args_is_help=True, help="The directory of hostnames and their addresses.")
+
+_COLUMNS: "Columns[Recipient]" = {
+    "hostname": lambda entry: entry.hostname,
+    "address": lambda entry: entry.address,
+    "changed": lambda entry: entry.updated_at,
+    "created by": lambda entry: entry.created_by,
+}
+
+_Hostname = Annotated[str, typer.Argument(metavar="HOSTNAME")]
+
+
+@app.command("list")
+@remote
+def list_(to: Remote, limit: Limit = ROWS, every: All = False) -> None:
+    """List the directory."""
+    to.out.rows(to.client.recipients.list(), _COLUMNS, most=row_limit(limit, every))
+
+
+@app.command()
+@remote
+def show(to: Remote, hostname: _Hostname) -> None:
+    """Show an entry."""
+    to.out.one(to.client.recipients.get(hostname))
+
+
+@app.command("set")
+@remote
+def set_(
+    to: Remote,
+    hostname: _Hostname,
+    address: Annotated[str, typer.Argument(metavar="ADDRESS", help="A Solana address.")],
+) -> None:
+    """Set the address that spends to a hostname are paid to."""
+    entry = to.client.recipients.put(hostname, address=address)
+    to.out.done(f"{entry.hostname} is paid at {entry.address}.", entry)
+
+
+@app.command()
+@remote
+def remove(to: Remote, hostname: _Hostname) -> None:
+    """Remove an entry."""
+    to.client.recipients.delete(hostname)
+    to.out.done(f"{hostname} is no longer in the directory.")

@@ -1,0 +1,142 @@
+"""Commands that call a running service: the options they share, and what those make."""
+
+import sys
+from collections.abc import Callable
+from functools import cached_property, wraps
+from inspect import Parameter, Signature, signature
+from typing import TYPE_CHECKING, Annotated, Any, Concatenate, Final, ParamSpec
+
+import typer
+
+from bursar.cli.connection import Connection, find_connection
+from bursar.cli.show import Output
+from bursar.errors import CommandFailed, ConfigError
+
+if TYPE_CHECKING:
+    from bursar.client.client import Bursar
+
+P = ParamSpec("P")
+
+_PANEL: Final = "Connection"
+_OPTIONS: Final[dict[str, Any]] = {
+    "api_key": (
+        Annotated[
+            str | None,
+            typer.Option(
+                "--api-key",
+                help="The key to call with; shows in the list of processes. [BURSAR_API_KEY]",
+                rich_help_panel=_PANEL,
+            ),
+        ],
+        None,
+    ),
+    "base_url": (
+        Annotated[
+            str | None,
+            typer.Option(
+                "--base-url", help="Where the service is. [BURSAR_BASE_URL]", rich_help_panel=_PANEL
+            ),
+        ],
+        None,
+    ),
+    "profile": (
+        Annotated[
+            str | None,
+            typer.Option(
+                "--profile",
+                help="A saved connection, see `bursar login`. [BURSAR_PROFILE]",
+                rich_help_panel=_PANEL,
+            ),
+        ],
+        None,
+    ),
+    "as_json": (Annotated[bool, typer.Option("--json", help="Print JSON.")], False),
+}
+
+# What many commands take.
+AgentId = Annotated[str, typer.Argument(metavar="AGENT", help="The agent's id, ag_….")]
+AmountText = Annotated[str, typer.Argument(metavar="AMOUNT", help="USDC, e.g. 12.50.")]
+Limit = Annotated[int, typer.Option(min=1, max=1_000_000, help="The most rows to show.")]
+All = Annotated[bool, typer.Option("--all", help="Show every row.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+OnceKey = Annotated[
+    str | None,
+    typer.Option(
+        "--idempotency-key", help="The same key again does it once; after a failure, its key."
+    ),
+]
+Pairs = Annotated[
+    list[str] | None, typer.Option("--metadata", metavar="KEY=VALUE", help="May be repeated.")
+]
+
+
+class Remote:
+    """A command's client and output."""
+
+    def __init__(self, connection: Connection, output: Output) -> None:
+        self.connection = connection
+        self.out = output
+
+    @cached_property
+    def client(self) -> "Bursar":
+        from bursar.client.client import Bursar
+
+        if self.connection.api_key is None:
+            raise ConfigError(
+                "BURSAR_API_KEY",
+                "is not set. Set it, give --api-key, or save a key once with: bursar login",
+            )
+        return Bursar(self.connection.api_key, self.connection.base_url)
+
+    def confirm(self, question: str, *, yes: bool) -> None:
+        """For what cannot be undone. Without a terminal to ask on, only `--yes` will do."""
+        if yes:
+            return
+        if not sys.stdin.isatty():
+            raise ConfigError("--yes", "is needed where nobody can be asked")
+        if not typer.confirm(question, err=True):
+            raise CommandFailed("Nothing was done.")
+
+
+def remote(command: Callable[Concatenate[Remote, P], None]) -> Callable[..., None]:
+    """Adds the shared options to a command, and hands it the `Remote` that they make."""
+
+    @wraps(command)
+    def run(
+        *, api_key: str | None, base_url: str | None, profile: str | None, as_json: bool, **own: Any
+    ) -> None:
+        connection = find_connection(api_key=api_key, base_url=base_url, profile=profile)
+        to = Remote(connection, Output(as_json=as_json))
+        try:
+            command(to, **own)  # pyright: ignore[reportCallIssue]
+        finally:
+            # Only a client that was made needs to be closed.
+            if "client" in vars(to):
+                to.client.close()
+
+    _, *parameters = signature(command, eval_str=True).parameters.values()
+    parameters += [
+        Parameter(name, Parameter.KEYWORD_ONLY, annotation=kind, default=default)
+        for name, (kind, default) in _OPTIONS.items()
+    ]
+    parameters = [parameter.replace(kind=Parameter.KEYWORD_ONLY) for parameter in parameters]
+    run.__signature__ = Signature(parameters)  # pyright: ignore[reportAttributeAccessIssue]
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return run
+
+
+def row_limit(limit: int, every: bool) -> int | None:
+    return None if every else limit
+
+
+def metadata(pairs: list[str] | None) -> dict[str, str] | None:
+    """`team=search` as the API takes it; None when none was given."""
+    if not pairs:
+        return None
+    found: dict[str, str] = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals or not name:
+            raise ConfigError("--metadata", f"must be KEY=VALUE, not {pair!r}")
+        found[name] = value
+    return found

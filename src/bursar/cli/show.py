@@ -1,0 +1,174 @@
+"""What commands print: tables and colours on a terminal, tab-separated lines when piped, or JSON.
+
+Data goes to standard output; notes, progress and problems to standard error.
+"""
+
+import json
+import sys
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import fields, is_dataclass
+from datetime import UTC, datetime
+from decimal import Decimal
+from functools import cached_property
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.text import Text
+
+T = TypeVar("T")
+Columns = Mapping[str, Callable[[T], object]]
+
+ROWS: Final = 50
+_STYLES: Final = {
+    **dict.fromkeys(["active", "settled", "funded", "credited", "enabled", "delivered"], "green"),
+    **dict.fromkeys(["approved"], "cyan"),
+    **dict.fromkeys(["pending", "paused", "provisioned"], "yellow"),
+    **dict.fromkeys(["rejected", "terminated", "depleted", "failed", "disabled"], "red"),
+}
+
+
+class Output:
+    def __init__(self, *, as_json: bool) -> None:
+        self.as_json = as_json
+
+    @cached_property
+    def console(self) -> "Console":
+        from rich.console import Console
+
+        return Console(highlight=False)
+
+    @cached_property
+    def errors(self) -> "Console":
+        from rich.console import Console
+
+        return Console(stderr=True, highlight=False)
+
+    @property
+    def on_terminal(self) -> bool:
+        return self.console.is_terminal
+
+    def note(self, text: str) -> None:
+        """For people who watch; scripts that read the output never see it."""
+        self.errors.print(text, markup=False, style="dim", soft_wrap=True)
+
+    def one(self, model: Any) -> None:
+        """Everything about one object."""
+        from bursar.client.codec import write
+
+        if self.as_json:
+            self._json(write(model))
+        elif self.on_terminal:
+            from rich.table import Table
+
+            grid = Table.grid(padding=(0, 2))
+            for name, value in _facts(model):
+                grid.add_row(f"[bold]{name}", self._cell(value))
+            self.console.print(grid)
+        else:
+            for name, value in _facts(model):
+                print(f"{name}\t{_plain(value)}")
+
+    def rows(self, rows: Iterable[T], columns: Columns[T], *, most: int | None = None) -> None:
+        """A list, at most so many rows of it; says so when there are more."""
+        from bursar.client.codec import write
+
+        shown = list(self.counted(rows if most is None else islice(rows, most + 1)))
+        more = most is not None and len(shown) > most
+        shown = shown[:most]
+        if self.as_json:
+            self._json([write(row) for row in shown])
+        elif self.on_terminal:
+            self._table(shown, columns)
+        else:
+            print("\t".join(columns))
+            for row in shown:
+                print("\t".join(_plain(value(row)) for value in columns.values()))
+        if more:
+            self.note(f"The first {most}; see more with --limit or --all.")
+
+    def counted(self, rows: Iterable[T]) -> Iterator[T]:
+        """The rows, with a count on the terminal while they are read."""
+        if not self.errors.is_terminal:
+            yield from rows
+            return
+        with self.errors.status("reading …") as status:
+            for number, row in enumerate(rows, 1):
+                if number % 100 == 0:
+                    status.update(f"reading … {number:,} rows")
+                yield row
+
+    @contextmanager
+    def waiting(self, what: str) -> Generator[None]:
+        """Something turns while a call takes its time."""
+        if self.errors.is_terminal:
+            with self.errors.status(what):
+                yield
+        else:
+            yield
+
+    def done(self, text: str, model: Any = None) -> None:
+        """The outcome of a command in a sentence; the object itself with `--json`."""
+        if self.as_json and model is not None:
+            self.one(model)
+        elif not self.as_json:
+            self.console.print(text, markup=False, soft_wrap=True)
+
+    def _table(self, rows: list[T], columns: Columns[T]) -> None:
+        from rich.box import SIMPLE_HEAD
+        from rich.table import Table
+
+        table = Table(box=SIMPLE_HEAD, pad_edge=False)
+        for number, title in enumerate(columns):
+            table.add_column(title, overflow="fold", no_wrap=number == 0)
+        for row in rows:
+            table.add_row(*(self._cell(value(row)) for value in columns.values()))
+        self.console.print(table if rows else "[dim]none")
+
+    def _cell(self, value: object) -> "Text":
+        from rich.text import Text
+
+        text = _plain(value) or "–"
+        if isinstance(value, datetime):
+            text = value.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S")
+        return Text(text, style=_STYLES.get(text, ""))
+
+    def _json(self, value: Any) -> None:
+        indent = 2 if self.on_terminal else None
+        json.dump(value, sys.stdout, indent=indent, ensure_ascii=False)
+        print()
+
+
+def _facts(model: Any, prefix: str = "") -> Iterator[tuple[str, object]]:
+    """Names and values of a model, those of a model inside it too."""
+    for field in fields(model):
+        value = getattr(model, field.name)
+        name = prefix + field.name.replace("_", " ")
+        if is_dataclass(value):
+            yield from _facts(value, f"{name} ")
+        elif isinstance(value, tuple) and value and is_dataclass(cast("tuple[Any, ...]", value)[0]):
+            for row in cast("tuple[Any, ...]", value):
+                cells = [_plain(getattr(row, inner.name)) for inner in fields(row)]
+                yield name, " ".join(cell for cell in cells if cell)
+        else:
+            yield name, value
+
+
+def _plain(value: object) -> str:
+    """On one line, exactly, and harmless to a terminal."""
+    from bursar.client.codec import write
+
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, Decimal | datetime):
+        return str(write(value))
+    if isinstance(value, tuple):
+        return ", ".join(_plain(item) for item in cast("tuple[object, ...]", value))
+    if isinstance(value, Mapping):
+        pairs = cast("Mapping[str, object]", value).items()
+        return ", ".join(f"{name}={_plain(inner)}" for name, inner in pairs)
+    return "".join(c if c.isprintable() else " " for c in str(value))

@@ -1,0 +1,130 @@
+"""`bursar spend`, `preview` and `approvals`: pay for an agent, or decide what it asked for."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from bursar.cli.exits import ExitCode
+from bursar.cli.remote import (
+    AgentId,
+    All,
+    AmountText,
+    Limit,
+    OnceKey,
+    Pairs,
+    Remote,
+    metadata,
+    remote,
+    row_limit,
+)
+from bursar.cli.show import ROWS, Columns
+
+if TYPE_CHECKING:
+    from bursar.client.model import Decision, Preview, Transaction
+
+approvals = typer.Typer(no_args_is_help=True, help="Decide on spends that wait for a person.")
+
+_WAITING: "Columns[Transaction]" = {
+    "id": lambda spend: spend.id,
+    "agent": lambda spend: spend.agent_id,
+    "amount": lambda spend: spend.amount,
+    "recipient": lambda spend: spend.recipient,
+    "memo": lambda spend: spend.memo,
+    "asked": lambda spend: spend.created_at,
+    "expires": lambda spend: spend.expires_at,
+}
+
+_Recipient = Annotated[str, typer.Argument(metavar="RECIPIENT", help="A hostname or an address.")]
+_TransactionId = Annotated[str, typer.Argument(metavar="TRANSACTION", help="Its id, txn_….")]
+_Reason = Annotated[str | None, typer.Option(help="Why, for the books.")]
+
+
+@remote
+def spend(
+    to: Remote,
+    agent_id: AgentId,
+    amount: AmountText,
+    recipient: _Recipient,
+    memo: Annotated[str | None, typer.Option(help="A note of yours.")] = None,
+    metadata_: Pairs = None,
+    wait: Annotated[
+        int, typer.Option(min=0, max=30, help="Seconds to wait until it is paid.")
+    ] = 10,
+    idempotency_key: OnceKey = None,
+) -> None:
+    """Spend from an agent's wallet, as its policy allows. Exit code 3: refused, 4: waits."""
+    with to.out.waiting(f"paying {amount} to {recipient} …"):
+        made = to.client.spend.authorise(
+            agent_id=agent_id,
+            amount=amount,
+            recipient=recipient,
+            memo=memo,
+            metadata=metadata(metadata_),
+            wait=wait or None,
+            idempotency_key=idempotency_key,
+        )
+    to.out.one(made)
+    if not to.out.as_json:
+        for line in explained(made):
+            to.out.note(line)
+    _end(made)
+
+
+@remote
+def preview(to: Remote, agent_id: AgentId, amount: AmountText, recipient: _Recipient) -> None:
+    """Say what a spend would be answered now, without making it. Exit codes as for `spend`."""
+    answer = to.client.spend.preview(agent_id=agent_id, amount=amount, recipient=recipient)
+    to.out.one(answer)
+    if not to.out.as_json:
+        for line in explained(answer):
+            to.out.note(line)
+    _end(answer)
+
+
+@approvals.command("list")
+@remote
+def list_(to: Remote, limit: Limit = ROWS, every: All = False) -> None:
+    """List what waits for approval, newest first."""
+    waiting = to.client.transactions.list(status="pending")
+    to.out.rows(waiting, _WAITING, most=row_limit(limit, every))
+
+
+@approvals.command()
+@remote
+def approve(to: Remote, transaction_id: _TransactionId, reason: _Reason = None) -> None:
+    """Let a spend be paid, if the policy as it is now still allows it."""
+    done = to.client.transactions.approve(transaction_id, reason=reason)
+    to.out.done(f"{done.id}: {done.amount} to {done.recipient} is {done.status}.", done)
+
+
+@approvals.command()
+@remote
+def deny(to: Remote, transaction_id: _TransactionId, reason: _Reason = None) -> None:
+    """Refuse a spend; its funds are available again."""
+    done = to.client.transactions.deny(transaction_id, reason=reason)
+    to.out.done(f"{done.id}: {done.amount} to {done.recipient} is denied.", done)
+
+
+def explained(answer: "Transaction | Preview") -> list[str]:
+    """Why it was refused, what would pass, and when; nothing about one that was not."""
+    decision: Decision = answer.decision
+    if answer.status == "pending":
+        return ["It waits for a person: bursar approvals list"]
+    if answer.status != "rejected":
+        return []
+    lines = [f"Refused: {answer.reject_code}."]
+    # The first that fails is what it was refused for.
+    decisive = next((check for check in decision.checks if check.outcome == "fail"), None)
+    if decisive is not None:
+        seen = {"limit": decisive.limit, "observed": decisive.observed}
+        facts = ", ".join(f"{name} {value}" for name, value in seen.items() if value)
+        lines.append(f"  {decisive.rule}: {facts}")
+    lines.append(f"  What would pass now: {decision.max_amount_now:f}")
+    if decision.retry_at is not None:
+        lines.append(f"  This amount may pass again at {decision.retry_at:%Y-%m-%d %H:%M} UTC")
+    return lines
+
+
+def _end(answer: "Transaction | Preview") -> None:
+    codes = {"rejected": ExitCode.REFUSED, "pending": ExitCode.WAITING}
+    raise typer.Exit(codes.get(answer.status, ExitCode.DONE))

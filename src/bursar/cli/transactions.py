@@ -1,0 +1,100 @@
+"""`bursar transactions`: what was spent, on what, and why something was not."""
+
+import sys
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from bursar.cli.remote import All, Limit, Remote, remote, row_limit
+from bursar.cli.show import ROWS, Columns
+from bursar.errors import ConfigError
+
+if TYPE_CHECKING:
+    from bursar.client.model import Transaction
+
+app = typer.Typer(no_args_is_help=True, help="List, show and add up transactions.")
+
+_COLUMNS: "Columns[Transaction]" = {
+    "id": lambda spend: spend.id,
+    "created": lambda spend: spend.created_at,
+    "agent": lambda spend: spend.agent_id,
+    "amount": lambda spend: spend.amount,
+    "recipient": lambda spend: spend.recipient,
+    "status": lambda spend: spend.status,
+    "reject code": lambda spend: spend.reject_code,
+    "memo": lambda spend: spend.memo,
+}
+
+_Agent = Annotated[str | None, typer.Option("--agent", help="Only this agent's.")]
+_Status = Annotated[
+    Literal["all", "pending", "approved", "settled", "rejected"], typer.Option(help="Only these.")
+]
+_RecipientFilter = Annotated[str | None, typer.Option(help="Only to this hostname or address.")]
+_From = Annotated[str | None, typer.Option("--from", help="From this date or time on, UTC.")]
+_To = Annotated[str | None, typer.Option("--to", help="Before this time; a date is included.")]
+_SettledFrom = Annotated[str | None, typer.Option(help="Settled from this date or time on.")]
+_SettledTo = Annotated[str | None, typer.Option(help="Settled before this time.")]
+
+
+@app.command("list")
+@remote
+def list_(
+    to: Remote,
+    agent: _Agent = None,
+    status: _Status = "all",
+    recipient: _RecipientFilter = None,
+    from_: _From = None,
+    until: _To = None,
+    settled_from: _SettledFrom = None,
+    settled_to: _SettledTo = None,
+    limit: Limit = ROWS,
+    every: All = False,
+    as_csv: Annotated[
+        bool, typer.Option("--csv", help="All matching rows as CSV, however many.")
+    ] = False,
+) -> None:
+    """List transactions, newest first: as a table, with --json or with --csv."""
+    filters: dict[str, Any] = {
+        "agent_id": agent,
+        "status": status,
+        "recipient": recipient,
+        "from_": from_,
+        "to": until,
+        "settled_from": settled_from,
+        "settled_to": settled_to,
+    }
+    if not as_csv:
+        found = to.client.transactions.list(**filters)
+        to.out.rows(found, _COLUMNS, most=row_limit(limit, every))
+    elif to.out.as_json:
+        raise ConfigError("--csv", "cannot be had together with --json")
+    else:
+        _export(to, filters)
+
+
+@app.command()
+@remote
+def show(to: Remote, transaction_id: Annotated[str, typer.Argument(metavar="TRANSACTION")]) -> None:
+    """Show a transaction with every check of its decision."""
+    to.out.one(to.client.transactions.get(transaction_id))
+
+
+@app.command()
+@remote
+def stats(to: Remote, agent: _Agent = None, from_: _From = None, until: _To = None) -> None:
+    """Add up transactions: totals, counts, the largest recipients."""
+    to.out.one(to.client.transactions.stats(agent_id=agent, from_=from_, to=until))
+
+
+def _export(to: Remote, filters: dict[str, Any]) -> None:
+    """Streams the service's own CSV, with a bar on the terminal when the output is elsewhere."""
+    from rich.progress import DownloadColumn, Progress, SpinnerColumn, TimeElapsedColumn
+
+    hidden = not to.out.errors.is_terminal or to.out.on_terminal
+    columns = (SpinnerColumn(), DownloadColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=to.out.errors, transient=True, disable=hidden) as progress:
+        task = progress.add_task("", total=None)
+        for piece in to.client.transactions.export(**filters):
+            sys.stdout.buffer.write(piece)
+            progress.update(task, advance=len(piece))
+    sys.stdout.buffer.flush()

@@ -1,0 +1,114 @@
+"""`bursar fund`, `withdraw` and `wallets`: money in, money out, and what is there."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from bursar.cli.remote import (
+    AgentId,
+    All,
+    AmountText,
+    Limit,
+    OnceKey,
+    Pairs,
+    Remote,
+    Yes,
+    metadata,
+    remote,
+    row_limit,
+)
+from bursar.cli.show import ROWS, Columns
+
+if TYPE_CHECKING:
+    from bursar.client.model import Deposit, Withdrawal
+
+app = typer.Typer(no_args_is_help=True, help="See wallets, deposits and withdrawals.")
+
+_DEPOSITS: "Columns[Deposit]" = {
+    "id": lambda deposit: deposit.id,
+    "amount": lambda deposit: deposit.amount,
+    "status": lambda deposit: deposit.status,
+    "sender": lambda deposit: deposit.sender,
+    "signature": lambda deposit: deposit.signature,
+    "created": lambda deposit: deposit.created_at,
+}
+_WITHDRAWALS: "Columns[Withdrawal]" = {
+    "id": lambda taken: taken.id,
+    "amount": lambda taken: taken.amount,
+    "destination": lambda taken: taken.destination,
+    "status": lambda taken: taken.status,
+    "failure": lambda taken: taken.failure_code,
+    "memo": lambda taken: taken.memo,
+    "created": lambda taken: taken.created_at,
+}
+
+
+@remote
+def fund(
+    to: Remote, agent_id: AgentId, amount: AmountText, idempotency_key: OnceKey = None
+) -> None:
+    """Mint test USDC into an agent's wallet. Test keys only; live wallets are paid on the chain."""
+    with to.out.waiting(f"funding {agent_id} …"):
+        deposit = to.client.wallets.fund(agent_id, amount=amount, idempotency_key=idempotency_key)
+    to.out.done(f"{deposit.id}: {deposit.amount} {deposit.currency} {deposit.status}.", deposit)
+
+
+@remote
+def withdraw(
+    to: Remote,
+    agent_id: AgentId,
+    amount: AmountText,
+    destination: Annotated[
+        str, typer.Argument(metavar="DESTINATION", help="The Solana address that is paid.")
+    ],
+    memo: Annotated[str | None, typer.Option(help="A note of yours.")] = None,
+    metadata_: Pairs = None,
+    allow_off_curve: Annotated[
+        bool, typer.Option("--allow-off-curve", help="Also to an address that no key belongs to.")
+    ] = False,
+    idempotency_key: OnceKey = None,
+    yes: Yes = False,
+) -> None:
+    """Take money out of an agent's wallet. Counts towards no cap."""
+    to.confirm(f"Pay {amount} USDC out of {agent_id} to {destination}?", yes=yes)
+    taken = to.client.wallets.withdraw(
+        agent_id,
+        amount=amount,
+        destination=destination,
+        allow_off_curve=allow_off_curve or None,
+        memo=memo,
+        metadata=metadata(metadata_),
+        idempotency_key=idempotency_key,
+    )
+    to.out.done(f"{taken.id}: {taken.amount} to {taken.destination} is {taken.status}.", taken)
+
+
+@app.command()
+@remote
+def show(to: Remote, agent_id: AgentId) -> None:
+    """Show an agent's wallet."""
+    to.out.one(to.client.wallets.get(agent_id))
+
+
+@app.command()
+@remote
+def deposits(to: Remote, agent_id: AgentId, limit: Limit = ROWS, every: All = False) -> None:
+    """List what came in, newest first."""
+    to.out.rows(to.client.wallets.deposits(agent_id), _DEPOSITS, most=row_limit(limit, every))
+
+
+@app.command()
+@remote
+def withdrawals(to: Remote, agent_id: AgentId, limit: Limit = ROWS, every: All = False) -> None:
+    """List what was taken out, newest first."""
+    found = to.client.wallets.withdrawals(agent_id)
+    to.out.rows(found, _WITHDRAWALS, most=row_limit(limit, every))
+
+
+@app.command()
+@remote
+def withdrawal(
+    to: Remote, withdrawal_id: Annotated[str, typer.Argument(metavar="WITHDRAWAL")]
+) -> None:
+    """Show a withdrawal."""
+    to.out.one(to.client.wallets.get_withdrawal(withdrawal_id))

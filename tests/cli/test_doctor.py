@@ -1,0 +1,48 @@
+"""`bursar doctor` names what is wrong, and what to do about it."""
+
+import json
+from pathlib import Path
+
+from bursar.cli.exits import ExitCode
+from tests.cli.console import Console
+from tests.support import Service
+
+
+async def test_all_is_well(console: Console, served: Service):
+    """Goal: a healthy service and a good key pass, checks of the service's own included."""
+    done = await console("doctor", "--data-dir", str(served.config.data_dir))
+    assert done.code == 0, done.out
+    for word in ("database: ok", "test network: ok", "rate limits: ok", "clocks: agree"):
+        assert word in done.out
+    assert "master.key: mode 0600" in done.out
+    assert done.out.endswith("All is well.\n")
+    findings = await console.json("doctor")
+    assert {finding["state"] for finding in findings} == {"ok"}
+
+
+async def test_nobody_there(console: Console):
+    done = await console("doctor", BURSAR_BASE_URL="http://127.0.0.1:1")
+    assert done.code == ExitCode.FAILED
+    assert "bursar serve" in done.out
+    assert "All is well" not in done.out
+
+
+async def test_a_wrong_key_and_a_disabled_webhook(console: Console):
+    done = await console("doctor", BURSAR_API_KEY="bur_test_wrong")
+    assert done.code == ExitCode.FAILED
+    assert "bursar keys create --mode test" in done.out
+    hook = await console.json("webhooks", "create", "http://127.0.0.1:1/hook")
+    await console.ok("webhooks", "update", hook["id"], "--status", "disabled")
+    done = await console("doctor")
+    assert done.code == 0, "a warning is no failure"
+    assert f"bursar webhooks update {hook['id']} --status enabled" in done.out
+
+
+async def test_a_folder_that_others_may_read(console: Console, tmp_path: Path):
+    folder = tmp_path / "data"
+    folder.mkdir(mode=0o755)
+    folder.chmod(0o755)
+    done = await console("doctor", "--data-dir", str(folder), "--json")
+    assert done.code == ExitCode.FAILED
+    (wrong,) = [finding for finding in json.loads(done.out) if finding["state"] == "wrong"]
+    assert wrong["fix"].endswith(f"chmod 700 {folder}")
