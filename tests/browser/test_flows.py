@@ -183,6 +183,35 @@ async def test_approvals(console: Console, admin: Guest):
     await admin.sees("ordered by Kim", "Needs no person's approval")
 
 
+async def test_the_queue_does_not_move_under_the_mouse(console: Console, admin: Guest):
+    """Goal: what is on a button's place when it is pressed is what was there when it was aimed at;
+    new ones come after the last, decided ones are marked where they are."""
+    agent = await console.agent(policy=THRESHOLD)
+    old, aimed, gone = [await spend(console.client, agent["id"], n) for n in ("6", "7", "8")]
+    await admin.open("/console/approvals")
+    cards = admin.page.locator("article")
+    await expect(cards).to_have_count(3)
+    card = admin.page.locator(f"article[data-key={aimed['id']}]")
+    await card.scroll_into_view_if_needed()
+    await card.get_by_role("button", name="Approve").hover()
+    before = await card.bounding_box()
+    fresh = await spend(console.client, agent["id"], "9")
+    await expect(cards).to_have_count(4)
+    await expect(cards.last).to_have_attribute("data-key", fresh["id"])
+    await console.client.post(f"/v1/transactions/{gone['id']}/deny")
+    decided = admin.page.locator(f"article[data-key={gone['id']}]")
+    await expect(decided).to_contain_text("no longer waits")
+    await expect(decided).to_have_js_property("inert", True)
+    await expect(admin.page.locator("article[inert]")).to_have_count(1)
+    assert await card.bounding_box() == before
+    await admin.page.mouse.down()
+    await admin.page.mouse.up()
+    await admin.sees("Approved. It will be paid now.")
+    await expect(cards).to_have_count(2)
+    for waiting in (old, fresh):
+        await expect(admin.page.locator(f"article[data-key={waiting['id']}]")).to_have_count(1)
+
+
 async def test_two_people_at_once_do_not_collide(console: Console, admin: Guest):
     """Goal: of two who decide the same spend one does; the other is told what became of it, and
     whoever only looks sees it leave the queue."""

@@ -2,7 +2,7 @@
 the whole."""
 
 import asyncio
-from collections.abc import MutableMapping
+from collections.abc import AsyncGenerator, MutableMapping
 from dataclasses import replace
 from typing import Any
 
@@ -13,31 +13,38 @@ from prometheus_client import REGISTRY
 from structlog.testing import LogCapture
 
 from bursar.clock import SystemClock
-from bursar.http import dispatch
+from bursar.http import way_out
+from bursar.http.call import Stream
+from bursar.http.request import Request
 from bursar.service.api import Api
+from tests.integration.test_console import browser_of, sign_in
 from tests.support import Service, new_account, new_agent, spend
 
 # One page of an export and a row.
 SPENDS = 501
 
 
-def _broken() -> float:
-    labels = {"route": "GET /v1/transactions/export"}
+def _broken(path: str) -> float:
+    labels = {"route": f"GET {path}"}
     return REGISTRY.get_sample_value("bursar_http_answers_broken_total", labels) or 0
 
 
+@pytest.mark.parametrize("path", ["/v1/transactions/export", "/console/transactions.csv"])
 async def test_half_an_export_is_counted_and_logged(
-    service: Service, monkeypatch: pytest.MonkeyPatch
+    service: Service, monkeypatch: pytest.MonkeyPatch, path: str
 ):
     """Goal: the database goes away between two pages: the end of the body is never sent, the metric
     counts it, and the log names request and cause."""
     told = LogCapture()
-    monkeypatch.setattr(dispatch, "_log", structlog.wrap_logger(None, processors=[told]))
+    monkeypatch.setattr(way_out, "_log", structlog.wrap_logger(None, processors=[told]))
     account = new_account()
     key = await service.key(account=account)
     async with service.client(key) as client:
         agent = await new_agent(client, policy={"dailyCap": "0.00"})
         await asyncio.gather(*(spend(client, agent["id"], "1") for _ in range(SPENDS)))
+    async with browser_of(service) as http:
+        await sign_in(http, key)
+        cookie = f"bursar_console={http.cookies['bursar_console']}"
     assert service.config.database_url is not None
     blocker = await asyncpg.connect(service.config.database_url)
     lock = blocker.transaction()
@@ -54,16 +61,17 @@ async def test_half_an_export_is_counted_and_logged(
             await blocker.execute("LOCK TABLE spend IN ACCESS EXCLUSIVE MODE")
 
     api = await Api.start(replace(service.config, database_timeout_seconds=1), SystemClock())
-    before = _broken()
+    before = _broken(path)
     try:
         await api._app(
             {
                 "type": "http",
                 "method": "GET",
-                "path": "/v1/transactions/export",
+                "path": path,
                 "query_string": f"agentId={agent['id']}".encode(),
                 "headers": [
                     (b"authorization", f"Bearer {key}".encode()),
+                    (b"cookie", cookie.encode()),
                     (b"x-request-id", b"half-an-export"),
                 ],
             },
@@ -78,9 +86,28 @@ async def test_half_an_export_is_counted_and_logged(
     assert start["status"] == 200
     assert first["more_body"], "the body has no end"
     assert first["body"].count(b"\r\n") == 501
-    assert _broken() == before + 1
+    assert _broken(path) == before + 1
     (line,) = told.entries
     assert line["event"] == "answer_broken"
     assert line["request_id"] == "half-an-export"
-    assert line["route"] == "GET /v1/transactions/export"
+    assert line["route"] == f"GET {path}"
     assert isinstance(line["exc_info"], TimeoutError)
+
+
+async def test_the_head_of_an_export_is_not_the_whole():
+    """Goal: whoever asks for the headers alone has nothing read for them."""
+    sent: list[MutableMapping[str, Any]] = []
+
+    async def pieces() -> AsyncGenerator[bytes]:
+        pytest.fail("a piece was made")
+        yield b""
+
+    async def receive() -> MutableMapping[str, Any]:
+        return {"type": "http.request", "body": b""}
+
+    async def send(message: MutableMapping[str, Any]) -> None:
+        sent.append(message)
+
+    request = Request({"method": "HEAD", "path": "/"}, receive, {})
+    await way_out.send_stream(Stream("text/csv", "x.csv", pieces()), request, [], send)
+    assert [message.get("body") for message in sent] == [None, b""]

@@ -1,7 +1,9 @@
 """The console over plain HTTP: sessions, forms, headers, limits and what each key may reach."""
 
+import html
 import re
 from collections.abc import AsyncGenerator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import urlsplit
@@ -10,14 +12,16 @@ import asyncpg
 import httpx
 import pytest
 
+from bursar.access.store import lock_idempotency_key
 from bursar.clock import SystemClock
 from bursar.config import Config
+from bursar.console import store
 from bursar.console.screens import SCREENS
 from bursar.http.routes import ROUTES
 from bursar.service.api import Api
 from bursar.service.postgres import EmbeddedPostgres
 from tests.databases import own_database
-from tests.support import Service, new_account, new_agent, spend
+from tests.support import ON_CURVE, Service, new_account, new_agent, spend
 
 HOSTILE = """"><script>alert(1)</script>'{{ 7*7 }}"""
 
@@ -233,6 +237,96 @@ async def test_a_form_that_is_sent_twice_acts_once(tenant: Tenant):
     assert len(made) == 1
 
 
+async def test_a_form_whose_first_try_still_runs_keeps_its_key(tenant: Tenant):
+    """Goal: whoever sends it again, in haste or by the page that says so, withdraws once."""
+    fields, path = await _withdrawal(tenant)
+    async with tenant.service.db.transaction() as tx:
+        realm_id = await tx.fetchval("SELECT realm_id FROM agent WHERE id = $1", path.split("/")[3])
+        await lock_idempotency_key(
+            tx, realm_id, "POST /v1/wallets/:agentId/withdraw", "", fields["once"], 1
+        )
+        page = await tenant.visitor.http.post(path, data=fields)
+    assert page.status_code == 409
+    assert "Still on its way" in page.text
+    await _send_again(tenant, tenant.visitor, page, fields, path)
+
+
+async def test_a_form_whose_outcome_is_open_keeps_its_key(tenant: Tenant):
+    """Goal: the database was out of reach within the withdrawal; the same form finds out what
+    became of it, or does it."""
+    fields, path = await _withdrawal(tenant)
+    service = tenant.service
+    api = await Api.start(replace(service.config, database_timeout_seconds=1), SystemClock())
+    impatient = replace(service, url=f"http://127.0.0.1:{api.port}")
+    key = tenant.api.headers["Authorization"].removeprefix("Bearer ")
+    try:
+        async with browser_of(impatient) as http:
+            visitor = await sign_in(http, key)
+            fields["form_token"] = token_of(await visitor.get("/console"))
+            async with service.db.transaction() as tx:
+                await tx.execute(
+                    "SELECT 1 FROM wallet WHERE agent_id = $1 FOR UPDATE", path.split("/")[3]
+                )
+                page = await http.post(path, data=fields)
+            assert page.status_code == 503
+            assert 'href=""' not in page.text, "there is nothing to GET at a form's address"
+            await _send_again(tenant, visitor, page, fields, path)
+    finally:
+        await api.stop()
+
+
+async def _withdrawal(tenant: Tenant) -> tuple[dict[str, str], str]:
+    """What a form of withdrawing sends, and where to."""
+    agent = await new_agent(tenant.api)
+    await tenant.service.fund(agent["id"], "20")
+    page = await tenant.visitor.get(f"/console/agents/{agent['id']}")
+    fields = {
+        "form_token": token_of(page),
+        "once": "only once",
+        "amount": "3",
+        "destination": ON_CURVE,
+        "memo": HOSTILE,
+    }
+    return fields, f"/console/agents/{agent['id']}/withdraw"
+
+
+async def _send_again(
+    tenant: Tenant, visitor: Visitor, page: httpx.Response, fields: dict[str, str], path: str
+) -> None:
+    """By the one form of the page, three times; it must be the form that was sent."""
+    main = page.text.partition("<main")[2]
+    assert f'action="{path}"' in main
+    found = re.findall(r'<input type="hidden" name="([^"]+)" value="([^"]*)">', main)
+    again = {name: html.unescape(value) for name, value in found}
+    assert again == fields
+    for _ in range(3):
+        answer = await visitor.http.post(path, data=again)
+        assert answer.status_code == 303, answer.text
+    agent_id = path.split("/")[3]
+    made = (await tenant.api.get(f"/v1/wallets/{agent_id}/withdrawals")).json()["data"]
+    assert [one["memo"] for one in made] == [HOSTILE]
+
+
+async def test_only_the_form_that_comes_back_keeps_its_key(tenant: Tenant):
+    """Goal: an earlier try may still be on its way; a key that did something else is let go."""
+    fields, path = await _withdrawal(tenant)
+
+    def once_of(page: httpx.Response, form: str) -> str:
+        found = re.search(rf'/{form}">.*?name="once" value="([^"]+)"', page.text, re.DOTALL)
+        assert found is not None
+        return found[1]
+
+    http = tenant.visitor.http
+    page = await http.post(path, data={**fields, "amount": "nonsense"})
+    assert page.status_code == 400
+    assert once_of(page, "withdraw") == "only once"
+    assert once_of(page, "fund") != "only once"
+    assert (await http.post(path, data=fields)).status_code == 303
+    page = await http.post(path, data={**fields, "amount": "4"})
+    assert page.status_code == 422
+    assert once_of(page, "withdraw") != "only once"
+
+
 async def test_odd_bodies(tenant: Tenant):
     page = await tenant.visitor.get("/console/agents/new")
     http = tenant.visitor.http
@@ -318,6 +412,28 @@ async def test_pages_count_as_what_they_stand_for(tenant: Tenant):
     answer = await tenant.visitor.get("/console/webhooks", 429)
     assert int(answer.headers["retry-after"]) >= 1
     assert "A moment, please" in answer.text
+    # What was typed is not lost, nor its key.
+    form = {"form_token": token_of(page), "once": "k", "url": "https://x.example.com/"}
+    answer = await tenant.visitor.http.post(
+        "/console/webhooks", data={**form, "events": ["agent.paused", "agent.terminated"]}
+    )
+    assert answer.status_code == 429
+    for field in ('name="once" value="k"', 'value="agent.paused"', 'value="agent.terminated"'):
+        assert field in answer.text
+    answer = await tenant.visitor.http.post("/console/webhooks", data={"once": "k"})
+    assert 'value="k"' not in answer.text, "somebody else's form is not made ours"
+
+
+async def test_signing_in_counts(service: Service):
+    """Goal: it writes to the database, so it is as limited as making a key is."""
+    key = await service.key(account=new_account())
+    async with service.client(key) as api, browser_of(service) as http:
+        limit = {"name": "x"}
+        first = await api.post("/v1/keys", json=limit)
+        await sign_in(http, key)
+        second = await api.post("/v1/keys", json=limit)
+    remaining = [int(answer.headers["ratelimit-remaining"]) for answer in (first, second)]
+    assert remaining[0] - remaining[1] == 2
 
 
 async def test_news_come_when_there_are_some(tenant: Tenant):
@@ -335,6 +451,44 @@ async def test_news_come_when_there_are_some(tenant: Tenant):
     answers = [await tenant.visitor.http.get("/console", headers=header) for _ in range(5)]
     assert {answer.status_code for answer in answers} <= {200, 204}
     assert sum(answer.status_code == 200 for answer in answers) <= 1
+
+
+async def test_a_mark_is_no_way_around_the_limit(tenant: Tenant):
+    """Goal: a page that is drawn counts, unless it is news, once a second for all a session's
+    pages; an export and a page that does not renew itself are never news."""
+    agent = await new_agent(tenant.api)
+    header = {"Bursar-Mark": "whatever"}
+    paths = (
+        "/console/transactions", "/console/approvals", f"/console/agents/{agent['id']}",
+        "/console/agents", "/console",
+    )  # fmt: skip
+    answers = [await tenant.visitor.http.get(path, headers=header) for path in paths * 2]
+    assert sum(answer.status_code == 200 for answer in answers) <= 3
+    assert {answer.status_code for answer in answers} == {200, 204}
+    for path, stands_for in (
+        ("/console/transactions.csv", "/v1/transactions"),
+        ("/console/agents/new", "/v1/agents/ag_0"),
+        ("/console/keys", "/v1/keys"),
+    ):
+        method = "PATCH" if path.endswith("new") else "GET"
+        before = (await tenant.api.request(method, stands_for)).headers["ratelimit-remaining"]
+        for _ in range(3):
+            await tenant.visitor.get(path, 200, **header)
+        after = (await tenant.api.request(method, stands_for)).headers["ratelimit-remaining"]
+        assert int(before) - int(after) == 4, path
+
+
+async def test_news_need_the_scope_and_count_without_it(tenant: Tenant):
+    """Goal: nothing is looked up for a key that may not see it."""
+    agent = await new_agent(tenant.api)
+    body = {"name": "x", "scope": "agent", "agentId": agent["id"]}
+    key = (await tenant.api.post("/v1/keys", json=body)).json()["data"]["key"]
+    async with browser_of(tenant.service) as http, tenant.service.client(key) as api:
+        visitor = await sign_in(http, key)
+        for _ in range(3):
+            await visitor.get("/console/webhooks", 403, **{"Bursar-Mark": "x"})
+        answer = await api.get("/v1/webhooks")
+        assert int(answer.headers["ratelimit-remaining"]) == 120 - 4
 
 
 # What each key may reach --------------------------------------------------------------------------
@@ -408,6 +562,55 @@ async def test_an_agents_key_sees_its_agent_alone(tenant: Tenant):
                 ), (path, secret)
         for path in (f"/console/agents/{other['id']}", f"/console/transactions/{waiting['id']}"):
             await visitor.get(path, 404)
+
+
+class _RollBack(Exception):
+    pass
+
+
+async def test_payments_in_doubt_are_the_tenants_own(
+    tenant: Tenant, monkeypatch: pytest.MonkeyPatch
+):
+    """Goal: however many others have, one's own are counted."""
+    monkeypatch.setattr(store, "MOST_COUNTED", 2)
+    mine = await new_agent(tenant.api)
+    async with await tenant.service.admin() as other:
+        others = await new_agent(other)
+    with suppress(_RollBack):
+        async with tenant.service.db.transaction() as tx:
+            for number, agent in enumerate([others, others, others, mine]):
+                await tx.execute(
+                    "INSERT INTO payment (id, mode, realm_id, agent_id, amount_micros, destination,"
+                    " state, attempts, leased_until, created_at) SELECT $1, 'test', realm_id, id,"
+                    " 1, 'x', 'live', 1, moment(), moment() FROM agent WHERE id = $2",
+                    f"txn_doubt{number}",
+                    agent["id"],
+                )
+                await tx.execute(
+                    "INSERT INTO submission (payment_id, attempt, mode, state, raw, signature,"
+                    " blockhash, last_valid_height, signed_slot, next_check_at, in_doubt) VALUES"
+                    " ($1, 1, 'test', 'live', '', $1::text, 'x', 1, 1, moment() - interval '1 hour'"
+                    " + $2 * interval '1 second', true)",
+                    f"txn_doubt{number}",
+                    number,
+                )
+            realm_id = await tx.fetchval("SELECT realm_id FROM agent WHERE id = $1", mine["id"])
+            assert await store.payments_in_doubt(tx, realm_id, "test") == 1
+            raise _RollBack
+
+
+async def test_a_search_keeps_to_its_filters(tenant: Tenant):
+    """Goal: whoever is found by id or address fits the state and the metadata too."""
+    agent = await new_agent(tenant.api, name="crawler", metadata={"team": "search"})
+    for said in (agent["id"], agent["wallet"]["address"], "crawler"):
+        for narrowed, found in (
+            ("", True),
+            ("&status=active&metadata=team%3Dsearch", True),
+            ("&status=terminated", False),
+            ("&metadata=team%3Dother", False),
+        ):
+            page = (await tenant.visitor.get(f"/console/agents?q={said}{narrowed}")).text
+            assert (f'href="/console/agents/{agent["id"]}"' in page) == found, (said, narrowed)
 
 
 async def test_tenants_do_not_meet(tenant: Tenant, service: Service):

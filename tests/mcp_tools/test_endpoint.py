@@ -11,6 +11,7 @@ import pytest
 from tests.mcp_tools.conftest import Spender, new_spender, over_http, over_stdio
 from tests.mcp_tools.conftest import error_of as tool_error_of
 from tests.processes import bursar, running_api
+from tests.sdk.scripted import ScriptedServer
 from tests.support import Service, error_of
 
 LIST = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
@@ -141,6 +142,24 @@ async def test_a_tool_counts_as_its_endpoint_and_once(service: Service, spender:
         assert await remaining(client, call("list_transactions")) == (600, 599)
 
 
+async def test_what_cannot_be_read_counts_too(service: Service, spender: Spender):
+    """Goal: a refused message is no way around the limit."""
+    admin = await service.key(account=spender.account)
+    for key, content, kind, status in (
+        (spender.key, b"{", "application/json", 400),
+        (spender.key, b"{}", "text/plain", 415),
+        (spender.key, b" " * 600_000, "application/json", 413),
+        (admin, b"{}", "application/json", 403),
+    ):
+        async with service.client(key) as client:
+            before = await client.get("/v1/me")
+            answer = await client.post("/mcp", content=content, headers={"Content-Type": kind})
+            assert answer.status_code == status
+            after = await client.get("/v1/me")
+        counts = [int(a.headers["ratelimit-remaining"]) for a in (before, answer, after)]
+        assert counts == [counts[0], counts[0] - 1, counts[0] - 2]
+
+
 async def test_over_the_limit_is_429(service: Service, spender: Spender):
     """Goal: the exact limit, with Retry-After, and no spend behind it."""
     async with service.client(spender.key) as client:
@@ -218,6 +237,21 @@ async def test_a_service_that_is_away_is_an_error_a_model_can_read(spender: Spen
     error = tool_error_of(result, "unavailable")
     assert error["retryable"] is True
     assert spender.key not in str(result)
+
+
+@pytest.mark.parametrize("answer", ["gateway", "page", "dated", "redirect"])
+async def test_somebody_in_between_answers(answer: str):
+    """Goal: a model learns that it is not known what became of its spend, and what to do."""
+    async with (
+        ScriptedServer.running() as server,
+        over_stdio(server.url, "bur_test_nonsense") as client,
+    ):
+        server.script = ["me", answer]
+        spend = {"amount": "1", "recipient": "api.example.com", "idempotencyKey": "k"}
+        error = tool_error_of(await client.call_tool("spend", spend), "unavailable")
+    assert error["retryable"] is True
+    assert "same idempotencyKey" in error["message"] or answer == "dated"
+    assert error.get("retryAfterSeconds", 1) == 1
 
 
 async def test_a_wrong_key_is_told(service: Service):

@@ -1,6 +1,7 @@
 """An HTTP server that answers by a script, for what a healthy service never does.
 
 ok  a deposit          late  a deposit, after half a second    429, any error code  that error
+me  an agent's key     gateway  JSON that is not ours, 504     dated  503 until a date
 page  HTML, 502        nonsense  JSON that is no answer        redirect  to another place
 reset  the connection is reset without an answer               silence  no answer at all
 cut  the connection ends within the answer
@@ -86,6 +87,14 @@ def _answer(step: str) -> bytes:
     more = ""
     if step in ("ok", "late", "cut"):
         status, body = 201, json.dumps({"data": DEPOSIT})
+    elif step == "me":
+        status, body = 200, json.dumps({"data": {"scope": "agent", "agentId": "ag_1"}})
+    elif step == "gateway":
+        status, body = 504, json.dumps({"message": "Endpoint request timed out"})
+    elif step == "dated":
+        error = {"code": "unavailable", "message": "No.", "retryable": True, "requestId": "req_1"}
+        status, body = 503, json.dumps({"error": error})
+        more = "Retry-After: Wed, 21 Oct 2026 07:28:00 GMT\r\n"
     elif step == "page":
         status, body = 502, "<html>Bad gateway</html>"
     elif step == "nonsense":

@@ -3,6 +3,7 @@
 import asyncio
 import random
 from collections.abc import AsyncGenerator
+from dataclasses import replace
 from typing import Any, Literal
 
 import pytest
@@ -10,12 +11,16 @@ import pytest
 import bursar
 from bursar import AsyncBursar, Bursar
 from bursar.client.errors import ConnectionFailed, RateLimitExceeded, TimedOut, Unavailable
-from bursar.client.transport import Retries
+from bursar.client.transport import Call, Retries
 from bursar.errors import ErrorCode
 from tests.sdk.scripted import ScriptedServer
 
 KEY = "bur_test_00000000000000000000000000000000000000"
 DEFAULT = Retries(most=3, honour_retry_after=False, broken_connections=False)
+FUND = Call(
+    method="POST", path="/v1/test/wallets/ag_1/fund", query={}, headers={}, content=b"{}",
+    idempotency_key="k", patience_seconds=0,
+)  # fmt: skip
 Colour = Literal["sync", "async"]
 
 
@@ -143,6 +148,24 @@ async def test_a_broken_connection_is_tried_again_as_an_option(
     assert len(server.requests) == 4
 
 
+@pytest.mark.parametrize(("method", "again"), [("GET", True), ("POST", True), ("PATCH", False),
+    ("PUT", False), ("DELETE", False)])  # fmt: skip
+def test_only_what_happens_once_is_sent_again(method: str, again: bool):
+    """Goal: what has no idempotency key may have been done, and something else since."""
+    call = replace(FUND, method=method, idempotency_key="k" if method == "POST" else None)
+    daring = replace(DEFAULT, broken_connections=True)
+    assert (daring.pause(0, call, ConnectionFailed("no"), 0.0) is not None) == again
+    assert daring.pause(0, call, RateLimitExceeded("no", status=429), 0.0) == 0.5
+
+
+async def test_a_change_is_sent_once(server: ScriptedServer):
+    server.script = ["reset", "ok"]
+    async with AsyncBursar(KEY, server.url, retry_connections=True) as client:
+        with pytest.raises(ConnectionFailed):
+            await client.agents.terminate("ag_1")
+    assert len(server.requests) == 1
+
+
 @pytest.mark.parametrize("answer", ["page", "nonsense", "redirect"])
 async def test_an_answer_of_somebody_else(server: ScriptedServer, colour: Colour, answer: str):
     """Goal: a proxy's page, JSON that is no deposit, a redirect: named, and with the key."""
@@ -164,16 +187,17 @@ async def test_nobody_there(colour: Colour):
 def test_pauses_are_bounded_and_spread():
     """Goal: the random part reaches both ends; a service that asks for an hour is not obeyed."""
     too_many = RateLimitExceeded("no", status=429, retry_after=3600)
-    assert DEFAULT.pause(0, too_many, 0.0) == 0.5
-    assert DEFAULT.pause(2, too_many, 1.0) == 2.2
-    assert DEFAULT.pause(3, too_many, 0.5) is None
+    assert DEFAULT.pause(0, FUND, too_many, 0.0) == 0.5
+    assert DEFAULT.pause(2, FUND, too_many, 1.0) == 2.2
+    assert DEFAULT.pause(3, FUND, too_many, 0.5) is None
     obedient = Retries(most=3, honour_retry_after=True, broken_connections=False)
-    assert obedient.pause(0, too_many, 0.0) is None
-    assert obedient.pause(0, RateLimitExceeded("no", status=429), 0.0) == 0.5
-    assert obedient.pause(0, RateLimitExceeded("no", status=429, retry_after=1), 0.0) == 1
-    assert DEFAULT.pause(0, Unavailable("no", status=503, retry_after=1), 0.0) is None
-    assert DEFAULT.pause(0, ConnectionFailed("no"), 0.0) is None
-    chances = [DEFAULT.pause(0, too_many, random.random()) or 0 for _ in range(200)]
+    assert obedient.pause(0, FUND, too_many, 0.0) is None
+    assert obedient.pause(0, FUND, RateLimitExceeded("no", status=429), 0.0) == 0.5
+    asked = RateLimitExceeded("no", status=429, retry_after=1)
+    assert obedient.pause(0, FUND, asked, 0.0) == 1
+    assert DEFAULT.pause(0, FUND, Unavailable("no", status=503, retry_after=1), 0.0) is None
+    assert DEFAULT.pause(0, FUND, ConnectionFailed("no"), 0.0) is None
+    chances = [DEFAULT.pause(0, FUND, too_many, random.random()) or 0 for _ in range(200)]
     assert max(chances) - min(chances) > 0.1
 
 

@@ -28,8 +28,8 @@ class Bursar:
     `api_key` and `base_url` are taken from BURSAR_API_KEY and BURSAR_BASE_URL when not given.
     `timeout`: seconds without a sign of the service. A 429 is tried again at most `max_retries`
     times, after 0.5 s, 1 s and 2 s (plus up to 0.2 s); with `honour_retry_after` as long as the
-    service asks, where that is longer. With `retry_connections` a connection that broke is tried
-    again too. Every other error is raised at once.
+    service asks, where that is longer. With `retry_connections` a GET or a POST whose connection
+    broke is tried again too: those happen once. Every other error is raised at once.
     """
 
     def __init__(

@@ -48,6 +48,11 @@ class Call:
     # What the service may take beyond the usual, because it was asked to wait.
     patience_seconds: float
 
+    @property
+    def once(self) -> bool:
+        """Whether sending it twice does no more than sending it once."""
+        return self.method == "GET" or self.idempotency_key is not None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retries:
@@ -56,10 +61,10 @@ class Retries:
     most: int
     # Wait for Retry-After where that is longer.
     honour_retry_after: bool
-    # Also when the connection broke. Safe: the idempotency key makes a POST happen once.
+    # Also when the connection broke, but then only what happens once however often it is sent.
     broken_connections: bool
 
-    def pause(self, retry: int, failure: RequestFailed, chance: float) -> float | None:
+    def pause(self, retry: int, call: Call, failure: RequestFailed, chance: float) -> float | None:
         """Seconds before retry number `retry`, from 0; None: raise the failure instead.
 
         `chance`, from 0 to 1, is the random part.
@@ -71,7 +76,7 @@ class Retries:
             if self.honour_retry_after:
                 seconds = max(seconds, failure.retry_after or 0)
             return seconds if seconds <= _LONGEST_PAUSE_SECONDS else None
-        if isinstance(failure, ConnectionFailed) and self.broken_connections:
+        if isinstance(failure, ConnectionFailed) and self.broken_connections and call.once:
             return seconds
         return None
 
@@ -146,7 +151,7 @@ class Transport:
                 failure = _refused(response, call)
             except httpx.RequestError as problem:
                 failure = _broken(problem, call)
-            pause = self._service.retries.pause(retry, failure, random.random())  # noqa: S311
+            pause = self._service.retries.pause(retry, call, failure, random.random())  # noqa: S311
             if pause is None:
                 raise failure from failure.__cause__
             self._sleep(pause)
@@ -194,7 +199,7 @@ class AsyncTransport:
                 failure = _refused(response, call)
             except httpx.RequestError as problem:
                 failure = _broken(problem, call)
-            pause = self._service.retries.pause(retry, failure, random.random())  # noqa: S311
+            pause = self._service.retries.pause(retry, call, failure, random.random())  # noqa: S311
             if pause is None:
                 raise failure from failure.__cause__
             await self._sleep(pause)

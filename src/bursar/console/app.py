@@ -20,6 +20,7 @@ from bursar.http.call import Route, Services, Stream
 from bursar.http.perform import check_scope, explain, over_limit
 from bursar.http.request import AsgiScope, Receive, Request, Send
 from bursar.http.router import Router
+from bursar.http.way_out import WayOut, send_stream
 from bursar.logs import AccessLog
 from bursar.metrics import HttpMetrics
 
@@ -70,8 +71,7 @@ class Console:
         self._routes: Mapping[str, Route] = {f"{r.method} {r.path}": r for r in routes}
         self._router = Router(SCREENS, ())
         self._services = services
-        self._log = log
-        self._metrics = metrics
+        self._way_out = WayOut(services.clock, log, metrics)
         # When a session was last drawn news.
         self._news: dict[str, int] = {}
 
@@ -83,12 +83,9 @@ class Console:
             answer = await self._answer(request)
         except Exception as problem:  # noqa: BLE001 - the last line of defence
             told = explain(problem, request.id, request.route_name)
-            answer = _trouble(told, request)
+            answer = _trouble(told, request, await _to_send_again(told, request))
         await request.discard_rest()
-        status = await _send(answer, request, send)
-        elapsed = self._services.clock.monotonic_ns() - started
-        self._metrics.observe(request.route_name, status, elapsed)
-        self._log.write(request.id, request.key_id, request.route_name, status, elapsed)
+        await self._way_out.send(request, answer.status, _send(answer, request, send), started)
 
     async def _answer(self, request: "_Browser") -> "_Answer":
         if request.path.startswith(_STATIC):
@@ -124,29 +121,34 @@ class Console:
             query=request.asked(),
         )
         request.visit = visit
-        current = await screen.mark(visit) if screen.method == "GET" else ""
-        mark = request.header(_MARK) if screen.method == "GET" else None
-        if mark is None:
+        live = screen.mark is not None and visit.may(screen.stands_for)
+        seen = request.header(_MARK) if live else None
+        if seen is None:
             await self._count(screen.stands_for, caller)
-        elif mark == current or not self._paced(request):
+        check_scope(self._routes[screen.stands_for], caller)
+        mark = None if screen.mark is None else await screen.mark(visit)
+        if seen is not None and (seen == mark or not self._paced(request)):
             # Nothing new, or not yet again: the page asks once more in a moment.
             return _Answer(204, b"")
-        check_scope(self._routes[screen.stands_for], caller)
         if screen.method == "POST":
             visit.form = await request.read_form()
             _check_form(visit.form, request)
         try:
             reply = await screen.handler(visit)
         except ApiError as problem:
-            if screen.again is None or problem.code is ErrorCode.NOT_FOUND:
+            # What may be tried again is not drawn again: it goes out as the very form that came in.
+            lost = problem.code is ErrorCode.NOT_FOUND or problem.code.retryable
+            if screen.again is None or lost:
                 raise
             visit.problem = problem
             reply = await screen.again(visit)
             if isinstance(reply, Drawn):
                 reply = Drawn(reply.template, reply.content, problem.code.status)
-        return self._reply(reply, request, visit, current)
+        return self._reply(reply, request, visit, mark)
 
-    def _reply(self, reply: Reply, request: "_Browser", visit: Visit, mark: str) -> "_Answer":
+    def _reply(
+        self, reply: Reply, request: "_Browser", visit: Visit, mark: str | None
+    ) -> "_Answer":
         if isinstance(reply, Stream):
             return _Answer(200, b"", stream=reply)
         if isinstance(reply, Sent):
@@ -163,7 +165,7 @@ class Console:
 
     def _paced(self, request: "_Browser") -> bool:
         now = self._services.clock.monotonic_ns()
-        who = f"{request.token} {request.path}"
+        who = request.token or ""
         if now - self._news.get(who, now - _NEWS_EVERY_NS) < _NEWS_EVERY_NS:
             return False
         if len(self._news) >= _MOST_PACED:
@@ -205,7 +207,8 @@ class Console:
                 raise
             return _sign_in_page(request, following, refused=True, status=401)
         request.key_id = caller.key_id
-        await self._count("GET /v1/me", caller)
+        # It makes something that lets its bearer in, and leaves a trail.
+        await self._count("POST /v1/keys", caller)
         async with self._services.db.transaction() as tx:
             if request.caller is not None:
                 await session.end(tx, request.token)
@@ -225,13 +228,14 @@ class Console:
 class _Browser(Request):
     """A request with what browsers add: a cookie, a form, where it was started from."""
 
-    __slots__ = ("caller", "token", "visit")
+    __slots__ = ("_form", "caller", "token", "visit")
 
     def __init__(self, scope: AsgiScope, receive: Receive, headers: dict[bytes, bytes]) -> None:
         super().__init__(scope, receive, headers)
         self.caller: Caller | None = None
         self.visit: Visit | None = None
         self.token = _token_of(scope)
+        self._form: dict[str, list[str]] | None = None
 
     @property
     def from_elsewhere(self) -> bool:
@@ -253,10 +257,12 @@ class _Browser(Request):
         return dict(_pairs(self.scope["query_string"]))
 
     async def read_form(self) -> dict[str, list[str]]:
-        form: dict[str, list[str]] = {}
-        for name, value in _pairs(await self.read_body()):
-            form.setdefault(name, []).append(value)
-        return form
+        if self._form is None:
+            form: dict[str, list[str]] = {}
+            for name, value in _pairs(await self.read_body()):
+                form.setdefault(name, []).append(value)
+            self._form = form
+        return self._form
 
 
 class _Answer:
@@ -282,7 +288,7 @@ class _Answer:
         return cls(303, b"", headers)
 
 
-async def _send(answer: _Answer, request: _Browser, send: Send) -> int:
+async def _send(answer: _Answer, request: _Browser, send: Send) -> None:
     given = {name for name, _ in answer.headers}
     headers = [
         *answer.headers,
@@ -294,27 +300,25 @@ async def _send(answer: _Answer, request: _Browser, send: Send) -> int:
         await send({"type": "http.response.start", "status": answer.status, "headers": headers})
         body = b"" if request.method == "HEAD" else answer.body
         await send({"type": "http.response.body", "body": body})
-        return answer.status
-    stream = answer.stream
-    disposition = f'attachment; filename="{stream.filename}"'.encode("ascii")
-    headers = [pair for pair in headers if pair[0] != b"content-type"]
-    headers += [
-        (b"content-type", stream.content_type.encode("ascii")),
-        (b"content-disposition", disposition),
-    ]
-    await send({"type": "http.response.start", "status": answer.status, "headers": headers})
-    if request.method != "HEAD":
-        async for piece in stream.pieces:
-            await send({"type": "http.response.body", "body": piece, "more_body": True})
-    await send({"type": "http.response.body", "body": b""})
-    return answer.status
+        return
+    # Its own say what it is, and that nobody keeps it.
+    headers = [pair for pair in headers if pair[0] not in (b"content-type", b"cache-control")]
+    await send_stream(answer.stream, request, headers, send)
 
 
 # Pages that are not screens -----------------------------------------------------------------------
 
 
-def _draw(reply: Drawn, request: _Browser, visit: Visit, mark: str) -> bytes:
+def _draw(reply: Drawn, request: _Browser, visit: Visit, mark: str | None) -> bytes:
     assert request.token is not None
+
+    def once_of(action: str) -> str:
+        """A form that comes back keeps its key: what it asked for may still be on its way from an
+        earlier try. A form is known by its address. Only a key that did something else is spent."""
+        back = visit.problem is not None and action == request.path
+        spent = visit.problem and visit.problem.code is ErrorCode.IDEMPOTENCY_KEY_REUSED
+        return (back and not spent and visit.text("once")) or session.new_token()
+
     return draw(
         reply.template,
         {
@@ -323,10 +327,8 @@ def _draw(reply: Drawn, request: _Browser, visit: Visit, mark: str) -> bytes:
             "may": visit.may,
             "path": request.path,
             "mark": mark,
-            # A page that answers a form has no address of its own that news could be asked from.
-            "fetched": request.method in ("GET", "HEAD"),
             "form_token": session.form_token(request.token),
-            "new_once": session.new_token,
+            "once_of": once_of,
             "problem": visit.problem,
             "done": DONE.get(visit.query.get("said", "")),
             "request_id": request.id,
@@ -356,7 +358,21 @@ def _sign_in_page(request: _Browser, following: str, *, status: int = 200, **wha
     return _Answer(status, body, headers)
 
 
-def _trouble(problem: ApiError, request: _Browser) -> _Answer:
+async def _to_send_again(problem: ApiError, request: _Browser) -> list[tuple[str, str]]:
+    """The fields of a form that may have been carried out, or may be now: the same once more, with
+    its key, finds that out or does it. Nothing for whatever is not a form of ours."""
+    if not problem.code.retryable or request.visit is None or request.method != "POST":
+        return []
+    try:
+        form = await request.read_form()
+    except ApiError:
+        return []
+    if request.token is None or not _form_is_ours(form, request.token):
+        return []
+    return [(name, v) for name, values in form.items() if name != "form_token" for v in values]
+
+
+def _trouble(problem: ApiError, request: _Browser, again: list[tuple[str, str]]) -> _Answer:
     headers = [(n.lower().encode(), v.encode("latin-1")) for n, v in problem.headers.items()]
     content: dict[str, Any] = {
         "problem": problem,
@@ -367,6 +383,7 @@ def _trouble(problem: ApiError, request: _Browser) -> _Answer:
         "may": None if request.visit is None else request.visit.may,
         "form_token": "" if request.token is None else session.form_token(request.token),
         "done": None,
+        "again": again,
     }
     return _Answer(problem.code.status, draw("trouble.html", content, asset), headers)
 

@@ -91,7 +91,7 @@ async def _rest(visit: Visit, now: datetime) -> _Rest:
     shown = [spend["agentId"] for spend in (*latest["data"], *waiting["data"])]
     async with visit.services.db.read() as tx:
         return _Rest(
-            hours=await store.spend_by_hour(tx, realm_id, None, since),
+            hours=await store.spend_by_hour(tx, realm_id, since),
             days=await store.spend_by_day(tx, realm_id, None, today - timedelta(days=_DAYS - 1)),
             pending=await store.waiting_spends(tx, realm_id, "pending"),
             approved=await store.waiting_spends(tx, realm_id, "approved"),

@@ -5,11 +5,16 @@ from typing import Final
 
 from bursar.console import agents, keys, transactions, webhooks
 from bursar.console.overview import overview
-from bursar.console.visit import ROOT, Handler, Screen
+from bursar.console.visit import ROOT, Handler, Mark, Screen, newest_event
 
 
 def _page(path: str, handler: Handler, stands_for: str) -> Screen:
     return Screen(method="GET", path=ROOT + path, handler=handler, stands_for=stands_for)
+
+
+def _live(path: str, handler: Handler, stands_for: str, mark: Mark = newest_event) -> Screen:
+    """A page that renews itself while it is open."""
+    return replace(_page(path, handler, stands_for), mark=mark)
 
 
 def _form(path: str, handler: Handler, stands_for: str, again: Handler) -> Screen:
@@ -19,11 +24,11 @@ def _form(path: str, handler: Handler, stands_for: str, again: Handler) -> Scree
 
 
 SCREENS: Final[tuple[Screen, ...]] = (
-    _page("", overview, "GET /v1/transactions/stats"),
-    _page("/agents", agents.list_agents, "GET /v1/agents"),
+    _live("", overview, "GET /v1/transactions/stats"),
+    _live("/agents", agents.list_agents, "GET /v1/agents"),
     _page("/agents/new", agents.new_agent, "POST /v1/agents"),
     _form("/agents/new", agents.create_agent, "POST /v1/agents", agents.new_agent),
-    _page("/agents/:id", agents.agent, "GET /v1/agents/:id"),
+    _live("/agents/:id", agents.agent, "GET /v1/agents/:id"),
     # Terminating needs more than a change does; the route that is asked sees to that.
     _form("/agents/:id", agents.act, agents.PATCH, agents.agent),
     _form("/agents/:id/fund", agents.fund, "POST /v1/test/wallets/:agentId/fund", agents.agent),
@@ -33,10 +38,10 @@ SCREENS: Final[tuple[Screen, ...]] = (
     _page("/agents/:id/policy", agents.edit_policy, agents.PATCH),
     _form("/agents/:id/policy", agents.change_policy, agents.PATCH, agents.edit_policy),
     _form("/agents/:id/preview", agents.preview_policy, agents.PATCH, agents.edit_policy),
-    _page("/approvals", transactions.approvals, "GET /v1/transactions"),
-    _page("/transactions", transactions.list_spends, "GET /v1/transactions"),
+    _live("/approvals", transactions.approvals, "GET /v1/transactions"),
+    _live("/transactions", transactions.list_spends, "GET /v1/transactions"),
     _page("/transactions.csv", transactions.export, "GET /v1/transactions/export"),
-    _page("/transactions/:id", transactions.spend, "GET /v1/transactions/:id"),
+    _live("/transactions/:id", transactions.spend, "GET /v1/transactions/:id"),
     _form(
         "/transactions/:id/approve",
         transactions.approve,
@@ -49,12 +54,9 @@ SCREENS: Final[tuple[Screen, ...]] = (
         "POST /v1/transactions/:id/deny",
         transactions.undecided,
     ),
-    _page("/webhooks", webhooks.list_webhooks, "GET /v1/webhooks"),
+    _live("/webhooks", webhooks.list_webhooks, "GET /v1/webhooks"),
     _form("/webhooks", webhooks.create, "POST /v1/webhooks", webhooks.list_webhooks),
-    replace(
-        _page("/webhooks/:id", webhooks.webhook, "GET /v1/webhooks/:id"),
-        mark=webhooks.deliveries_mark,
-    ),
+    _live("/webhooks/:id", webhooks.webhook, "GET /v1/webhooks/:id", webhooks.deliveries_mark),
     _form("/webhooks/:id", webhooks.act, "PATCH /v1/webhooks/:id", webhooks.webhook),
     _form(
         "/webhooks/:id/rotate",
@@ -63,7 +65,7 @@ SCREENS: Final[tuple[Screen, ...]] = (
         webhooks.webhook,
     ),
     _form(
-        "/webhooks/:id/redeliver",
+        "/webhooks/:id/redeliver/:event",
         webhooks.redeliver,
         "POST /v1/events/:id/redeliver",
         webhooks.webhook,

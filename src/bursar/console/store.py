@@ -160,6 +160,7 @@ async def search_agents(
         arguments.append(value)
         return f"${len(arguments)}"
 
+    pairs = msgspec.json.encode(metadata).decode()
     walk = "SELECT a.id, a.created_at, a.name, a.metadata FROM agent a WHERE a.realm_id = $1"
     if status is not None:
         walk += f" AND a.status = {bind(status)}"
@@ -172,27 +173,32 @@ async def search_agents(
     rows = await tx.fetch(
         f"SELECT id, created_at FROM ({walk} LIMIT {MOST_AGENTS}) AS walked"
         f" WHERE strpos(lower(name), lower({bind(words)})) > 0"
-        f" AND metadata @> {bind(msgspec.json.encode(metadata).decode())}::jsonb"
+        f" AND metadata @> {bind(pairs)}::jsonb"
         f" LIMIT {int(limit) + 1}",
         *arguments,
     )
     found: list[Place] = [(row["created_at"], row["id"]) for row in rows]
     if before is None:
-        known = {agent_id for _, agent_id in found}
-        found = [one for one in await _named(tx, realm_id, words) if one[1] not in known] + found
+        named = await _named(tx, realm_id, words, status, pairs)
+        found = [one for one in named if one not in found] + found
     ids = [agent_id for _, agent_id in found[:limit]]
     if len(found) > limit:
         return ids, found[limit - 1]
     return ids, None if beyond is None else (beyond["created_at"], beyond["id"])
 
 
-async def _named(tx: Tx, realm_id: int, id_or_address: str) -> list[Place]:
+async def _named(
+    tx: Tx, realm_id: int, id_or_address: str, status: str | None, metadata: str
+) -> list[Place]:
     rows = await tx.fetch(
-        "SELECT a.created_at, a.id FROM agent a WHERE a.realm_id = $1 AND a.id = $2"
-        " UNION SELECT a.created_at, a.id FROM wallet w JOIN agent a ON a.id = w.agent_id"
-        " WHERE a.realm_id = $1 AND w.address = $2",
+        "SELECT a.created_at, a.id FROM agent a JOIN (SELECT $2::text AS id"
+        " UNION SELECT agent_id FROM wallet WHERE address = $2) AS named USING (id)"
+        " WHERE a.realm_id = $1 AND ($3::text IS NULL OR a.status = $3)"
+        " AND a.metadata @> $4::jsonb",
         realm_id,
         id_or_address,
+        status,
+        metadata,
     )
     return [(row["created_at"], row["id"]) for row in rows]
 
@@ -222,21 +228,18 @@ class Bucket:
     rejected: int
 
 
-async def spend_by_hour(
-    tx: Tx, realm_id: int, agent_id: str | None, since: datetime
-) -> list[Bucket]:
+async def spend_by_hour(tx: Tx, realm_id: int, since: datetime) -> list[Bucket]:
     """Hours that saw something. Where there are more transactions than are looked at, the oldest
     hour that is given is not whole."""
-    whose, value = ("realm_id", realm_id) if agent_id is None else ("agent_id", agent_id)
     rows = await tx.fetch(
         "SELECT date_bin('1 hour', created_at, '2000-01-01Z') AS start,"
         " coalesce(sum(amount_micros) FILTER (WHERE status = 'settled'), 0)::bigint AS micros,"
         " count(*) FILTER (WHERE status = 'settled') AS settled,"
         " count(*) FILTER (WHERE status = 'rejected') AS rejected, count(*) AS seen"
         " FROM (SELECT created_at, status, amount_micros FROM spend"
-        f" WHERE {whose} = $1 AND created_at >= $2 ORDER BY created_at DESC, id DESC LIMIT $3) AS s"
+        " WHERE realm_id = $1 AND created_at >= $2 ORDER BY created_at DESC, id DESC LIMIT $3) AS s"
         " GROUP BY 1 ORDER BY 1",
-        value,
+        realm_id,
         since,
         MOST_SPENDS,
     )
@@ -284,9 +287,8 @@ async def waiting_spends(tx: Tx, realm_id: int, status: str) -> Waiting:
 async def payments_in_doubt(tx: Tx, realm_id: int, mode: Mode) -> int:
     """Payments of which it is not known whether they were made; few, or a matter for a person."""
     return await tx.fetchval(
-        "SELECT count(*) FROM (SELECT payment_id FROM submission"
-        " WHERE mode = $2 AND state = 'live' AND in_doubt ORDER BY next_check_at LIMIT $3) AS s"
-        " JOIN payment p ON p.id = s.payment_id WHERE p.realm_id = $1",
+        "SELECT count(*) FROM (SELECT 1 FROM submission s JOIN payment p ON p.id = s.payment_id"
+        " WHERE s.mode = $2 AND s.state = 'live' AND s.in_doubt AND p.realm_id = $1 LIMIT $3) AS s",
         realm_id,
         mode,
         MOST_COUNTED,

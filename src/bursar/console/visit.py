@@ -147,8 +147,8 @@ class Screen:
     stands_for: str
     # What is drawn, with the problem, when the form cannot be carried out.
     again: Handler | None = None
-    # What tells whether the page would look different now.
-    mark: Mark = newest_event
+    # What tells whether the page would look different now; None: it does not renew itself.
+    mark: Mark | None = None
 
 
 def typed(visit: Visit, **known: str) -> dict[str, str]:

@@ -102,7 +102,7 @@ async def act(visit: Visit) -> Reply:
 async def redeliver(visit: Visit) -> Reply:
     await visit.ask(
         "POST /v1/events/:id/redeliver",
-        params={"id": visit.text("event")},
+        params={"id": visit.params["event"]},
         body={"webhookId": visit.params["id"]},
     )
     return Sent(f"{ROOT}/webhooks/{visit.params['id']}?said=redelivered")

@@ -9,23 +9,21 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 import msgspec
-import structlog
 
 from bursar.access.limits import Category
 from bursar.access.model import Caller
-from bursar.clock import Clock
 from bursar.errors import ApiError, ErrorCode
 from bursar.http.call import Answer, Route, Services, Stream
 from bursar.http.codec import decode_object
 from bursar.http.perform import check_scope, explain, over_limit, perform, prepare
 from bursar.http.request import AsgiScope, Receive, Request, Send
 from bursar.http.router import Router
+from bursar.http.way_out import WayOut, send_stream
 from bursar.logs import AccessLog
 from bursar.metrics import HttpMetrics
 
 _JSON_TYPE = re.compile(r"application/(?:[a-z0-9.+-]+\+)?json\s*(?:;.*)?", re.ASCII | re.IGNORECASE)
 _encode = msgspec.json.Encoder().encode
-_log = structlog.get_logger()
 
 
 class Dispatcher:
@@ -41,12 +39,10 @@ class Dispatcher:
     ) -> None:
         self._router = Router(routes, pages)
         self._services = services
-        self._access_log = log
-        self._metrics = metrics
+        self._way_out = WayOut(services.clock, log, metrics)
 
     async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
-        clock: Clock = self._services.clock
-        started = clock.monotonic_ns()
+        started = self._services.clock.monotonic_ns()
         headers: dict[bytes, bytes] = dict(scope["headers"])
         request = Request(scope, receive, headers)
         try:
@@ -55,21 +51,7 @@ class Dispatcher:
             answer = _error(explain(problem, request.id, request.route_name), request)
         await request.discard_rest()
         status = 200 if isinstance(answer, Stream) else answer.status
-        try:
-            await _send(answer, request, send)
-        except Exception as problem:  # noqa: BLE001 - whatever it is, the status is out already
-            # The end of the body is not sent, so the server breaks the connection: a caller cannot
-            # take half an export for the whole.
-            self._metrics.broken(request.route_name)
-            _log.error(
-                "answer_broken",
-                request_id=request.id,
-                route=request.route_name,
-                exc_info=problem,
-            )
-        elapsed = clock.monotonic_ns() - started
-        self._metrics.observe(request.route_name, status, elapsed)
-        self._access_log.write(request.id, request.key_id, request.route_name, status, elapsed)
+        await self._way_out.send(request, status, _send(answer, request, send), started)
 
     async def _answer(self, request: Request) -> Answer | Stream:
         services = self._services
@@ -79,11 +61,14 @@ class Dispatcher:
         request.key_id = caller.key_id
         if isinstance(route.category, Category):
             await self._count(request, caller, route.category)
-        check_scope(route, caller)
-        raw = await request.read_body()
-        given = _decode_body(request, raw)
-        if not isinstance(route.category, Category):
-            await self._count(request, caller, route.category(given))
+        given: dict[str, Any] = {}
+        try:
+            check_scope(route, caller)
+            given = _decode_body(request, await request.read_body())
+        finally:
+            # What says what it counts as cannot always be read; it counts all the same.
+            if not isinstance(route.category, Category):
+                await self._count(request, caller, route.category(given))
         call = prepare(
             services,
             route,
@@ -131,7 +116,7 @@ async def _send(answer: Answer | Stream, request: Request, send: Send) -> None:
             (b"ratelimit-reset", b"%d" % request.verdict.reset_seconds),
         ]
     if isinstance(answer, Stream):
-        await _send_stream(answer, headers, send)
+        await send_stream(answer, request, headers, send)
         return
     for name, value in answer.headers.items():
         headers.append((name.lower().encode("ascii"), value.encode("latin-1")))
@@ -143,15 +128,3 @@ async def _send(answer: Answer | Stream, request: Request, send: Send) -> None:
         headers.append((b"cache-control", b"no-store"))
     await send({"type": "http.response.start", "status": answer.status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
-
-
-async def _send_stream(stream: Stream, headers: list[tuple[bytes, bytes]], send: Send) -> None:
-    headers += [
-        (b"content-type", stream.content_type.encode("ascii")),
-        (b"content-disposition", f'attachment; filename="{stream.filename}"'.encode("ascii")),
-        (b"cache-control", b"no-store"),
-    ]
-    await send({"type": "http.response.start", "status": 200, "headers": headers})
-    async for piece in stream.pieces:
-        await send({"type": "http.response.body", "body": piece, "more_body": True})
-    await send({"type": "http.response.body", "body": b""})

@@ -57,9 +57,21 @@ class _OverHttp:
                 json=request.body,
                 headers=request.headers,
             )
-            return ApiAnswer(answer.status_code, answer.headers, answer.json())
+            return _understood(answer)
         except (httpx.TransportError, ValueError):
             raise unavailable(
                 f"There is no answer from Bursar at {self._client.base_url}. If this was a spend,"
                 " call again with the same idempotencyKey: it is paid once."
             ) from None
+
+
+def _understood(answer: httpx.Response) -> ApiAnswer:
+    """The answer, if it is Bursar's; ValueError if it is that of somebody on the way."""
+    match answer.json():
+        case {"data": _} as body if answer.is_success:
+            pass
+        case {"error": {"code": str(), "message": str()}} as body if answer.is_error:
+            pass
+        case _:
+            raise ValueError("not one of Bursar's")
+    return ApiAnswer(answer.status_code, answer.headers, body)

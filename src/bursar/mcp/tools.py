@@ -112,9 +112,11 @@ async def call_tool(tool: Tool, arguments: Fields, api: Api) -> Result:
 
 def failure(error: Fields, retry_after: str | None = None) -> Result:
     shown = {name: value for name, value in error.items() if value != ""}
-    if retry_after is not None:
-        shown["retryAfterSeconds"] = int(retry_after)
-    return Result(words.failed(error, retry_after), {"error": shown}, is_error=True)
+    # Seconds, as Bursar writes it; whoever stands in between may write a date.
+    seconds = int(retry_after) if retry_after and retry_after.isdecimal() else None
+    if seconds is not None:
+        shown["retryAfterSeconds"] = seconds
+    return Result(words.failed(error, seconds), {"error": shown}, is_error=True)
 
 
 # Requests -----------------------------------------------------------------------------------------

@@ -107,7 +107,7 @@ def budget(found: Fields) -> str:
     )
 
 
-def failed(error: Fields, retry_after: str | None) -> str:
+def failed(error: Fields, retry_after: int | None) -> str:
     """An error: nothing was decided, or it is not known what was."""
     lines = [f"Error {error['code']}: {error['message']}"]
     details: list[Fields] = error.get("details", [])

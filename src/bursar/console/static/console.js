@@ -3,6 +3,7 @@
 
 const NEWS_EVERY_MS = 2500;
 const NEWS_SELDOM_MS = 30000;
+const MOST_QUEUED = 200;
 
 // Moments ----------------------------------------------------------------------------------------
 
@@ -41,7 +42,9 @@ class News {
 
   plan(ms) {
     clearTimeout(this.timer);
-    if (!document.hidden && !this.ended) this.timer = setTimeout(() => this.ask(), ms);
+    // Not in step with the other pages of the session: only one is drawn news in a second.
+    const spread = ms * (0.8 + 0.4 * Math.random());
+    if (!document.hidden && !this.ended) this.timer = setTimeout(() => this.ask(), spread);
   }
 
   async ask() {
@@ -81,7 +84,7 @@ class News {
       const renewed = page.getElementById(region.id);
       if (!renewed) continue;
       showMoments(renewed);
-      fresh += this.renew(region, renewed);
+      fresh += "queue" in region.dataset ? this.queue(region, renewed) : this.renew(region, renewed);
     }
     this.body.dataset.mark = page.body.dataset.mark || this.body.dataset.mark;
     if (fresh) {
@@ -90,9 +93,29 @@ class News {
     return true;
   }
 
+  // What somebody is about to press stays where it is: entries that left the queue are marked in
+  // their place, new ones come after the last.
+  queue(region, renewed) {
+    const shown = rowsOf(region);
+    const waiting = rowsOf(renewed);
+    if (!shown.size || !waiting.size) return this.renew(region, renewed);
+    // Keys rise with time. What is older than the end of a page that goes on may wait on the next.
+    const end = "more" in renewed.dataset ? [...waiting.keys()].sort()[0] : "";
+    for (const [key, row] of shown) {
+      if (waiting.has(key) || key < end || row.inert) continue;
+      row.inert = true;
+      row.querySelector(".until").textContent = "no longer waits";
+    }
+    const fresh = [...waiting].filter(([key]) => !shown.has(key)).map(([, row]) => row);
+    if (shown.size + fresh.length > MOST_QUEUED) return 0;
+    for (const row of fresh) row.classList.add("fresh");
+    region.append(...fresh);
+    return fresh.length;
+  }
+
   renew(region, renewed) {
     if (region.innerHTML === renewed.innerHTML) return 0;
-    const known = new Set([...region.querySelectorAll("[data-key]")].map((row) => row.dataset.key));
+    const known = rowsOf(region);
     const open = new Set([...region.querySelectorAll("details[open][id]")].map((part) => part.id));
     const focused = region.contains(document.activeElement) ? placeOf(document.activeElement) : null;
     region.replaceChildren(...renewed.childNodes);
@@ -121,6 +144,11 @@ class News {
     this.sign.dataset.state = state;
     this.sign.querySelector(".says").textContent = words;
   }
+}
+
+// The entries of a region by their keys.
+function rowsOf(region) {
+  return new Map([...region.querySelectorAll("[data-key]")].map((row) => [row.dataset.key, row]));
 }
 
 // What finds the same link or button again in a renewed region.
