@@ -25,6 +25,7 @@ from tests.prove.wires import Trouble, Wire
 _LIES_LONGER: Final = 2.0
 # A disk stays full until somebody comes; what is preallocated is soon used up.
 _FULL_SECONDS: Final = 3.0
+_TRIES: Final = 50
 _CLOCKS: Final = ("+3600", "-3600", "+90000", "-90000", "+300", "-300")
 
 
@@ -170,10 +171,13 @@ class Faults:
     async def _fill_disk(self, fault: Fault, _: Random) -> None:
         """Nothing more can be written; then there is room again, and what ended is started."""
         assert self._mount is not None
-        usage = psutil.disk_usage(str(self._mount))
-        _resize(self._mount, usage.used)
+        size = psutil.disk_usage(str(self._mount)).total
+        # Whatever is written meanwhile does not fit any more, and then it is tried again.
+        for _ in range(_TRIES):
+            if _resize(self._mount, psutil.disk_usage(str(self._mount)).used):
+                break
         await asyncio.sleep(_FULL_SECONDS + fault.seconds)
-        _resize(self._mount, usage.total)
+        assert _resize(self._mount, size), "the disk stays full"
         cluster = self._stage.cluster
         for server in (cluster.primary, *cluster.standbys):
             if not await server.answers():
@@ -198,8 +202,9 @@ def _title(process: psutil.Process) -> str:
         return ""
 
 
-def _resize(mount: Path, size: int) -> None:
-    subprocess.run(["mount", "-o", f"remount,size={size}", str(mount)], check=True)
+def _resize(mount: Path, size: int) -> bool:
+    command = ["mount", "-o", f"remount,size={size}", str(mount)]
+    return subprocess.run(command, stderr=subprocess.DEVNULL).returncode == 0
 
 
 # A chain that is being started again does not answer; the fault then falls flat.
