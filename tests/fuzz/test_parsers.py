@@ -18,7 +18,7 @@ from bursar.access.model import well_formed
 from bursar.chain import answers
 from bursar.chain.answers import Unreadable
 from bursar.chain.node import _Answer, _decode
-from bursar.chain.refusal import error_text, kind_of, of_answer
+from bursar.chain.refusal import error_text, kind_of, kind_of_text, of_answer
 from bursar.clock import unix_milliseconds
 from bursar.errors import ApiError, ErrorCode, Fault, ValidationFailed
 from bursar.hostnames import RecipientError, canonical_entry, canonical_recipient
@@ -345,7 +345,9 @@ def test_every_refusal_of_a_node_means_something(code: int, message: str, data: 
     of_answer(code, message, data)
     of_answer(-32002, message, {"err": data})
     kind_of(data)
-    assert len(error_text(data)) <= 1_000
+    text = error_text(data)
+    assert len(text) <= 1_000
+    kind_of_text(text)
 
 
 def test_what_is_fuzzed_is_all_there_is():

@@ -17,6 +17,7 @@ import psutil
 from bursar.db import OUT_OF_REACH
 from tests.localnet.support import RpcFailed
 from tests.nodes.test_limits_of_nodes import FAKETIME
+from tests.processes import until
 from tests.prove.schedule import BAD_NODES, Fault
 from tests.prove.stage import Stage
 from tests.prove.wires import Trouble, Wire
@@ -100,12 +101,15 @@ class Faults:
         await primary.start()
 
     async def _kill_backend(self, _: Fault, chance: Random) -> None:
-        """One session's process dies, and PostgreSQL ends all others for it."""
+        """One session's process dies; PostgreSQL then ends all others, and itself."""
         primary = self._stage.cluster.primary
         sessions = [p for p in primary.embedded.processes() if "bursar bursar" in _title(p)]
-        with suppress(psutil.Error, IndexError):
-            chance.choice(sessions).send_signal(signal.SIGKILL)
-        await primary.kill()
+        chance.choice(sessions).send_signal(signal.SIGKILL)
+
+        async def ended() -> bool:
+            return next(primary.embedded.processes(), None) is None
+
+        await until(ended, seconds=30)
         await primary.start()
 
     async def _kill_standby(self, fault: Fault, chance: Random) -> None:
@@ -143,7 +147,15 @@ class Faults:
         switches = {"seed": fault.seed, "rules": BAD_NODES[fault.target]}
         await self._stage.rpc("bursar_faults", switches)
         await asyncio.sleep(fault.seconds * _LIES_LONGER)
-        await self._stage.rpc("bursar_faults", {})
+        await until(self._tell_the_truth, seconds=30)
+
+    async def _tell_the_truth(self) -> bool:
+        """It may misbehave at this request too."""
+        try:
+            await self._stage.rpc("bursar_faults", {})
+            return not (await self._stage.rpc("bursar_faults"))["rules"]
+        except (*FELL_FLAT, TimeoutError):
+            return False
 
     async def _fork(self, _: Fault, __: Random) -> None:
         """A payment that has just landed is gone again."""
