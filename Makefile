@@ -8,8 +8,12 @@ BIN := $(VENV)/bin
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 LOCKED := --require-hashes --only-binary :all: --no-deps
 
+# Tools that look at us and are no part of what runs; fetched when asked for.
+BANDIT := 1.9.4
+PIP_AUDIT := 2.10.1
+
 .DEFAULT_GOAL := help
-.PHONY: help install serve test check bench prove screenshots format schema reference lock clean
+.PHONY: help install serve test check bench prove fuzz security audit-deps screenshots format schema reference lock clean
 
 help: ## Show this help
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -39,6 +43,19 @@ screenshots: $(VENV)/.dev ## Draw docs/img/console-*.png again; needs chromium
 
 prove: $(VENV)/.dev ## Break everything for an hour under load, and audit it (PROVE_MINUTES, PROVE_SEED, PROVE_REPORT)
 	PYTHONPATH=. $(BIN)/python -m tests.prove
+
+fuzz: $(VENV)/.dev ## Hostile input for long: parsers, headers, every endpoint (FUZZ_EXAMPLES, FUZZ_SCHEMATHESIS)
+	FUZZ_EXAMPLES=$${FUZZ_EXAMPLES:-20000} FUZZ_SCHEMATHESIS=$${FUZZ_SCHEMATHESIS:-500} \
+		$(BIN)/python -m pytest -p no:cacheprovider --timeout 7200 \
+		tests/fuzz tests/unit tests/integration/test_schemathesis.py tests/integration/test_malformed.py
+
+security: $(VENV)/.dev ## Static security checks of the source (bandit's rules, by ruff and by bandit itself)
+	$(BIN)/ruff check --select S --ignore S101 src
+	$(BIN)/uv tool run --quiet bandit@$(BANDIT) --quiet --recursive --severity-level high src
+
+audit-deps: $(VENV)/.dev ## Ask the vulnerability database about every locked dependency (needs the internet)
+	$(BIN)/uv tool run --quiet pip-audit@$(PIP_AUDIT) --strict --disable-pip \
+		--requirement locks/server.txt --requirement locks/dev.txt
 
 schema: $(VENV)/.dev ## Write migrations/schema.sql again after a new migration
 	$(BIN)/python -m tests.migration.schema

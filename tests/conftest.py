@@ -21,8 +21,13 @@ from bursar.service.supervisor import Supervisor
 from tests.processes import running_service
 from tests.support import Service
 
-# A busy machine is no failure, and a failure prints what repeats it.
-settings.register_profile("bursar", deadline=None, print_blob=True)
+# A busy machine is no failure, and a failure prints what repeats it. `make fuzz` asks for more.
+settings.register_profile(
+    "bursar",
+    deadline=None,
+    print_blob=True,
+    max_examples=int(os.environ.get("FUZZ_EXAMPLES", "100")),
+)
 settings.load_profile("bursar")
 set_up_logs("error", "test")
 

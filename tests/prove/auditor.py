@@ -71,6 +71,8 @@ class Auditor:
         self._check_chain(shown, withdrawals)
         await self._check_balances(shown)
         self._check_webhooks(shown, withdrawals)
+        if everything:
+            await self._check_deposits()
 
     async def _calm(self) -> bool:
         try:
@@ -267,6 +269,17 @@ class Auditor:
         except AssertionError:
             return False
         return True
+
+    async def _check_deposits(self) -> None:
+        """Each was credited, once."""
+        credited: Counter[tuple[str, str]] = Counter()
+        for tenant in self.tenants:
+            for agent in tenant.agents:
+                for row in await self._page(f"/v1/wallets/{agent.id}/deposits", tenant):
+                    credited[row["signature"], agent.id] += row["status"] == "credited"
+        for deposit in self.journal.deposits.items():
+            if credited[deposit] != 1:
+                self.journal.accuse("ledger", f"{deposit} was credited {credited[deposit]} times")
 
     def _check_webhooks(self, shown: dict[str, Shown], withdrawals: dict[str, str]) -> None:
         receiver = self.stage.receiver

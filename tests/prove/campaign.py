@@ -22,7 +22,9 @@ from tests.prove.workload import Load, Unanswered
 FAULTS_BETWEEN_AUDITS: Final = 25
 # Of the time, what is kept for the last audit.
 LAST_AUDIT_SHARE: Final = 0.05
-# Between two faults, so that there is something to break.
+# From one strike to the next, or as long as it takes: there has to be something to break.
+STRIKE_SECONDS: Final = 4.7
+# Between the end of one and the next, at least.
 REST_SECONDS: Final = 0.5
 
 
@@ -30,7 +32,7 @@ REST_SECONDS: Final = 0.5
 class Plan:
     seed: int
     minutes: float
-    tenants: int = 12
+    tenants: int = 18
     # Operations that all clients together try to do in a second.
     rate: float = 400.0
 
@@ -98,9 +100,11 @@ async def _burn(
     outcome.left_out = faults.impossible
     end = time.monotonic() + plan.minutes * 60 * (1 - LAST_AUDIT_SHARE)
     kinds = len(KINDS) - len(faults.impossible)
+    load.strike()
     load.going.set()
     for fault in schedule(plan.seed, faults.impossible):
-        await asyncio.sleep(REST_SECONDS)
+        since = time.monotonic() - load.struck_at
+        await asyncio.sleep(max(REST_SECONDS, STRIKE_SECONDS - since))
         # However slow the machine is, each kind comes once.
         if time.monotonic() > end and fault.number > kinds:
             break

@@ -17,6 +17,7 @@ import psutil
 from bursar.db import OUT_OF_REACH
 from tests.localnet.support import RpcFailed
 from tests.nodes.test_limits_of_nodes import FAKETIME
+from tests.processes import until
 from tests.prove.schedule import BAD_NODES, Fault
 from tests.prove.stage import Stage
 from tests.prove.wires import Trouble, Wire
@@ -25,6 +26,7 @@ from tests.prove.wires import Trouble, Wire
 _LIES_LONGER: Final = 2.0
 # A disk stays full until somebody comes; what is preallocated is soon used up.
 _FULL_SECONDS: Final = 3.0
+_TRIES: Final = 50
 _CLOCKS: Final = ("+3600", "-3600", "+90000", "-90000", "+300", "-300")
 
 
@@ -99,12 +101,15 @@ class Faults:
         await primary.start()
 
     async def _kill_backend(self, _: Fault, chance: Random) -> None:
-        """One session's process dies, and PostgreSQL ends all others for it."""
+        """One session's process dies; PostgreSQL then ends all others, and itself."""
         primary = self._stage.cluster.primary
         sessions = [p for p in primary.embedded.processes() if "bursar bursar" in _title(p)]
-        with suppress(psutil.Error, IndexError):
-            chance.choice(sessions).send_signal(signal.SIGKILL)
-        await primary.kill()
+        chance.choice(sessions).send_signal(signal.SIGKILL)
+
+        async def ended() -> bool:
+            return next(primary.embedded.processes(), None) is None
+
+        await until(ended, seconds=30)
         await primary.start()
 
     async def _kill_standby(self, fault: Fault, chance: Random) -> None:
@@ -142,7 +147,15 @@ class Faults:
         switches = {"seed": fault.seed, "rules": BAD_NODES[fault.target]}
         await self._stage.rpc("bursar_faults", switches)
         await asyncio.sleep(fault.seconds * _LIES_LONGER)
-        await self._stage.rpc("bursar_faults", {})
+        await until(self._tell_the_truth, seconds=30)
+
+    async def _tell_the_truth(self) -> bool:
+        """It may misbehave at this request too."""
+        try:
+            await self._stage.rpc("bursar_faults", {})
+            return not (await self._stage.rpc("bursar_faults"))["rules"]
+        except (*FELL_FLAT, TimeoutError):
+            return False
 
     async def _fork(self, _: Fault, __: Random) -> None:
         """A payment that has just landed is gone again."""
@@ -170,10 +183,13 @@ class Faults:
     async def _fill_disk(self, fault: Fault, _: Random) -> None:
         """Nothing more can be written; then there is room again, and what ended is started."""
         assert self._mount is not None
-        usage = psutil.disk_usage(str(self._mount))
-        _resize(self._mount, usage.used)
+        size = psutil.disk_usage(str(self._mount)).total
+        # Whatever is written meanwhile does not fit any more, and then it is tried again.
+        for _ in range(_TRIES):
+            if _resize(self._mount, psutil.disk_usage(str(self._mount)).used):
+                break
         await asyncio.sleep(_FULL_SECONDS + fault.seconds)
-        _resize(self._mount, usage.total)
+        assert _resize(self._mount, size), "the disk stays full"
         cluster = self._stage.cluster
         for server in (cluster.primary, *cluster.standbys):
             if not await server.answers():
@@ -198,8 +214,9 @@ def _title(process: psutil.Process) -> str:
         return ""
 
 
-def _resize(mount: Path, size: int) -> None:
-    subprocess.run(["mount", "-o", f"remount,size={size}", str(mount)], check=True)
+def _resize(mount: Path, size: int) -> bool:
+    command = ["mount", "-o", f"remount,size={size}", str(mount)]
+    return subprocess.run(command, stderr=subprocess.DEVNULL).returncode == 0
 
 
 # A chain that is being started again does not answer; the fault then falls flat.

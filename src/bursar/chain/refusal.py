@@ -15,6 +15,7 @@ _BUSY: Final = (429, -32005, -32016, -32004, -32014, -32601)
 _FEE_PAYER_ERRORS: Final = ("AccountNotFound", "InsufficientFundsForFee", "InvalidAccountForFee")
 _BUG_ERRORS: Final = ("SanitizeFailure", "SignatureFailure", "AccountLoadedTwice")
 _MOST_REASON: Final = 200
+_MOST_ERROR: Final = 1_000
 
 # Where `message.py` puts its instructions.
 _LAST_COMPUTE_BUDGET: Final = 1
@@ -72,5 +73,5 @@ def kind_of_text(error: str) -> RefusalKind:
 
 
 def error_text(err: Any) -> str:
-    """An error as one line of JSON."""
-    return msgspec.json.encode(err).decode()
+    """An error as one line of JSON, cut where no real one goes on: a node may say anything."""
+    return msgspec.json.encode(err).decode()[:_MOST_ERROR]
