@@ -180,8 +180,9 @@ class Faults:
         await asyncio.sleep(1 + fault.seconds)
         file.write_text("+0")
 
-    async def _fill_disk(self, fault: Fault, _: Random) -> None:
+    async def _fill_disk(self, fault: Fault, chance: Random) -> None:
         """Nothing more can be written; then there is room again, and what ended is started."""
+        del chance
         assert self._mount is not None
         size = psutil.disk_usage(str(self._mount)).total
         # Whatever is written meanwhile does not fit any more, and then it is tried again.
