@@ -47,8 +47,9 @@ def main() -> int:
             print(f"WRONG, {kind}: {words}")
         print(f"Again: PROVE_SEED={seed} PROVE_MINUTES={plan.minutes:g} make prove")
         return 1
-    if mount is None:
-        shutil.rmtree(folder)
+    if mount is not None:
+        subprocess.run(["umount", str(mount)], check=True)
+    shutil.rmtree(folder)
     return 0
 
 

@@ -1,5 +1,6 @@
 """The report of a campaign, as a section of a page."""
 
+import os
 from pathlib import Path
 from typing import Final
 
@@ -27,7 +28,7 @@ def render(outcome: Outcome) -> str:
     found = {kind: sum(1 for k, _ in journal.wrong if k == kind) for kind in WRONGS}
     lines = [
         f"Seed {plan.seed}, {outcome.seconds / 60:.0f} minutes, {outcome.struck.total()} faults,",
-        f"{outcome.audits} audits.",
+        f"{outcome.audits} audits; {os.cpu_count()} cores, load {os.getloadavg()[2]:.0f}.",
         "",
         "| Wrong | | Found |",
         "|---|---|---|",
