@@ -13,13 +13,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, cast
 
+from bursar.client.variables import API_KEY, BASE_URL, DEFAULT_BASE_URL
 from bursar.errors import ConfigError
 
-API_KEY: Final = "BURSAR_API_KEY"
-BASE_URL: Final = "BURSAR_BASE_URL"
 PROFILE: Final = "BURSAR_PROFILE"
 PROFILES_FILE: Final = "BURSAR_PROFILES_FILE"
-DEFAULT_BASE_URL: Final = "http://127.0.0.1:8420"
 _PROFILE_NAME = re.compile(r"[A-Za-z0-9_-]{1,40}")
 
 

@@ -21,7 +21,10 @@ class ExitCode(IntEnum):
     WAITING = 4, "The spend waits for a person's approval, or would."
     NOT_ALLOWED = 5, "The key is missing or unknown, or its scope does not allow this."
     NOT_FOUND = 6, "There is no such object for this key."
-    UNAVAILABLE = 7, "The service is out of reach, or asks to come back later. Try again."
+    UNAVAILABLE = (
+        7,
+        "The service is out of reach, or failed, or asks to come back later. Try again.",
+    )
     INTERRUPTED = 130, "Ended with Ctrl-C."
 
 
@@ -36,6 +39,20 @@ def exit_code(problem: BursarError) -> ExitCode:
         return ExitCode.NOT_ALLOWED
     if isinstance(problem, errors.NotFound):
         return ExitCode.NOT_FOUND
-    if isinstance(problem, errors.ConnectionFailed | errors.RateLimitExceeded | errors.Unavailable):
+    # Somebody else's page or refusal at this address will be there the next time too.
+    elsewhere = isinstance(problem, errors.UnexpectedAnswer) and 300 <= problem.status < 500
+    if outcome_is_open(problem) and not elsewhere:
         return ExitCode.UNAVAILABLE
     return ExitCode.FAILED
+
+
+def outcome_is_open(problem: BaseException) -> bool:
+    """Whether a request may have been carried out, now or soon, for all that is known: anything but
+    an answer of Bursar's that says no."""
+    from bursar.client import errors
+
+    if isinstance(problem, errors.ServiceError) and not isinstance(
+        problem, errors.UnexpectedAnswer
+    ):
+        return problem.retryable
+    return isinstance(problem, errors.RequestFailed | KeyboardInterrupt)

@@ -3,17 +3,23 @@
 import json
 import time
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from itertools import islice
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from bursar.cli.connection import find_connection
+from bursar.cli.exits import ExitCode, exit_code
+from bursar.cli.remote import Remote
+from bursar.cli.show import Output
 from bursar.clock import iso, unix_milliseconds
-from bursar.errors import CommandFailed, ConfigError
 from bursar.webhook.signature import new_secret, signed_headers
 
 if TYPE_CHECKING:
     import httpx
+
+    from bursar.client.client import Bursar
+    from bursar.client.model import Event
 
 # Well within the rate limit of the endpoint, which is 60 a minute for live keys.
 _POLL_SECONDS: Final = 2.0
@@ -47,24 +53,20 @@ def listen(
     import httpx
 
     connection = find_connection(api_key=api_key, base_url=base_url, profile=profile)
-    key, url = connection.api_key, connection.base_url
-    if not key:
-        raise ConfigError("BURSAR_API_KEY", "is not set; set it, or give --api-key")
     wanted = {name.strip() for name in events.split(",")}
     signing = secret or new_secret()
-    headers = {"Authorization": f"Bearer {key}"}
     with (
-        httpx.Client(base_url=url, headers=headers, timeout=_FORWARD_SECONDS) as api,
+        Remote(connection, Output(as_json=False)).client as client,
         # Another client: the key is for Bursar alone.
         httpx.Client(timeout=_FORWARD_SECONDS, trust_env=False) as receiver,
     ):
-        feed = _Feed(api)
-        typer.echo(f"Listening to {url}. Ctrl-C ends it.")
+        feed = _Feed(client)
+        typer.echo(f"Listening to {connection.base_url}. Ctrl-C ends it.")
         if forward_to is not None:
             typer.echo(f"Forwarding to {forward_to}. The secret it is signed with: {signing}")
         while True:
             for event in feed.news():
-                if wanted & {"*", event["type"]}:
+                if wanted & {"*", event.type}:
                     answer = forward_to and _post(receiver, forward_to, signing, event)
                     _show(event, answer)
             time.sleep(_POLL_SECONDS)
@@ -76,64 +78,45 @@ class _Feed:
     Goes by the moments of the events themselves: this machine's clock may be off.
     """
 
-    def __init__(self, api: "httpx.Client") -> None:
-        self._api = api
-        newest = self._get({"limit": 1})["data"]
-        self._newest: str | None = newest[0]["createdAt"] if newest else None
-        self._seen = {event["id"] for event in self._look()} if newest else set[str]()
+    def __init__(self, client: "Bursar") -> None:
+        self._client = client
+        self._newest: datetime | None = None
+        self._seen = set[str]()
+        if newest := self._events(limit=1, most=1):
+            self._newest = newest[0].created_at
+            self.news()
 
-    def news(self) -> list[dict[str, Any]]:
-        found = self._look()
-        fresh = [event for event in found if event["id"] not in self._seen]
-        self._seen = {event["id"] for event in found}
-        self._newest = max((event["createdAt"] for event in found), default=self._newest)
-        return sorted(fresh, key=lambda event: (event["createdAt"], event["id"]))
+    def news(self) -> "list[Event]":
+        since = None if self._newest is None else self._newest - _OVERLAP
+        found = self._events(limit=_PAGE, from_=since)
+        fresh = [event for event in found if event.id not in self._seen]
+        self._seen = {event.id for event in found}
+        self._newest = max((event.created_at for event in found), default=self._newest)
+        return sorted(fresh, key=lambda event: (event.created_at, event.id))
 
-    def _look(self) -> list[dict[str, Any]]:
-        query: dict[str, Any] = {"limit": _PAGE}
-        if self._newest is not None:
-            query["from"] = iso(datetime.fromisoformat(self._newest) - _OVERLAP)
-        return self._all(query)
-
-    def _all(self, query: dict[str, Any]) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = []
-        while True:
-            page = self._get(query)
-            found += page["data"]
-            if not page["hasMore"]:
-                return found
-            query["after"] = page["nextCursor"]
-
-    def _get(self, query: dict[str, Any]) -> dict[str, Any]:
+    def _events(
+        self, *, limit: int, from_: datetime | None = None, most: int | None = None
+    ) -> "list[Event]":
         """Waits when the service asks for it or is away; gives up only when it says no."""
-        import httpx
+        from bursar.client.errors import RequestFailed
 
         while True:
             try:
-                answer = self._api.get("/v1/events", params=query)
-            except httpx.TransportError as problem:
-                typer.echo(f"The service cannot be reached ({type(problem).__name__}).", err=True)
-                time.sleep(_POLL_SECONDS)
-                continue
-            if answer.status_code == 200:
-                return answer.json()
-            if answer.status_code not in (429, 503):
-                raise CommandFailed(_message(answer))
-            time.sleep(float(answer.headers.get("retry-after", _POLL_SECONDS)))
+                return list(islice(self._client.events.list(limit=limit, from_=from_), most))
+            except RequestFailed as problem:
+                if exit_code(problem) is not ExitCode.UNAVAILABLE:
+                    raise
+                typer.echo(str(problem), err=True)
+                time.sleep(getattr(problem, "retry_after", None) or _POLL_SECONDS)
 
 
-def _message(answer: "httpx.Response") -> str:
-    try:
-        return answer.json()["error"]["message"]
-    except (ValueError, KeyError, TypeError):
-        return f"The service answered {answer.status_code}. Is --base-url right?"
-
-
-def _post(receiver: "httpx.Client", url: str, secret: str, event: dict[str, Any]) -> str:
+def _post(receiver: "httpx.Client", url: str, secret: str, event: "Event") -> str:
     import httpx
 
-    body = json.dumps(event, separators=(",", ":"), ensure_ascii=False).encode()
-    headers = signed_headers([secret], event["id"], unix_milliseconds() // 1000, body)
+    from bursar.client.codec import write
+
+    body = json.dumps(write(event), separators=(",", ":"), ensure_ascii=False).encode()
+    headers = signed_headers([secret], event.id, unix_milliseconds() // 1000, body)
     headers["Content-Type"] = "application/json"
     try:
         return str(receiver.post(url, content=body, headers=headers).status_code)
@@ -141,7 +124,7 @@ def _post(receiver: "httpx.Client", url: str, secret: str, event: dict[str, Any]
         return type(problem).__name__
 
 
-def _show(event: dict[str, Any], answer: str | None) -> None:
-    subject = event["data"].get("id") or event["data"].get("agentId") or ""
-    line = f"{event['createdAt']}  {event['type']:<22} {event['id']}  {subject}"
+def _show(event: "Event", answer: str | None) -> None:
+    subject = event.data.get("id") or event.data.get("agentId") or ""
+    line = f"{iso(event.created_at)}  {event.type:<22} {event.id}  {subject}"
     typer.echo(line if answer is None else f"{line}  -> {answer}")

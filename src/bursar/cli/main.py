@@ -156,22 +156,13 @@ def main() -> None:
         sys.exit(ExitCode.USAGE)
     except BursarError as problem:
         _complain(str(problem))
-        for line in _details(problem):
-            typer.echo(f"  {line}", err=True)
+        for fault in getattr(problem, "details", ()):
+            typer.echo(f"  {fault.param}: {fault.message}", err=True)
         sys.exit(exit_code(problem))
 
 
 def _complain(text: str) -> None:
     typer.secho(f"bursar: {text}", err=True, fg=typer.colors.RED)
-
-
-def _details(problem: BursarError) -> list[str]:
-    """All that is wrong with a request, and how to try it again without doing it twice."""
-    lines = [f"{fault.param}: {fault.message}" for fault in getattr(problem, "details", ())]
-    key = getattr(problem, "idempotency_key", None)
-    if key is not None and exit_code(problem) is ExitCode.UNAVAILABLE:
-        lines.append(f"To try again without doing it twice: --idempotency-key {key}")
-    return lines
 
 
 if __name__ == "__main__":

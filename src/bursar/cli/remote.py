@@ -5,12 +5,14 @@ from collections.abc import Callable
 from functools import cached_property, wraps
 from inspect import Parameter, Signature, signature
 from typing import TYPE_CHECKING, Annotated, Any, Concatenate, Final, ParamSpec
+from uuid import uuid4
 
 import typer
 
 from bursar.cli.connection import Connection, find_connection
+from bursar.cli.exits import outcome_is_open
 from bursar.cli.show import Output
-from bursar.errors import CommandFailed, ConfigError
+from bursar.errors import BursarError, CommandFailed, ConfigError
 
 if TYPE_CHECKING:
     from bursar.client.client import Bursar
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 
 _PANEL: Final = "Connection"
+_ONCE: Final = "idempotency_key"
 _OPTIONS: Final[dict[str, Any]] = {
     "api_key": (
         Annotated[
@@ -107,8 +110,18 @@ def remote(command: Callable[Concatenate[Remote, P], None]) -> Callable[..., Non
     ) -> None:
         connection = find_connection(api_key=api_key, base_url=base_url, profile=profile)
         to = Remote(connection, Output(as_json=as_json))
+        if _ONCE in own:
+            # Made here, so that it is known however the command ends.
+            own[_ONCE] = own[_ONCE] or uuid4().hex
         try:
             command(to, **own)  # pyright: ignore[reportCallIssue]
+        except (BursarError, KeyboardInterrupt) as problem:
+            if _ONCE in own and outcome_is_open(problem):
+                to.out.note(
+                    "Whether it was done is not known. To find out, or to do it once, give the same"
+                    f" command again with --idempotency-key {own[_ONCE]}"
+                )
+            raise
         finally:
             # Only a client that was made needs to be closed.
             if "client" in vars(to):

@@ -170,5 +170,5 @@ def _plain(value: object) -> str:
         return ", ".join(_plain(item) for item in cast("tuple[object, ...]", value))
     if isinstance(value, Mapping):
         pairs = cast("Mapping[str, object]", value).items()
-        return ", ".join(f"{name}={_plain(inner)}" for name, inner in pairs)
+        return ", ".join(f"{_plain(name)}={_plain(inner)}" for name, inner in pairs)
     return "".join(c if c.isprintable() else " " for c in str(value))

@@ -12,13 +12,11 @@ from bursar.client.recipients import Recipients
 from bursar.client.spend import Spend
 from bursar.client.transactions import Transactions
 from bursar.client.transport import RETRIES_MOST, AsyncTransport, Retries, Service, Transport
+from bursar.client.variables import API_KEY, BASE_URL, DEFAULT_BASE_URL
 from bursar.client.wallets import Wallets
 from bursar.client.webhooks import Webhooks
 from bursar.errors import ConfigError
 
-API_KEY: Final = "BURSAR_API_KEY"
-BASE_URL: Final = "BURSAR_BASE_URL"
-DEFAULT_BASE_URL: Final = "http://127.0.0.1:8420"
 DEFAULT_TIMEOUT_SECONDS: Final = 30.0
 
 

@@ -1,0 +1,103 @@
+"""A command that moves money and ends without an answer says how to do it once."""
+
+import asyncio
+import re
+import signal
+from collections.abc import AsyncGenerator
+from pathlib import Path
+
+import pytest
+
+from bursar.cli.exits import ExitCode
+from bursar.cli.show import _plain  # pyright: ignore[reportPrivateUsage]
+from tests.cli.console import COMMAND, Console
+from tests.processes import until
+from tests.sdk.scripted import ScriptedServer
+from tests.support import ON_CURVE
+
+FUND = ("fund", "ag_1", "1")
+KEY = "bur_test_00000000000000000000000000000000000000"
+_ADVISED = re.compile(r"--idempotency-key\s+([0-9a-f]{32})")
+
+
+@pytest.fixture
+async def server() -> AsyncGenerator[ScriptedServer]:
+    async with ScriptedServer.running() as made:
+        yield made
+
+
+@pytest.fixture
+def console(server: ScriptedServer, tmp_path: Path) -> Console:
+    return Console({"BURSAR_API_KEY": KEY, "BURSAR_BASE_URL": server.url}, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("step", "code"),
+    [
+        ("page", ExitCode.UNAVAILABLE),
+        ("nonsense", ExitCode.UNAVAILABLE),
+        ("reset", ExitCode.UNAVAILABLE),
+        ("cut", ExitCode.UNAVAILABLE),
+        ("internal_error", ExitCode.UNAVAILABLE),
+        ("unavailable", ExitCode.UNAVAILABLE),
+        ("idempotency_in_progress", ExitCode.UNAVAILABLE),
+        ("redirect", ExitCode.FAILED),
+    ],
+)
+async def test_the_key_of_an_open_outcome_is_printed(
+    console: Console, server: ScriptedServer, step: str, code: ExitCode
+):
+    """Goal: whoever gives the same command again, with what it printed, does it once."""
+    server.script = [step, "ok"]
+    done = await console(*FUND)
+    assert done.code == code
+    advised = _ADVISED.search(done.err)
+    assert advised is not None, done.err
+    again = await console(*FUND, "--idempotency-key", advised[1])
+    assert again.code == ExitCode.DONE
+    assert {request.headers["idempotency-key"] for request in server.requests} == {advised[1]}
+
+
+@pytest.mark.parametrize("step", ["validation_error", "insufficient_funds", "forbidden"])
+async def test_a_plain_no_has_no_such_advice(console: Console, server: ScriptedServer, step: str):
+    server.script = [step]
+    done = await console("withdraw", "ag_1", "1", ON_CURVE, "--yes")
+    assert done.code in (ExitCode.FAILED, ExitCode.NOT_ALLOWED)
+    assert "--idempotency-key" not in done.err
+
+
+async def test_a_command_without_the_option_does_not_advise_it(
+    console: Console, server: ScriptedServer
+):
+    server.script = ["unavailable"]
+    done = await console("approvals", "approve", "txn_1")
+    assert done.code == ExitCode.UNAVAILABLE
+    assert "--idempotency-key" not in done.err
+
+
+async def test_ctrl_c_prints_the_key_too(console: Console, server: ScriptedServer):
+    """Goal: what was sent before somebody lost patience can be found again."""
+    server.script = ["silence"]
+    process = await asyncio.create_subprocess_exec(
+        *COMMAND,
+        *FUND,
+        env=console.environment,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+
+    async def sent() -> bool:
+        return bool(server.requests)
+
+    await until(sent, seconds=60)
+    process.send_signal(signal.SIGINT)
+    _, err = await asyncio.wait_for(process.communicate(), 60)
+    assert process.returncode == ExitCode.INTERRUPTED
+    advised = _ADVISED.search(err.decode())
+    assert advised is not None, err
+    assert advised[1] == server.requests[0].headers["idempotency-key"]
+
+
+def test_names_are_as_harmless_as_values():
+    """Goal: an agent's metadata writes nothing but its text on an operator's terminal."""
+    assert _plain({"\x1b]0;owned\x07": "\x1b[2J"}) == " ]0;owned = [2J"
