@@ -589,8 +589,8 @@ async def test_payments_in_doubt_are_the_tenants_own(
                 await tx.execute(
                     "INSERT INTO submission (payment_id, attempt, mode, state, raw, signature,"
                     " blockhash, last_valid_height, signed_slot, next_check_at, in_doubt) VALUES"
-                    " ($1, 1, 'test', 'live', '', $1::text, 'x', 1, 1, moment() - interval '1 hour'"
-                    " + $2 * interval '1 second', true)",
+                    " ($1::text, 1, 'test', 'live', '', $1::text, 'x', 1, 1,"
+                    " moment() - interval '1 hour' + $2 * interval '1 second', true)",
                     f"txn_doubt{number}",
                     number,
                 )

@@ -103,7 +103,7 @@ def _answer(step: str) -> bytes:
         status, body, more = 302, "", "Location: /elsewhere\r\n"
     else:
         code = ErrorCode.RATE_LIMIT_EXCEEDED if step == "429" else ErrorCode(step)
-        error = {"code": code.value, "message": "No.", "retryable": True, "requestId": "req_1"}
+        error = {"code": code.value, "message": "No.", "retryable": code.retryable}
         status, body, more = code.status, json.dumps({"error": error}), "Retry-After: 7\r\n"
     head = f"HTTP/1.1 {status} X\r\nContent-Length: {len(body)}\r\nConnection: close\r\n{more}"
     return f"{head}Content-Type: application/json\r\n\r\n{body}".encode()

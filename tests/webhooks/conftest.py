@@ -4,6 +4,7 @@ here delivers and settles nothing of other tests."""
 import asyncio
 import base64
 import os
+import secrets
 import signal
 import sys
 from collections.abc import AsyncGenerator, Callable
@@ -140,7 +141,9 @@ async def start_worker(config: Config, log: IO[bytes] | None = None) -> asyncio.
 async def own_hooks(
     postgres: EmbeddedPostgres, base: Config, name: str, data_dir: Path, **settings: Any
 ) -> AsyncGenerator[Hooks]:
-    """A database of this name with a service on it, and a master key of its own."""
+    """A database with a service on it, and a master key of its own. Its name begins with `name`;
+    the rest is new each time, because fixtures of a folder may be made more than once."""
+    name = f"{name}_{secrets.token_hex(4)}"
     admin = await asyncpg.connect(postgres.admin_dsn)
     await admin.execute(f"CREATE DATABASE {name} OWNER {ROLE}")
     await admin.close()
