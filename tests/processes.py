@@ -146,8 +146,13 @@ async def running_service(
 
 
 def clean_environment() -> dict[str, str]:
-    """Ours without any setting of Bursar, so that a developer's own do not change a test."""
-    return {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}
+    """Ours without any setting of Bursar, so that a developer's own do not change a test, and
+    without the size of a terminal that is not the test's."""
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(PREFIX) and name not in {"COLUMNS", "LINES"}
+    }
 
 
 async def until(

@@ -232,6 +232,10 @@ async def test_a_terminal_gets_tables_and_colours(console: Console):
     assert "\x1b[32mactive" in seen.out
     plain = await console.on_terminal("agents", "list", NO_COLOR="1")
     assert "\x1b[32m" not in plain.out
+    narrow = await console.on_terminal("agents", "list", COLUMNS="80")
+    assert agent in narrow.out
+    assert "\x1b[32mactive" in narrow.out
+    assert "No room for: created." in narrow.out
     piped = await console("agents", "list")
     assert "\x1b" not in piped.out + piped.err
     assert "\t" in piped.out

@@ -16,12 +16,16 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table
     from rich.text import Text
 
 T = TypeVar("T")
 Columns = Mapping[str, Callable[[T], object]]
 
 ROWS: Final = 50
+# A column of a table; longer words, such as a chain's signatures, go on in the next line.
+_WIDEST: Final = 44
+_UNBOUNDED: Final = 10_000
 _STYLES: Final = {
     **dict.fromkeys(["active", "settled", "funded", "credited", "enabled", "delivered"], "green"),
     **dict.fromkeys(["approved"], "cyan"),
@@ -117,22 +121,44 @@ class Output:
             self.console.print(text, markup=False, soft_wrap=True)
 
     def _table(self, rows: list[T], columns: Columns[T]) -> None:
+        """As many columns as fit without breaking a word; names those it leaves out."""
+        from rich.measure import Measurement
+
+        if not rows:
+            self.console.print("[dim]none")
+            return
+        shown = dict(columns)
+        table = self._drawn(rows, shown)
+        options = self.console.options.update(width=_UNBOUNDED)
+        while Measurement.get(self.console, options, table).minimum > self.console.width:
+            if len(shown) == 1:
+                break
+            shown.popitem()
+            table = self._drawn(rows, shown)
+        self.console.print(table)
+        if left_out := [title for title in columns if title not in shown]:
+            self.note(f"No room for: {', '.join(left_out)}. A wider terminal or --json has all.")
+
+    def _drawn(self, rows: list[T], columns: Columns[T]) -> "Table":
         from rich.box import SIMPLE_HEAD
         from rich.table import Table
 
-        table = Table(box=SIMPLE_HEAD, pad_edge=False)
-        for number, title in enumerate(columns):
-            table.add_column(title, overflow="fold", no_wrap=number == 0)
-        for row in rows:
-            table.add_row(*(self._cell(value(row)) for value in columns.values()))
-        self.console.print(table if rows else "[dim]none")
+        table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
+        cells = [[self._cell(value(row)) for row in rows] for value in columns.values()]
+        for title, column in zip(columns, cells, strict=True):
+            whole = all(" " not in cell and len(cell) <= _WIDEST for cell in column)
+            table.add_column(title, overflow="fold", max_width=_WIDEST, no_wrap=whole)
+        for row in zip(*cells, strict=True):
+            table.add_row(*row)
+        return table
 
     def _cell(self, value: object) -> "Text":
         from rich.text import Text
 
         text = _plain(value) or "–"
         if isinstance(value, datetime):
-            text = value.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S")
+            # The space in the middle is one that no line breaks at.
+            text = value.astimezone(UTC).strftime("%Y-%m-%d\N{NO-BREAK SPACE}%H:%M:%S")
         return Text(text, style=_STYLES.get(text, ""))
 
     def _json(self, value: Any) -> None:

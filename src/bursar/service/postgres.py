@@ -15,8 +15,8 @@ import signal
 import stat
 import subprocess
 import tempfile
-from collections.abc import AsyncGenerator, Iterator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, Generator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -373,6 +373,17 @@ class EmbeddedPostgres:
             )
         _private_dir(made, identity)
         self._elsewhere.write_text(f"{made}\n", "utf-8")
+
+    @contextmanager
+    def leaving_no_socket_dir(self) -> Generator[None]:
+        """At the end, a folder for the socket outside the data folder goes too; the next start
+        makes another."""
+        try:
+            yield
+        finally:
+            # Not empty: a server that could not be stopped still uses it.
+            with suppress(OSError):
+                Path(self._elsewhere.read_text("utf-8").strip()).rmdir()
 
     def _check_version(self) -> None:
         try:

@@ -52,7 +52,10 @@ async def serve(config: Config, *, echo: Echo, first_key: FirstKey | None = None
     for number in _STOP_SIGNALS:
         loop.add_signal_handler(number, stop.set)
     try:
-        with locked_data_dir(config.data_dir):
+        with (
+            locked_data_dir(config.data_dir),
+            EmbeddedPostgres(config.data_dir).leaving_no_socket_dir(),
+        ):
             async with (
                 _counted_here(config) as limits,
                 Supervisor(config.data_dir) as supervisor,
