@@ -14,6 +14,7 @@ from typing import Final
 
 from bench import (
     authorise,
+    books,
     console,
     localnet,
     machine,
@@ -23,6 +24,7 @@ from bench import (
     settlement,
     webhooks,
 )
+from bench.books import FEW, SPENDERS, make_books
 from bench.chart import chart
 from bench.curve import curve
 from bench.load import WRK_MISSING, Pgbench, Wrk
@@ -47,7 +49,7 @@ _CONNECTIONS: Final = 28
 
 SECONDS: Final = int(os.environ.get("BENCH_SECONDS", "5"))
 ROUNDS: Final = int(os.environ.get("BENCH_ROUNDS", "3"))
-MANY: Final = int(os.environ.get("BENCH_MANY", str(scale.MANY)))
+MANY: Final = int(os.environ.get("BENCH_MANY", str(books.MANY)))
 
 
 def main() -> None:
@@ -77,18 +79,22 @@ async def measure() -> list[Row]:
         _say("agents and keys")
         db = await Database.open(server.dsn, 2, 600)
         tenants = await make_tenants(db, config, authorise.AGENTS, authorise.HOT_KEYS)
+        await db.close()
         if Wrk.installed():
             rows += _authorise(server, tenants)
             _say("audit")
-            for finding in await audit(db, lambda _: None):
-                assert finding.clean, finding
+            await _audit(server.dsn)
         else:
             print(f"{WRK_MISSING}; the rows of authorise are left out.")
-        await db.close()
-        _say(f"books of {scale.FEW:,} and {MANY:,} transactions")
-        rows += await scale.rows(server, config, FOLDER, MANY, ROUNDS)
-        _say(f"the console with {console.AGENTS:,} agents and {MANY:,} transactions")
-        rows += await console.rows(server, config, FOLDER, MANY)
+        _say(f"books of {FEW:,} and {MANY:,} transactions")
+        few = await make_books(server, config, FEW, SPENDERS)
+        many = await make_books(server, config, MANY, console.AGENTS)
+        # The same statements load both, so one audit speaks for both.
+        await _audit(few.dsn)
+        _say("lists, single reads, statistics and spends with both books")
+        rows += await scale.rows(server, config, FOLDER, [few, many], ROUNDS)
+        _say("the console with the larger books")
+        rows += await console.rows(server, config, FOLDER, many)
     _say("start and rest")
     rows += rest.rows(FOLDER / "rest", FOLDER / "serve.log", ROUNDS)
     _say("settlement")
@@ -99,6 +105,13 @@ async def measure() -> list[Row]:
     _say("localnet")
     rows += [Row(name=name, value=value, unit=unit) for name, value, unit in await localnet.rows()]
     return rows
+
+
+async def _audit(dsn: str) -> None:
+    db = await Database.open(dsn, 1, 600)
+    for finding in await audit(db, lambda _: None):
+        assert finding.clean, finding
+    await db.close()
 
 
 def _authorise(server: EmbeddedPostgres, tenants: Tenants) -> list[Row]:

@@ -15,20 +15,18 @@ from urllib.parse import urlencode
 
 import asyncpg
 
+from bench.books import MANY, Books, agent_id, make_books, transaction_id
 from bench.rows import Row, table, within
-from bench.scale import MANY, load_books
-from bench.service import admin_key, running
+from bench.service import running
 from bursar.config import Config, load_config
-from bursar.db import Database
 from bursar.migrations.migrate import migrate
 from bursar.service.postgres import ADMIN_ROLE, EmbeddedPostgres, running_postgres
 
 AGENTS: Final = 10_000
 MOST_MS: Final = 300.0
-_DATABASE: Final = "console"
 _ROUNDS: Final = 7
-_AGENT: Final = f"ag_{7:026d}"
-_SPEND: Final = f"txn_{7:026d}"
+_AGENT: Final = agent_id(7)
+_SPEND: Final = transaction_id(7)
 # Some of the newest spends wait for a person, and some are of today: the busiest pages show them.
 _TODAY: Final = (
     "SET session_replication_role = replica",
@@ -70,27 +68,17 @@ PAGES: Final = {
 
 
 async def milliseconds(
-    server: EmbeddedPostgres, config: Config, folder: Path, many: int, tries: int = 1
+    server: EmbeddedPostgres, config: Config, folder: Path, books: Books, tries: int = 1
 ) -> dict[str, float]:
     """The median of a few visits to each page, after the first; of several tries the best."""
-    admin = await asyncpg.connect(server.admin_dsn)
-    await admin.execute(f"CREATE DATABASE {_DATABASE} OWNER bursar")
-    await admin.close()
-    dsn = server.dsn_for(_DATABASE)
-    await migrate(dsn)
-    db = await Database.open(dsn, 2, 600)
-    config = replace(config, database_url=dsn)
-    key = await db.transact(lambda tx: admin_key(tx, config))
-    await db.close()
-    await load_books(server.dsn_for(_DATABASE, ADMIN_ROLE), many, AGENTS)
-    connection = await asyncpg.connect(server.dsn_for(_DATABASE, ADMIN_ROLE))
+    connection = await asyncpg.connect(server.dsn_for(books.name, ADMIN_ROLE))
     for statement in _TODAY:
         await connection.execute(statement)
     await connection.close()
-    settings = {"DATABASE_URL": dsn, "RATE_LIMITS": "off"}
+    settings = {"DATABASE_URL": books.dsn, "RATE_LIMITS": "off"}
     with (
         running("api", config.data_dir, folder / "console.log", **settings) as api,
-        closing(_Visitor(api.port, key.secret)) as visitor,
+        closing(_Visitor(api.port, books.admins[0])) as visitor,
     ):
         return {
             name: min(visitor.milliseconds(f"/console{path}") for _ in range(tries))
@@ -98,10 +86,13 @@ async def milliseconds(
         }
 
 
-async def rows(server: EmbeddedPostgres, config: Config, folder: Path, many: int) -> list[Row]:
-    taken = await milliseconds(server, config, folder, many)
+async def rows(server: EmbeddedPostgres, config: Config, folder: Path, books: Books) -> list[Row]:
+    taken = await milliseconds(server, config, folder, books)
     slowest = max(taken, key=lambda name: taken[name])
-    title = f"the console's slowest page ({slowest}), {AGENTS:,} agents, {many:,} transactions"
+    title = (
+        f"the console's slowest page ({slowest}), {books.agents:,} agents,"
+        f" {books.size:,} transactions"
+    )
     return [within(title, taken[slowest], "ms", MOST_MS)]
 
 
@@ -148,7 +139,8 @@ async def _alone() -> None:
         async with running_postgres(folder / "data", max_connections=28) as server:
             await migrate(server.dsn)
             config = replace(load_config({}, data_dir=folder / "data"), database_url=server.dsn)
-            taken = await milliseconds(server, config, folder, MANY)
+            books = await make_books(server, config, MANY, AGENTS)
+            taken = await milliseconds(server, config, folder, books)
         print(table([within(name, value, "ms", MOST_MS) for name, value in taken.items()]))
     finally:
         shutil.rmtree(folder, ignore_errors=True)

@@ -1,101 +1,68 @@
 """Do lists, single reads, statistics and spends cost the same at a million transactions?
 
-Two databases on one server, a `bursar api` on each, asked in turns. The books are loaded by SQL
-in closed form: every agent makes the same spends in rounds, so each counter is known beforehand.
+Two books on one server, a `bursar api` on each, asked in turns.
 """
 
 import http.client
 import itertools
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-import asyncpg
-
 from bench.authorise import CONNECTIONS, Meter
+from bench.books import SPENDERS, Books, agent_id, transaction_id
 from bench.load import Wrk
 from bench.rows import Row, below
-from bench.service import (
-    ACCOUNT,
-    DEPOSITS_AS_FROM_THE_CHAIN,
-    admin_key,
-    agent_key,
-    running,
-)
+from bench.service import running
 from bursar.config import Config
-from bursar.db import Database, Tx
-from bursar.ledger.audit import audit
-from bursar.migrations.migrate import migrate
-from bursar.service.postgres import ADMIN_ROLE, EmbeddedPostgres
+from bursar.service.postgres import EmbeddedPostgres
 
-FEW: Final = 10_000
-MANY: Final = 1_000_000
-_AGENTS: Final = 1_000
-_DAYS: Final = 30
-_MICROS: Final = 10_000
 _REQUESTS: Final = 200
-# At 600 requests a minute for each test key.
-_KEYS: Final = 4
 _SECONDS: Final = 3
 
 
-@dataclass(frozen=True, slots=True)
-class _Keys:
-    admins: list[str]
-    # Each with its agent.
-    spenders: list[tuple[str, str]]
-
-
 async def rows(
-    server: EmbeddedPostgres, config: Config, folder: Path, many: int, rounds: int
+    server: EmbeddedPostgres, config: Config, folder: Path, books: Sequence[Books], rounds: int
 ) -> list[Row]:
-    keys = {size: await _database(server, config, size) for size in (FEW, many)}
+    """Of two books, the fewer first."""
+    few, many = (one.size for one in books)
     with ExitStack() as stack:
         apis = {
-            size: stack.enter_context(
-                running(
-                    "api",
-                    config.data_dir,
-                    folder / "scale.log",
-                    DATABASE_URL=server.dsn_for(_name(size)),
-                )
+            one.size: stack.enter_context(
+                running("api", config.data_dir, folder / "scale.log", DATABASE_URL=one.dsn)
             )
-            for size in (FEW, many)
+            for one in books
         }
-        readers = {size: _Reader(api.port, keys[size].admins) for size, api in apis.items()}
+        readers = {one.size: _Reader(apis[one.size].port, one.admins) for one in books}
         found = [
-            below(f"{name}, p50 at {many:,} (reference: {FEW:,})", p50[many], "ms", p50[FEW], 1.3)
+            below(f"{name}, p50 at {many:,} (reference: {few:,})", p50[many], "ms", p50[few], 1.3)
             for name, paths in _QUESTIONS.items()
             for p50 in [_p50(readers, paths)]
         ]
         if Wrk.installed():
             meters = {size: Meter(api, server) for size, api in apis.items()}
             loads = {size: Wrk(api.url, folder, f"at-{size}") for size, api in apis.items()}
-            found.append(_cost(meters, loads, keys, rounds))
+            found.append(_cost(meters, loads, books, rounds))
         return found
 
 
 def _cost(
-    meters: "dict[int, Meter]",
-    loads: dict[int, Wrk],
-    keys: "dict[int, _Keys]",
-    rounds: int,
+    meters: dict[int, Meter], loads: dict[int, Wrk], books: Sequence[Books], rounds: int
 ) -> Row:
     """Processor time a spend, in the service and the database."""
     used: dict[int, list[float]] = {size: [] for size in loads}
     for _ in range(rounds):
-        for size, wrk in loads.items():
-            _, micros = meters[size].measure(
-                lambda wrk=wrk, size=size: wrk.spend(keys[size].spenders, CONNECTIONS, _SECONDS)
+        for one in books:
+            _, micros = meters[one.size].measure(
+                lambda one=one: loads[one.size].spend(one.spenders, CONNECTIONS, _SECONDS)
             )
-            used[size].append(micros["api"] + micros["postgres"])
+            used[one.size].append(micros["api"] + micros["postgres"])
     few, many = (statistics.median(used[size]) for size in sorted(used))
     return Row(
-        name=f"processor time a spend at {max(used):,} transactions (reference: {FEW:,})",
+        name=f"processor time a spend at {max(used):,} transactions (reference: {min(used):,})",
         value=many,
         unit="us",
         reference=few,
@@ -103,28 +70,20 @@ def _cost(
     )
 
 
-def _transaction_id(number: int) -> str:
-    return f"txn_{number:026d}"
-
-
-def _agent_id(number: int) -> str:
-    return f"ag_{number:026d}"
-
-
 # What is asked of a book with so many transactions; each time another one.
 _QUESTIONS: Final[dict[str, Callable[[int], Iterator[str]]]] = {
     "get a transaction": lambda size: (
-        f"/v1/transactions/{_transaction_id(number * 7919 % size)}" for number in itertools.count()
+        f"/v1/transactions/{transaction_id(number * 7919 % size)}" for number in itertools.count()
     ),
     "list transactions": lambda _: itertools.repeat("/v1/transactions"),
     "list an agent's approved": lambda _: (
         # The fewer book has two of them for each agent, and equal pages are what is compared.
-        f"/v1/transactions?status=approved&limit=2&agentId={_agent_id(number * 7 % _AGENTS)}"
+        f"/v1/transactions?status=approved&limit=2&agentId={agent_id(number * 7 % SPENDERS)}"
         for number in itertools.count()
     ),
     "statistics": lambda _: itertools.repeat("/v1/transactions/stats"),
     "statistics of an agent": lambda _: (
-        f"/v1/transactions/stats?agentId={_agent_id(number * 7 % _AGENTS)}"
+        f"/v1/transactions/stats?agentId={agent_id(number * 7 % SPENDERS)}"
         for number in itertools.count()
     ),
 }
@@ -156,154 +115,3 @@ def _p50(readers: dict[int, _Reader], paths: Callable[[int], Iterator[str]]) -> 
         for size in sorted(readers, reverse=turn % 2 == 0):
             taken[size].append(readers[size].seconds(next(wanted[size])))
     return {size: statistics.median(times) * 1000 for size, times in taken.items()}
-
-
-def _name(size: int) -> str:
-    return f"transactions_{size}"
-
-
-async def _database(server: EmbeddedPostgres, config: Config, size: int) -> _Keys:
-    """Makes the database and its books; returns keys to read them and to spend with."""
-    admin = await asyncpg.connect(server.admin_dsn)
-    await admin.execute(f"CREATE DATABASE {_name(size)} OWNER bursar")
-    await admin.close()
-    dsn = server.dsn_for(_name(size))
-    await migrate(dsn)
-    db = await Database.open(dsn, 2, 600)
-    config = replace(config, database_url=dsn)
-    try:
-        keys = [await db.transact(lambda tx: admin_key(tx, config)) for _ in range(_KEYS)]
-        await load_books(server.dsn_for(_name(size), ADMIN_ROLE), size)
-        if size == FEW:
-            # The same statements load both sizes, so one audit speaks for both.
-            for finding in await audit(db, lambda _: None):
-                assert finding.clean, finding
-        agent_ids = [_agent_id(number) for number in range(_AGENTS)]
-
-        async def agent_keys(tx: Tx) -> list[tuple[str, str]]:
-            realm_id = await tx.fetchval("SELECT realm_id FROM agent LIMIT 1")
-            return [((await agent_key(tx, realm_id, a)).secret, a) for a in agent_ids]
-
-        return _Keys([key.secret for key in keys], await db.transact(agent_keys))
-    finally:
-        await db.close()
-
-
-async def load_books(dsn: str, size: int, agents: int = _AGENTS) -> None:
-    """`size` spends of so many agents over _DAYS days: of ten, one is refused, two are approved
-    and seven are settled."""
-    connection = await asyncpg.connect(dsn)
-    try:
-        async with connection.transaction():
-            for statement in _LOAD:
-                await connection.execute(
-                    statement.format(
-                        size=size,
-                        agents=agents,
-                        days=_DAYS,
-                        micros=_MICROS,
-                        account=ACCOUNT,
-                        rounds=size // agents,
-                    )
-                )
-        await connection.execute("VACUUM (ANALYZE)")
-        await connection.execute("CHECKPOINT")
-    finally:
-        await connection.close()
-
-
-_LOAD: Final = (
-    # References were looked up when the rows were thought out; all other constraints hold as ever.
-    "SET LOCAL session_replication_role = replica",
-    "SET LOCAL maintenance_work_mem = '256MB'",
-    """CREATE TEMPORARY TABLE realm_of_bench ON COMMIT DROP AS
-       SELECT r.id FROM realm r JOIN account a ON a.id = r.account_id
-        WHERE a.name = '{account}' AND r.mode = 'test'""",
-    # Round r is the spend number r + 1 of every agent.
-    """CREATE TEMPORARY TABLE round ON COMMIT DROP AS
-       SELECT r, status,
-              count(*) FILTER (WHERE status <> 'rejected') OVER w AS reserves,
-              count(*) FILTER (WHERE status = 'settled') OVER w AS posts
-         FROM (SELECT r, CASE WHEN r % 10 = 3 THEN 'rejected' WHEN r % 10 IN (0, 5) THEN 'approved'
-                              ELSE 'settled' END AS status
-                 FROM generate_series(0, {rounds} - 1) AS r) AS s
-       WINDOW w AS (ORDER BY r)""",
-    """CREATE TEMPORARY TABLE made ON COMMIT DROP AS
-       SELECT n, n % {agents} AS agent, n / {agents} AS r,
-              'txn_' || lpad(n::text, 26, '0') AS id,
-              'ag_' || lpad((n % {agents})::text, 26, '0') AS agent_id,
-              'api' || n % 20 || '.example.com' AS recipient,
-              date_trunc('day', clock_timestamp(), 'UTC') - make_interval(days => {days})
-                + date_trunc('milliseconds', n * (make_interval(days => {days}) / {size})) AS at
-         FROM generate_series(0, {size} - 1) AS n""",
-    """INSERT INTO agent (id, realm_id, name, policy_id, created_at, updated_at)
-       SELECT 'ag_' || lpad(n::text, 26, '0'), (SELECT id FROM realm_of_bench), 'agent ' || n,
-              'pol_' || lpad(n::text, 26, '0'), moment(), moment()
-         FROM generate_series(0, {agents} - 1) AS n""",
-    """INSERT INTO policy (agent_id, version, cap_micros_daily, allowlist, blocklist, frozen,
-                           changed_by, changed_at)
-       SELECT id, 1, 10000000000000, '{{*.example.com}}', '{{}}', false, 'bench', created_at
-         FROM agent""",
-    """INSERT INTO wallet (agent_id, realm_id, address, mint, status, credits_posted, debits_posted,
-                           debits_pending, transfers, decisions, is_low, last_funded_at)
-       SELECT id, realm_id, 'address of ' || id, 'mint', 'funded', 100000000000000,
-              {micros} * posts, {micros} * (reserves - posts), 1 + reserves + posts, {rounds},
-              false, created_at
-         FROM agent, (SELECT * FROM round ORDER BY r DESC LIMIT 1) AS last""",
-    """INSERT INTO spend (id, realm_id, agent_id, amount_micros, recipient, pay_to, status,
-                          reject_code, policy_version, decision, network, created_by, created_at,
-                          signature, block_time, fee_lamports, settled_at, updated_at,
-                          decision_number)
-       SELECT id, (SELECT id FROM realm_of_bench), agent_id, {micros}, recipient,
-              'So11111111111111111111111111111111111111112', status,
-              CASE status WHEN 'rejected' THEN 'per_transaction_cap_exceeded' END, 1,
-              json_build_array(CASE status WHEN 'rejected' THEN 'rejected' ELSE 'approved' END,
-                CASE status WHEN 'rejected' THEN 'per_transaction_cap_exceeded' END,
-                'pppppfppn', {micros}, recipient, 'So11111111111111111111111111111111111111112',
-                'active', false, null, 10000000000000, {micros}, 100000000000000, null,
-                9999999990000, 9999999990000, null),
-              'localnet', 'bench', at,
-              CASE status WHEN 'settled' THEN 'signature of ' || id END,
-              CASE status WHEN 'settled' THEN extract(epoch FROM at)::bigint END,
-              CASE status WHEN 'settled' THEN 5000 END,
-              CASE status WHEN 'settled' THEN at + interval '1 second' END, at, r + 1
-         FROM made JOIN round USING (r) ORDER BY n""",
-    """INSERT INTO transfer (agent_id, number, kind, payment_id, amount_micros,
-                             credits_posted_after, debits_posted_after, debits_pending_after,
-                             created_at)
-       SELECT id, 1, 'deposit', 'dep_' || substr(id, 4), 100000000000000, 100000000000000, 0, 0,
-              created_at FROM agent""",
-    """INSERT INTO transfer (agent_id, number, kind, payment_id, amount_micros,
-                             credits_posted_after, debits_posted_after, debits_pending_after,
-                             created_at)
-       SELECT agent_id, 1 + reserves + posts - (status = 'settled')::int, 'reserve', id, {micros},
-              100000000000000, {micros} * (posts - (status = 'settled')::int),
-              {micros} * (reserves - posts + (status = 'settled')::int), at
-         FROM made JOIN round USING (r) WHERE status <> 'rejected' ORDER BY n""",
-    """INSERT INTO transfer (agent_id, number, kind, payment_id, amount_micros,
-                             credits_posted_after, debits_posted_after, debits_pending_after,
-                             created_at)
-       SELECT agent_id, 1 + reserves + posts, 'post', id, {micros}, 100000000000000,
-              {micros} * posts, {micros} * (reserves - posts), at + interval '1 second'
-         FROM made JOIN round USING (r) WHERE status = 'settled' ORDER BY n""",
-    DEPOSITS_AS_FROM_THE_CHAIN,
-    """INSERT INTO payment (id, mode, realm_id, agent_id, amount_micros, destination, state,
-                            leased_until, problem, created_at)
-       SELECT id, 'test', realm_id, agent_id, amount_micros, pay_to, 'settled', created_at,
-              'found on the chain', created_at
-         FROM spend WHERE status = 'settled'""",
-    """INSERT INTO usage (agent_id, window_kind, window_start, spent_micros, cap_micros)
-       SELECT agent_id, 'day', (created_at AT TIME ZONE 'UTC')::date, sum(amount_micros),
-              10000000000000
-         FROM spend WHERE status <> 'rejected' GROUP BY 1, 3""",
-    # The account-wide totals in two shards, as the service writes them.
-    """INSERT INTO spend_total (realm_id, agent_id, shard, day, recipient, spend_count,
-                                rejected_count, settled_micros)
-       SELECT realm_id, whose.agent_id, whose.shard, (created_at AT TIME ZONE 'UTC')::date,
-              recipient, count(*), count(*) FILTER (WHERE status = 'rejected'),
-              coalesce(sum(amount_micros) FILTER (WHERE status = 'settled'), 0)
-         FROM spend
-        CROSS JOIN LATERAL (VALUES (spend.agent_id, 0), ('', right(id, 6)::int / 20 % 2))
-           AS whose (agent_id, shard)
-        GROUP BY 1, 2, 3, 4, 5""",
-)

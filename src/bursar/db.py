@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 from urllib.parse import urlsplit
 
@@ -116,12 +116,16 @@ async def _keep_session(connection: "asyncpg.Connection[Row]") -> None:
 
 
 async def _let_go(connection: Tx) -> None:
-    """Gives up the session's locks, if need be with the session."""
+    """Gives up the session's locks, if need be with the session. That is no failure of what was
+    done under them, which is committed or has told its own."""
     try:
         await connection.execute("SELECT pg_advisory_unlock_all()")
-    except BaseException:
-        connection.terminate()
-        raise
+    except BaseException as problem:
+        # A connection that broke has left the pool already, and nothing can be asked of it.
+        with suppress(asyncpg.InterfaceError):
+            connection.terminate()
+        if not isinstance(problem, Exception):
+            raise
 
 
 class Database:

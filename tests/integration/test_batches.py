@@ -2,8 +2,11 @@
 
 import asyncio
 
+import asyncpg
+import pytest
+
 from bursar.access.model import IdempotencyKey
-from bursar.db import Database, numbers, words
+from bursar.db import Database, Tx, numbers, words
 from bursar.policy.cache import PolicyCache
 from bursar.recipient.resolve import Directory
 from bursar.spend.authorise import Authorised, Authoriser, SpendRequest
@@ -22,6 +25,31 @@ async def test_words_and_numbers_arrive_as_they_are(db: Database):
             assert await tx.fetchval("SELECT $1::text::text[]", words(given)) == given
         for given in ([], [0], [-1, 2**63 - 1, -(2**63)]):
             assert await tx.fetchval("SELECT $1::text::bigint[]", numbers(given)) == given
+
+
+async def test_a_session_that_ends_is_no_second_problem(db: Database):
+    """Goal: locks that went with their session hide neither what went wrong nor what was done."""
+
+    async def cut(tx: Tx) -> None:
+        await tx.execute("SELECT pg_advisory_lock_shared(1, 1)")
+        await tx.execute("SELECT pg_terminate_backend(pg_backend_pid())")
+
+    async def answer(_: None) -> None:
+        raise AssertionError("nothing was committed")
+
+    with pytest.raises((asyncpg.AdminShutdownError, asyncpg.ConnectionDoesNotExistError)):
+        await db.transact(cut, answer)
+    ended: list[int] = []
+
+    async def fine(tx: Tx) -> int:
+        return await tx.fetchval("SELECT pg_backend_pid()")
+
+    async def answer_and_cut(pid: int) -> None:
+        async with db.read() as other:
+            await other.execute("SELECT pg_terminate_backend($1, 5000)", pid)
+        ended.append(pid)
+
+    assert await db.transact(fine, answer_and_cut) == ended[0]
 
 
 async def test_a_key_of_another_process_is_found_by_its_uniqueness(service: Service):

@@ -17,7 +17,11 @@ _AT: Final = "2026-11-15T09:30:00.123Z"
 BODIES: Final[dict[str, Any]] = {
     "NewAgent": {
         "name": "researcher",
-        "policy": {"dailyCap": "25.00", "allowlist": ["api.example.com", "*.example.org"]},
+        "policy": {
+            "dailyCap": "25.00",
+            "allowlist": ["api.example.com", "*.example.org"],
+            "approvalThreshold": "10.00",
+        },
         "metadata": {"team": "search"},
     },
     "AgentChange": {"status": "paused", "policy": {"dailyCap": "50.00", "version": 1}},

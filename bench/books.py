@@ -1,0 +1,188 @@
+"""Books of any size, loaded by SQL in closed form: every agent makes the same spends in rounds, so
+each counter is known beforehand."""
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+import asyncpg
+
+from bench.service import ACCOUNT, DEPOSITS_AS_FROM_THE_CHAIN, admin_key, agent_key
+from bursar.config import Config
+from bursar.db import Database, Tx
+from bursar.migrations.migrate import migrate
+from bursar.service.postgres import ADMIN_ROLE, EmbeddedPostgres
+
+FEW: Final = 10_000
+MANY: Final = 1_000_000
+# Who asks and spends; books may have more agents than these.
+SPENDERS: Final = 1_000
+# At 600 requests a minute for each test key.
+_ADMINS: Final = 4
+_DAYS: Final = 30
+_MICROS: Final = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Books:
+    """A database of its own on the server, with keys to use it."""
+
+    name: str
+    dsn: str
+    size: int
+    agents: int
+    admins: list[str]
+    # Each with its agent.
+    spenders: list[tuple[str, str]]
+
+
+def agent_id(number: int) -> str:
+    return f"ag_{number:026d}"
+
+
+def transaction_id(number: int) -> str:
+    return f"txn_{number:026d}"
+
+
+async def make_books(server: EmbeddedPostgres, config: Config, size: int, agents: int) -> Books:
+    name = f"books_of_{size}"
+    admin = await asyncpg.connect(server.admin_dsn)
+    await admin.execute(f"CREATE DATABASE {name} OWNER bursar")
+    await admin.close()
+    dsn = server.dsn_for(name)
+    await migrate(dsn)
+    db = await Database.open(dsn, 2, 600)
+    config = replace(config, database_url=dsn)
+    try:
+        keys = [await db.transact(lambda tx: admin_key(tx, config)) for _ in range(_ADMINS)]
+        await _load(server.dsn_for(name, ADMIN_ROLE), size, agents)
+        spenders = [agent_id(number) for number in range(SPENDERS)]
+
+        async def agent_keys(tx: Tx) -> list[tuple[str, str]]:
+            realm_id = await tx.fetchval("SELECT realm_id FROM agent LIMIT 1")
+            return [((await agent_key(tx, realm_id, a)).secret, a) for a in spenders]
+
+        return Books(
+            name, dsn, size, agents, [key.secret for key in keys], await db.transact(agent_keys)
+        )
+    finally:
+        await db.close()
+
+
+async def _load(dsn: str, size: int, agents: int) -> None:
+    """`size` spends of so many agents over _DAYS days: of ten, one is refused, two are approved
+    and seven are settled."""
+    connection = await asyncpg.connect(dsn)
+    try:
+        async with connection.transaction():
+            for statement in _LOAD:
+                await connection.execute(
+                    statement.format(
+                        size=size,
+                        agents=agents,
+                        days=_DAYS,
+                        micros=_MICROS,
+                        account=ACCOUNT,
+                        rounds=size // agents,
+                    )
+                )
+        await connection.execute("VACUUM (ANALYZE)")
+        await connection.execute("CHECKPOINT")
+    finally:
+        await connection.close()
+
+
+_LOAD: Final = (
+    # References were looked up when the rows were thought out; all other constraints hold as ever.
+    "SET LOCAL session_replication_role = replica",
+    "SET LOCAL maintenance_work_mem = '256MB'",
+    """CREATE TEMPORARY TABLE realm_of_bench ON COMMIT DROP AS
+       SELECT r.id FROM realm r JOIN account a ON a.id = r.account_id
+        WHERE a.name = '{account}' AND r.mode = 'test'""",
+    # Round r is the spend number r + 1 of every agent.
+    """CREATE TEMPORARY TABLE round ON COMMIT DROP AS
+       SELECT r, status,
+              count(*) FILTER (WHERE status <> 'rejected') OVER w AS reserves,
+              count(*) FILTER (WHERE status = 'settled') OVER w AS posts
+         FROM (SELECT r, CASE WHEN r % 10 = 3 THEN 'rejected' WHEN r % 10 IN (0, 5) THEN 'approved'
+                              ELSE 'settled' END AS status
+                 FROM generate_series(0, {rounds} - 1) AS r) AS s
+       WINDOW w AS (ORDER BY r)""",
+    """CREATE TEMPORARY TABLE made ON COMMIT DROP AS
+       SELECT n, n % {agents} AS agent, n / {agents} AS r,
+              'txn_' || lpad(n::text, 26, '0') AS id,
+              'ag_' || lpad((n % {agents})::text, 26, '0') AS agent_id,
+              'api' || n % 20 || '.example.com' AS recipient,
+              date_trunc('day', clock_timestamp(), 'UTC') - make_interval(days => {days})
+                + date_trunc('milliseconds', n * (make_interval(days => {days}) / {size})) AS at
+         FROM generate_series(0, {size} - 1) AS n""",
+    """INSERT INTO agent (id, realm_id, name, policy_id, created_at, updated_at)
+       SELECT 'ag_' || lpad(n::text, 26, '0'), (SELECT id FROM realm_of_bench), 'agent ' || n,
+              'pol_' || lpad(n::text, 26, '0'), moment(), moment()
+         FROM generate_series(0, {agents} - 1) AS n""",
+    """INSERT INTO policy (agent_id, version, cap_micros_daily, allowlist, blocklist, frozen,
+                           changed_by, changed_at)
+       SELECT id, 1, 10000000000000, '{{*.example.com}}', '{{}}', false, 'bench', created_at
+         FROM agent""",
+    """INSERT INTO wallet (agent_id, realm_id, address, mint, status, credits_posted, debits_posted,
+                           debits_pending, transfers, decisions, is_low, last_funded_at)
+       SELECT id, realm_id, 'address of ' || id, 'mint', 'funded', 100000000000000,
+              {micros} * posts, {micros} * (reserves - posts), 1 + reserves + posts, {rounds},
+              false, created_at
+         FROM agent, (SELECT * FROM round ORDER BY r DESC LIMIT 1) AS last""",
+    """INSERT INTO spend (id, realm_id, agent_id, amount_micros, recipient, pay_to, status,
+                          reject_code, policy_version, decision, network, created_by, created_at,
+                          signature, block_time, fee_lamports, settled_at, updated_at,
+                          decision_number)
+       SELECT id, (SELECT id FROM realm_of_bench), agent_id, {micros}, recipient,
+              'So11111111111111111111111111111111111111112', status,
+              CASE status WHEN 'rejected' THEN 'per_transaction_cap_exceeded' END, 1,
+              json_build_array(CASE status WHEN 'rejected' THEN 'rejected' ELSE 'approved' END,
+                CASE status WHEN 'rejected' THEN 'per_transaction_cap_exceeded' END,
+                'pppppfppn', {micros}, recipient, 'So11111111111111111111111111111111111111112',
+                'active', false, null, 10000000000000, {micros}, 100000000000000, null,
+                9999999990000, 9999999990000, null),
+              'localnet', 'bench', at,
+              CASE status WHEN 'settled' THEN 'signature of ' || id END,
+              CASE status WHEN 'settled' THEN extract(epoch FROM at)::bigint END,
+              CASE status WHEN 'settled' THEN 5000 END,
+              CASE status WHEN 'settled' THEN at + interval '1 second' END, at, r + 1
+         FROM made JOIN round USING (r) ORDER BY n""",
+    """INSERT INTO transfer (agent_id, number, kind, payment_id, amount_micros,
+                             credits_posted_after, debits_posted_after, debits_pending_after,
+                             created_at)
+       SELECT id, 1, 'deposit', 'dep_' || substr(id, 4), 100000000000000, 100000000000000, 0, 0,
+              created_at FROM agent""",
+    """INSERT INTO transfer (agent_id, number, kind, payment_id, amount_micros,
+                             credits_posted_after, debits_posted_after, debits_pending_after,
+                             created_at)
+       SELECT agent_id, 1 + reserves + posts - (status = 'settled')::int, 'reserve', id, {micros},
+              100000000000000, {micros} * (posts - (status = 'settled')::int),
+              {micros} * (reserves - posts + (status = 'settled')::int), at
+         FROM made JOIN round USING (r) WHERE status <> 'rejected' ORDER BY n""",
+    """INSERT INTO transfer (agent_id, number, kind, payment_id, amount_micros,
+                             credits_posted_after, debits_posted_after, debits_pending_after,
+                             created_at)
+       SELECT agent_id, 1 + reserves + posts, 'post', id, {micros}, 100000000000000,
+              {micros} * posts, {micros} * (reserves - posts), at + interval '1 second'
+         FROM made JOIN round USING (r) WHERE status = 'settled' ORDER BY n""",
+    DEPOSITS_AS_FROM_THE_CHAIN,
+    """INSERT INTO payment (id, mode, realm_id, agent_id, amount_micros, destination, state,
+                            leased_until, problem, created_at)
+       SELECT id, 'test', realm_id, agent_id, amount_micros, pay_to, 'settled', created_at,
+              'found on the chain', created_at
+         FROM spend WHERE status = 'settled'""",
+    """INSERT INTO usage (agent_id, window_kind, window_start, spent_micros, cap_micros)
+       SELECT agent_id, 'day', (created_at AT TIME ZONE 'UTC')::date, sum(amount_micros),
+              10000000000000
+         FROM spend WHERE status <> 'rejected' GROUP BY 1, 3""",
+    # The account-wide totals in two shards, as the service writes them.
+    """INSERT INTO spend_total (realm_id, agent_id, shard, day, recipient, spend_count,
+                                rejected_count, settled_micros)
+       SELECT realm_id, whose.agent_id, whose.shard, (created_at AT TIME ZONE 'UTC')::date,
+              recipient, count(*), count(*) FILTER (WHERE status = 'rejected'),
+              coalesce(sum(amount_micros) FILTER (WHERE status = 'settled'), 0)
+         FROM spend
+        CROSS JOIN LATERAL (VALUES (spend.agent_id, 0), ('', right(id, 6)::int / 20 % 2))
+           AS whose (agent_id, shard)
+        GROUP BY 1, 2, 3, 4, 5""",
+)
