@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import signal
 from collections.abc import AsyncGenerator
 from dataclasses import replace
 from pathlib import Path
@@ -30,6 +31,8 @@ settings.register_profile(
 )
 settings.load_profile("bursar")
 set_up_logs("error", "test")
+# A run in the background is told to ignore Ctrl-C, and so would be every process it starts.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
