@@ -8,7 +8,7 @@ from typing import Final
 from bench.rows import Row, within
 from bench.service import running
 
-_REST_SECONDS: Final = 3.0
+_REST_SECONDS: Final = 2.0
 
 
 def rows(data_dir: Path, log: Path, rounds: int) -> list[Row]:

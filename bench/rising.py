@@ -14,6 +14,7 @@ from bursar.service.postgres import EmbeddedPostgres
 
 LOADS: Final = (1, 4, 16, 64, 256)
 _SECONDS: Final = 3
+_TURN_SECONDS: Final = 2
 
 
 def rows(wrk: Wrk, tenants: Tenants) -> list[Row]:
@@ -54,8 +55,8 @@ def _in_turns(
     ours: list[float] = []
     theirs: list[float] = []
     for _ in range(rounds):
-        ours.append(wrk.spend(keys, CONNECTIONS, _SECONDS).rate)
-        theirs.append(plain.spend(keys, CONNECTIONS, _SECONDS).rate)
+        ours.append(wrk.spend(keys, CONNECTIONS, _TURN_SECONDS).rate)
+        theirs.append(plain.spend(keys, CONNECTIONS, _TURN_SECONDS).rate)
     return statistics.median(ours), statistics.median(theirs)
 
 

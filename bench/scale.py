@@ -21,7 +21,7 @@ from bursar.config import Config
 from bursar.service.postgres import EmbeddedPostgres
 
 _REQUESTS: Final = 200
-_SECONDS: Final = 3
+_SECONDS: Final = 2
 
 
 async def rows(

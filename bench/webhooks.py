@@ -48,7 +48,7 @@ ROUNDS = 3
 # For the hanging receiver: pairs of runs, events a second, and how long each run takes.
 PAIRS = 5
 PACE = 40
-SECONDS = 3
+SECONDS = 2
 
 
 @dataclass

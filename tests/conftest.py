@@ -35,6 +35,26 @@ set_up_logs("error", "test")
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+# Begun last, one of these would be all that still runs at the end.
+LONGEST = (
+    "nodes/test_topology.py",
+    "prove/test_campaign.py",
+    "cli/test_commands.py",
+    "fuzz/test_parsers.py",
+    "nodes/test_shared_limits.py",
+    "nodes/test_backup.py",
+    "property/test_model.py",
+    "integration/test_schemathesis.py",
+    "documents/test_run.py",
+    "settlement/test_under_fire.py",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    places = {Path(__file__).parent / name: place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: places.get(item.path, len(places)))
+
+
 @pytest.fixture(scope="session")
 async def postgres(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[EmbeddedPostgres]:
     folder = tmp_path_factory.mktemp("postgres")

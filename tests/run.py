@@ -7,7 +7,7 @@ import sys
 COVERAGE_AT_LEAST = 85
 # Much of the time is spent waiting for processes that start, are killed and come back, so several
 # tests run at once. Those of one file stay together: they share what is dear to start.
-SIDE_BY_SIDE = ("--numprocesses=logical", "--maxprocesses=4", "--dist=loadfile")
+SIDE_BY_SIDE = ("--numprocesses=3", "--dist=loadfile", "--no-loadscope-reorder")
 COVERAGE = (
     "--cov",
     "--cov-report=term-missing:skip-covered",

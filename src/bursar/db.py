@@ -51,8 +51,9 @@ OUT_OF_REACH: Final = (
 )
 
 
-# Of these, what says that the server at the other end is gone, or cannot be reached.
-_LOST: Final = (OSError, TimeoutError, asyncpg.PostgresConnectionError)
+# Of these, what says that the server at the other end is gone, or cannot be reached; the last is
+# all that is said of a connection that is used once more after it broke.
+_LOST: Final = (OSError, TimeoutError, asyncpg.PostgresConnectionError, asyncpg.InterfaceError)
 
 # Where several hosts are named, one that does not even refuse (its machine is off, its cable cut)
 # is given up for the next after this long.
