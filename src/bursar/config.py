@@ -143,8 +143,8 @@ def load_config(environment: Mapping[str, str], **flags: object) -> Config:
 
 
 def _integer(name: str, text: str, least: int, most: int) -> int:
-    # Nine digits are beyond every limit here, and far below what `int` refuses to read.
-    plain = text.isascii() and text.isdigit() and len(text) <= 9
+    # Twenty digits are beyond every limit here, and far below what `int` refuses to read.
+    plain = text.isascii() and text.isdigit() and len(text) <= 20
     if not (plain and least <= int(text) <= most):
         raise ConfigError(
             variable(name), f"must be a whole number from {least} to {most}, not {text!r}"
