@@ -63,12 +63,13 @@ async def run_api(
     api = await Api.start(config, clock, share_port=share_port, limits_socket=limits_socket)
     _spare_the_collector()
     stopped = asyncio.create_task(stop.wait())
-    await asyncio.wait({stopped, *api.tasks}, return_when=asyncio.FIRST_COMPLETED)
-    # A task that ended by itself is a fault: the supervisor starts a fresh process.
-    failed = not stopped.done()
+    ended, _ = await asyncio.wait({stopped, *api.tasks}, return_when=asyncio.FIRST_COMPLETED)
     stopped.cancel()
     await api.stop()
-    check(not failed, "a task of the HTTP process ended by itself")
+    # A task that ended by itself is a fault: the supervisor starts a fresh process.
+    for task in ended - {stopped}:
+        await task  # raises what went wrong
+    check(stopped in ended, "a task of the HTTP process ended by itself")
 
 
 class Api:
