@@ -14,7 +14,7 @@ from bursar.clock import SystemClock
 from bursar.config import MODES, Config, Mode
 from bursar.custody.setup import ensure_fee_payer, open_vault
 from bursar.custody.vault import Vault
-from bursar.db import OUT_OF_REACH, Database
+from bursar.db import OUT_OF_REACH, ROLLED_BACK, Database
 from bursar.errors import check
 from bursar.ledger.seal import seal_journal
 from bursar.metrics import UP
@@ -135,11 +135,12 @@ async def settle_forever(settler: Settler) -> None:
 
 
 async def repeat(duty: Duty, seconds: float) -> None:
-    """Again at once while there is work, else after a rest. What is out of reach comes back."""
+    """Again at once while there is work, else after a rest. What is out of reach comes back, and
+    what was rolled back is done then."""
     while True:
         try:
             done = await duty()
-        except (*OUT_OF_REACH, ChainOutOfReach) as problem:
+        except (*OUT_OF_REACH, *ROLLED_BACK, ChainOutOfReach) as problem:
             _log.warning(
                 "duty_put_off", duty=getattr(duty, "__qualname__", "?"), problem=repr(problem)
             )
