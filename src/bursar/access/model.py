@@ -23,7 +23,7 @@ _KEY = re.compile(
 
 
 class Scope(StrEnum):
-    """What a key may do; `docs/keys.md` has the table."""
+    """What a key may do; `docs/concepts.md` has the table."""
 
     ADMIN = "admin"
     AGENT = "agent"

@@ -193,6 +193,8 @@ async def budget(call: Call) -> Answer:
 
 def _request(call: Call) -> SpendRequest:
     """Whose spend it is: the body's agent, or the one an agent key is bound to."""
+    # Out of the body, which is part of the idempotency key's fingerprint below: the same spend is
+    # the same whether the agent was named or is the key's own.
     agent_id: str | None = call.body.pop("agentId", call.caller.agent_id)
     check(agent_id is not None, "a body without an agent comes only from an agent key")
     assert agent_id is not None
