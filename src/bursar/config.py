@@ -17,6 +17,8 @@ from bursar.errors import ConfigError
 PREFIX: Final = "BURSAR_"
 Mode = Literal["test", "live"]
 MODES: Final[tuple[Mode, ...]] = ("test", "live")
+# The value of a network setting that stands for a chain of Bursar's own.
+LOCALNET: Final = "localnet"
 _LOG_LEVELS: Final = ("debug", "info", "warning", "error")
 
 
@@ -58,7 +60,7 @@ class Config:
     def rpc_addresses(self, mode: Mode) -> tuple[str, ...]:
         """Where the nodes of a mode are; none when it has no network."""
         network = self.network(mode)
-        if network == "localnet":
+        if network == LOCALNET:
             port = self.localnet_port if mode == "test" else self.live_localnet_port
             return (f"http://127.0.0.1:{port}",)
         return () if network is None else tuple(network.split(","))
@@ -216,7 +218,7 @@ def _redis_url(text: str) -> str | None:
 
 def _network(name: str, text: str) -> str | None:
     # Not quoted back either: RPC providers put the access token into the address.
-    if text in ("", "localnet"):
+    if text in ("", LOCALNET):
         return text or None
     addresses = [address.strip() for address in text.split(",")]
     if not all(_is_address(address) for address in addresses):

@@ -4,6 +4,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 from urllib.parse import urlsplit
 
@@ -234,6 +235,11 @@ class Database:
                 if attempt == _TRIES:
                     raise
         raise AssertionError("unreachable")
+
+
+async def moment(tx: Tx) -> datetime:
+    """The database's clock, which every process shares."""
+    return await tx.fetchval("SELECT moment()")
 
 
 # Arrays as PostgreSQL writes them, for `$1::text::bigint[]`: joining text costs a tenth of handing

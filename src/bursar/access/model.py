@@ -31,6 +31,14 @@ class Scope(StrEnum):
     READ = "read"
 
 
+# Who may call a route.
+ADMIN: Final = frozenset({Scope.ADMIN})
+SPENDERS: Final = frozenset({Scope.ADMIN, Scope.AGENT})
+STOP: Final = frozenset({Scope.ADMIN, Scope.APPROVER})
+PEOPLE: Final = frozenset({Scope.ADMIN, Scope.APPROVER, Scope.READ})
+ANYONE: Final = frozenset(Scope)
+
+
 @dataclass(frozen=True, slots=True)
 class Caller:
     """Who is asking: one key, in one realm (an account in one mode)."""
