@@ -220,7 +220,7 @@ def _folder(data_dir: str | None) -> Iterator[Finding]:
     folder = load_config(os.environ, data_dir=data_dir).data_dir
     if not folder.is_dir():
         return
-    # Only with the service are there such folders, and only there can this be imported everywhere.
+    # Imported here: it needs POSIX, as the service does and other commands do not.
     from bursar.service.datadir import PASSABLE
 
     yield _permissions(folder, 0o700, PASSABLE)
