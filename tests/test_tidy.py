@@ -18,7 +18,8 @@ SOURCE: Final = ROOT / "src/bursar"
 # table and docs/architecture.md need a line. "*" stands for all the other files of a folder.
 FLOORS: Final[dict[str, dict[str, int]]] = {
     "": {
-        "__init__": 0, "money": 0, "ids": 0, "clock": 0, "errors": 0, "hostnames": 0, "config": 0,
+        "__init__": 0, "money": 0, "ids": 0, "base58": 0, "clock": 0, "errors": 0, "hostnames": 0,
+        "config": 0,
         "db": 1, "logs": 1, "metrics": 1, "webhooks": 2,
     },
     "policy": {"model": 1, "engine": 1, "store": 2, "cache": 2},
@@ -29,7 +30,7 @@ FLOORS: Final[dict[str, dict[str, int]]] = {
     "agent": {"model": 1, "store": 3, "lifecycle": 5, "api": 6},
     "spend": {
         "model": 2, "store": 2, "stats": 2, "close": 4, "authorise": 4, "approve": 4, "settle": 4,
-        "wait": 4, "expire": 4, "api": 6,
+        "wait": 4, "api": 6,
     },
     "chain": {
         "networks": 0, "port": 1, "message": 1, "refusal": 1, "answers": 1, "store": 2, "node": 3,
@@ -48,7 +49,7 @@ FLOORS: Final[dict[str, dict[str, int]]] = {
         "model": 1, "limits": 1, "store": 2, "shared_limits": 2, "trail": 3, "guard": 3,
         "idempotency": 3, "issue": 4, "session": 4, "api": 6,
     },
-    "localnet": {"genesis": 0, "base58": 0, "*": 5},
+    "localnet": {"genesis": 0, "*": 5},
     "http": {
         "codec": 0, "query": 1, "cursor": 1, "router": 1, "request": 2, "once": 4, "call": 5,
         "perform": 5, "way_out": 5, "dispatch": 6,
@@ -111,6 +112,15 @@ def test_every_file_has_its_floor():
     """Goal: the tree is the table of contents; a new file is placed on purpose."""
     lost = [file for file in _files() if _floor(file) is None]
     assert lost == [], "give these files a floor in FLOORS, and the folder a line in the docs"
+
+
+def test_every_floor_has_its_file():
+    """Goal: the table names nothing that is gone."""
+    named = {
+        f"{folder}/{name}.py".lstrip("/") for folder, names in FLOORS.items() for name in names
+    }
+    gone = [file for file in named if not file.endswith("/*.py") and file not in _files()]
+    assert gone == []
 
 
 def test_folders_hold_no_code_in_their_init():

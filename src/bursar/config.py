@@ -17,6 +17,8 @@ from bursar.errors import ConfigError
 PREFIX: Final = "BURSAR_"
 Mode = Literal["test", "live"]
 MODES: Final[tuple[Mode, ...]] = ("test", "live")
+# The value of a network setting that stands for a chain of Bursar's own.
+LOCALNET: Final = "localnet"
 _LOG_LEVELS: Final = ("debug", "info", "warning", "error")
 
 
@@ -58,7 +60,7 @@ class Config:
     def rpc_addresses(self, mode: Mode) -> tuple[str, ...]:
         """Where the nodes of a mode are; none when it has no network."""
         network = self.network(mode)
-        if network == "localnet":
+        if network == LOCALNET:
             port = self.localnet_port if mode == "test" else self.live_localnet_port
             return (f"http://127.0.0.1:{port}",)
         return () if network is None else tuple(network.split(","))
@@ -143,8 +145,8 @@ def load_config(environment: Mapping[str, str], **flags: object) -> Config:
 
 
 def _integer(name: str, text: str, least: int, most: int) -> int:
-    # Nine digits are beyond every limit here, and far below what `int` refuses to read.
-    plain = text.isascii() and text.isdigit() and len(text) <= 9
+    # Twenty digits are beyond every limit here, and far below what `int` refuses to read.
+    plain = text.isascii() and text.isdigit() and len(text) <= 20
     if not (plain and least <= int(text) <= most):
         raise ConfigError(
             variable(name), f"must be a whole number from {least} to {most}, not {text!r}"
@@ -216,7 +218,7 @@ def _redis_url(text: str) -> str | None:
 
 def _network(name: str, text: str) -> str | None:
     # Not quoted back either: RPC providers put the access token into the address.
-    if text in ("", "localnet"):
+    if text in ("", LOCALNET):
         return text or None
     addresses = [address.strip() for address in text.split(",")]
     if not all(_is_address(address) for address in addresses):

@@ -1,8 +1,10 @@
-"""The pool, and the two ways to use it: `read` for single statements, `transact` for changes."""
+"""The pool, and the ways to use it: `read` for single statements, `transact` for changes, and
+`transaction` for what is not worth doing again."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 from urllib.parse import urlsplit
 
@@ -20,11 +22,12 @@ else:  # the class is generic only in its stubs
 
 T = TypeVar("T")
 
-# Each of these rolled everything back, so doing it again is safe. More
-# than a few in a row means something is wrong that patience does not cure.
+# How often `transact` does it again. More than a few in a row means something is wrong that
+# patience does not cure.
 _TRIES: Final = 5
 
-_ROLLED_BACK: Final = (
+# Each of these rolled everything back, so doing it again is safe.
+ROLLED_BACK: Final = (
     asyncpg.DeadlockDetectedError,
     asyncpg.SerializationError,
     # A migration changed what a prepared statement returns; the driver has forgotten it by now.
@@ -229,10 +232,15 @@ class Database:
                     finally:
                         if answer is not None:
                             await _let_go(connection)
-            except _ROLLED_BACK:
+            except ROLLED_BACK:
                 if attempt == _TRIES:
                     raise
         raise AssertionError("unreachable")
+
+
+async def moment(tx: Tx) -> datetime:
+    """The database's clock, which every process shares."""
+    return await tx.fetchval("SELECT moment()")
 
 
 # Arrays as PostgreSQL writes them, for `$1::text::bigint[]`: joining text costs a tenth of handing

@@ -13,7 +13,9 @@ An expected "no" (a refused spend) is not an error but a value.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 
 class ErrorCode(StrEnum):
@@ -140,3 +142,10 @@ def check(condition: bool, invariant: str) -> None:
     """`assert` that `python -O` keeps: for what must hold whatever the input."""
     if not condition:
         raise InvariantBroken(invariant)
+
+
+def present(value: T | None, invariant: str) -> T:
+    """The value, which is there whatever the input."""
+    if value is None:
+        raise InvariantBroken(invariant)
+    return value

@@ -3,7 +3,7 @@
 import os
 import re
 from functools import lru_cache
-from typing import Final
+from typing import Final, Literal
 
 from bursar.clock import unix_milliseconds
 
@@ -14,12 +14,10 @@ _LETTERS: Final = bytes(ord(_ALPHABET[byte & 31]) for byte in range(256))
 _TIME_SHIFTS: Final = tuple(range(45, -1, -5))
 _FORM: Final = re.compile(r"[0-7][0-9a-hjkmnp-tv-z]{25}", re.ASCII)
 
-PREFIXES: Final = frozenset(
-    {"acc", "ag", "pol", "txn", "wdr", "dep", "wh", "evt", "dlv", "key", "req"}
-)
+Prefix = Literal["acc", "ag", "pol", "txn", "wdr", "dep", "wh", "evt", "dlv", "key", "req"]
 
 
-def new_id(prefix: str) -> str:
+def new_id(prefix: Prefix) -> str:
     """48 bits of Unix milliseconds, then 80 random bits: ordered by time, impossible to guess."""
     random = os.urandom(16).translate(_LETTERS).decode("ascii")
     return f"{prefix}_{_time(unix_milliseconds())}{random}"
@@ -30,6 +28,6 @@ def _time(milliseconds: int) -> str:
     return "".join([_ALPHABET[(milliseconds >> shift) & 31] for shift in _TIME_SHIFTS])
 
 
-def is_id(prefix: str, text: str) -> bool:
+def is_id(prefix: Prefix, text: str) -> bool:
     """Whether `text` could have come from `new_id(prefix)`; anything else is simply not found."""
     return text.startswith(prefix + "_") and _FORM.fullmatch(text, len(prefix) + 1) is not None

@@ -6,10 +6,9 @@ from typing import Final
 
 MICROS: Final = 1_000_000
 MICROS_PER_CENT: Final = 10_000
-# Twelve digits before the point: the largest amount a caller may name, and well inside BIGINT
-# even when the ledger adds nine of them.
-MAX_MICROS: Final = 999_999_999_999_999_999
 
+# Twelve digits before the point: the largest amount a caller may name is well inside BIGINT even
+# when the ledger adds nine of them.
 AMOUNT_PATTERN: Final = r"(0|[1-9][0-9]{0,11})(\.[0-9]{1,6})?"
 CAP_PATTERN: Final = r"(0|[1-9][0-9]{0,11})(\.[0-9]{1,2}0{0,4})?"
 _AMOUNT = re.compile(AMOUNT_PATTERN, re.ASCII)
@@ -47,3 +46,7 @@ def format_cents(micros: int) -> str:
     cents = (micros + MICROS_PER_CENT // 2) // MICROS_PER_CENT
     whole, fraction = divmod(cents, 100)
     return f"{whole}.{fraction:02d}"
+
+
+def format_cents_or_none(micros: int | None) -> str | None:
+    return None if micros is None else format_cents(micros)

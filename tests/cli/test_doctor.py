@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 from bursar.cli.exits import ExitCode
+from bursar.service.datadir import let_others_pass
 from tests.cli.console import Console
 from tests.support import Service
 
@@ -46,3 +47,18 @@ async def test_a_folder_that_others_may_read(console: Console, tmp_path: Path):
     assert done.code == ExitCode.FAILED
     (wrong,) = [finding for finding in json.loads(done.out) if finding["state"] == "wrong"]
     assert wrong["fix"].endswith(f"chmod 700 {folder}")
+
+
+async def test_a_folder_that_postgresql_passes_through(console: Console, tmp_path: Path):
+    """Goal: the mode that `serve` itself sets when PostgreSQL runs as another user is fine; for the
+    master key it is not."""
+    folder = tmp_path / "data"
+    folder.mkdir()
+    let_others_pass(folder)
+    assert (await console("doctor", "--data-dir", str(folder))).code == 0
+    key = folder / "master.key"
+    key.touch()
+    key.chmod(0o711)
+    done = await console("doctor", "--data-dir", str(folder), "--json")
+    (wrong,) = [finding for finding in json.loads(done.out) if finding["state"] == "wrong"]
+    assert wrong["fix"].endswith(f"chmod 600 {key}")

@@ -26,7 +26,7 @@ from bursar.http.codec import MAX_NESTING, decode_object, parse_moment
 from bursar.http.cursor import decode_cursor, encode_cursor
 from bursar.http.query import parse_query
 from bursar.http.routes import ROUTES
-from bursar.money import MAX_MICROS, parse_cap_micros, parse_micros
+from bursar.money import parse_cap_micros, parse_micros
 from bursar.webhook.signature import service_signature
 from bursar.webhooks import InvalidSignature, verify
 from tests.fuzz.inputs import JSON, changed_bytes, changed_json, outcome, written
@@ -160,7 +160,7 @@ def test_an_amount_is_exact_or_none(raw: bytes):
     whole, _, fraction = text.partition(".")
     assert text.isascii()
     assert f"{whole}{fraction:0<6}" == str(micros).rjust(len(whole) + 6, "0")
-    assert 0 <= micros <= MAX_MICROS
+    assert 0 <= micros < 10**18
     assert parse_cap_micros(text) == (None if micros % 10_000 else micros)
 
 

@@ -15,13 +15,13 @@ import httpx
 import pytest
 from solders.keypair import Keypair
 
+from bursar import base58
 from bursar.access.model import Scope, key_hash
 from bursar.config import Config, load_config
 from bursar.custody.master import MasterKeys
 from bursar.custody.model import SealedKey
 from bursar.custody.vault import Vault
 from bursar.db import Database
-from bursar.localnet import base58
 from bursar.migrations.migrate import migrate
 from bursar.service.first_key import make_key
 from bursar.service.postgres import EmbeddedPostgres, binary, running_postgres

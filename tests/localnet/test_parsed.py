@@ -17,7 +17,7 @@ from solders.system_program import (
 from spl.token import instructions as spl
 from spl.token import models
 
-from bursar.localnet import base58
+from bursar import base58
 from bursar.localnet.parsed import parse_instruction
 from bursar.localnet.programs import SYSTEM, TOKEN
 

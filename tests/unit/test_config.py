@@ -75,7 +75,7 @@ BAD: dict[str, list[str]] = {
     "chain_timeout_seconds": [*INTEGERS, "0", "61"],
     "priority_fee_max_lamports": [*INTEGERS, "1000000001"],
     "sweep_seconds": [*INTEGERS, "0", "3601"],
-    "fee_payer_low_lamports": INTEGERS,
+    "fee_payer_low_lamports": [*INTEGERS, "1000000000000001"],
     "rate_limits": ["", "yes", "0", "true"],
     "approval_seconds": [*INTEGERS, "0", "31536001"],
     "webhooks_allow": ["10.0.0.0/99", "10.0.0.1/8", "1.2.3", "http://localhost", "a_b", "*"],
@@ -132,6 +132,21 @@ def test_a_bad_value_names_its_variable(name: str, value: str):
     assert problem.value.variable == variable(name)
     assert str(problem.value).startswith(f"{variable(name)}: ")
     assert "\n" not in str(problem.value)
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in FIELDS if BAD[name][: len(INTEGERS)] == INTEGERS]
+)
+def test_a_number_may_be_what_the_message_says(name: str):
+    """Goal: the least and the most that a refusal names are accepted, and nothing beyond."""
+    with pytest.raises(ConfigError, match=r"from \d+ to \d+, not 'x'") as problem:
+        load_config({variable(name): "x"})
+    least, most = map(int, re.findall(r"\d+", str(problem.value)))
+    for value in (least, most):
+        assert getattr(load_config({variable(name): str(value)}), name) == value
+    for value in (least - 1, most + 1):
+        with pytest.raises(ConfigError):
+            load_config({variable(name): str(value)})
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ import msgspec
 import pytest
 
 from bursar.errors import Fault
+from bursar.event.catalog import EventType
 from bursar.http import examples
 from bursar.http.call import Route
 from bursar.http.routes import ROUTES
@@ -25,6 +26,14 @@ def test_every_answer_has_an_example_with_all_its_fields(route: Route):
     example = examples.ANSWERS[route.data.__name__]
     made = msgspec.convert(example, route.data)
     assert msgspec.to_builtins(made) == example
+
+
+def test_the_event_holds_all_that_its_type_tells():
+    """Goal: `data` is no excerpt, and the delivery is of that event."""
+    event, delivery = examples.ANSWERS["Event"], examples.ANSWERS["Delivery"]
+    type_ = EventType(event["type"])
+    assert msgspec.to_builtins(msgspec.convert(event["data"], type_.data)) == event["data"]
+    assert (delivery["eventId"], delivery["eventType"]) == (event["id"], type_)
 
 
 def test_no_example_is_left_over():

@@ -6,6 +6,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from solders.pubkey import Pubkey
 
+from bursar import base58
 from bursar.hostnames import (
     RecipientError,
     canonical_entry,
@@ -13,7 +14,6 @@ from bursar.hostnames import (
     canonical_recipient,
     is_address,
 )
-from bursar.localnet import base58
 from bursar.policy.model import EntryList
 from tests.support import ADDRESS
 

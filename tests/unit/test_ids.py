@@ -2,10 +2,13 @@
 
 import re
 import time
+from typing import get_args
 
 import pytest
 
-from bursar.ids import PREFIXES, is_id, new_id
+from bursar.ids import Prefix, is_id, new_id
+
+PREFIXES: tuple[Prefix, ...] = get_args(Prefix)
 
 GOOD = "01jcx7z3v8m2n4p6q8r0s2t4v6"
 

@@ -63,6 +63,9 @@ class Receiver:
     async def forget(self) -> None:
         await self._client.post("/_forget")
 
+    async def leave(self) -> None:
+        await self._client.post("/_leave")
+
     async def wait_for(
         self,
         path: str,

@@ -1,5 +1,6 @@
 """A receiver in a process of its own. The first part of a path says how it behaves, the rest only
-tells paths apart; `/_received` gives back everything that came, `/_forget` starts anew.
+tells paths apart; `/_received` gives back everything that came, `/_forget` starts anew. `/_leave`
+lets `leave` answer.
 
 ok       200                    redirect  302 to /ok/redirected
 fail     500, always            gone      410
@@ -8,6 +9,7 @@ hang     never answers          reset     closes the connection without an answe
 later    429 with Retry-After: 3 the first time an event comes, then 200
 slow     200 after 50 ms        flood     200 with an endless body
 cookie   200, and sets a cookie bomb      200 with a gzip body that unpacks to 100 MB
+leave    410, or with leave/fail 500, once it is told to
 """
 
 import asyncio
@@ -26,6 +28,7 @@ under_way: Counter[str] = Counter()
 most_at_once: Counter[str] = Counter()
 _turns = itertools.count()
 _seen: set[tuple[str, str]] = set()
+_leaving = asyncio.Event()
 _BOMB = gzip.compress(b"\0" * 100_000_000, 9)
 
 
@@ -65,6 +68,9 @@ async def _behave(request: web.Request) -> web.StreamResponse:
         await asyncio.sleep(3600)
     if kind == "slow":
         await asyncio.sleep(0.05)
+    if kind == "leave":
+        await _leaving.wait()
+        return web.Response(status=500 if "/fail" in request.path else 410)
     if kind == "fail":
         return web.Response(status=500, text="not today\0")
     if kind == "gone":
@@ -101,10 +107,16 @@ async def forget(_: web.Request) -> web.Response:
     return web.Response()
 
 
+async def leave(_: web.Request) -> web.Response:
+    _leaving.set()
+    return web.Response()
+
+
 async def main() -> None:
     app = web.Application(client_max_size=1 << 20)
     app.router.add_get("/_received", show)
     app.router.add_post("/_forget", forget)
+    app.router.add_post("/_leave", leave)
     app.router.add_route("*", "/{kind}/{rest:.*}", receive)
     runner = web.AppRunner(app, shutdown_timeout=0.1)
     await runner.setup()

@@ -8,7 +8,7 @@ from bursar.access.model import KeyRow, NewKey, Scope, key_hash, new_secret, sho
 from bursar.access.trail import leave_trail
 from bursar.agent import store as agent_store
 from bursar.config import Mode
-from bursar.db import Tx
+from bursar.db import Tx, moment
 from bursar.errors import ApiError, ErrorCode, Fault, ValidationFailed, not_found
 from bursar.ids import is_id, new_id
 from bursar.wallet import store as wallet_store
@@ -30,7 +30,7 @@ async def issue_key(
     faults: list[Fault] = []
     if (scope is Scope.AGENT) != (agent_id is not None):
         faults.append(Fault("agentId", "agentId is required for scope agent, and only for it."))
-    if expires_at is not None and expires_at <= await agent_store.moment(tx):
+    if expires_at is not None and expires_at <= await moment(tx):
         faults.append(Fault("expiresAt", "expiresAt must lie in the future."))
     if faults:
         raise ValidationFailed(faults)

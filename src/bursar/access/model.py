@@ -23,12 +23,20 @@ _KEY = re.compile(
 
 
 class Scope(StrEnum):
-    """What a key may do; `docs/keys.md` has the table."""
+    """What a key may do; `docs/concepts.md` has the table."""
 
     ADMIN = "admin"
     AGENT = "agent"
     APPROVER = "approver"
     READ = "read"
+
+
+# Who may call a route.
+ADMIN: Final = frozenset({Scope.ADMIN})
+SPENDERS: Final = frozenset({Scope.ADMIN, Scope.AGENT})
+STOP: Final = frozenset({Scope.ADMIN, Scope.APPROVER})
+PEOPLE: Final = frozenset({Scope.ADMIN, Scope.APPROVER, Scope.READ})
+ANYONE: Final = frozenset(Scope)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Queries on accounts, realms and keys."""
+"""Queries on accounts, realms, keys, console sessions, kept answers and the trail."""
 
 from collections.abc import Sequence
 from datetime import datetime

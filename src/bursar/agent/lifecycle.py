@@ -10,7 +10,7 @@ from bursar.access.trail import leave_trail
 from bursar.agent import store
 from bursar.agent.model import AgentPolicyUpdated, AgentRow, show_agent
 from bursar.custody.vault import Vault
-from bursar.db import Tx
+from bursar.db import Tx, moment
 from bursar.errors import ApiError, ErrorCode, not_found
 from bursar.event.catalog import EventType
 from bursar.event.outbox import NewEvent, emit
@@ -123,7 +123,7 @@ async def apply_change(tx: Tx, actor: Actor, before: AgentRow, after: AgentRow) 
     """Writes what differs, with its events and a line in the trail. The caller holds the lock."""
     if after == before:
         return before
-    now = await store.moment(tx)
+    now = await moment(tx)
     is_low = low(after.wallet.balance_micros, after.policy.cap_micros_daily)
     after = replace(
         after,

@@ -125,11 +125,6 @@ async def update_agent(
         await _insert_labels(tx, row.id, row.realm_id, metadata, row.created_at)
 
 
-async def moment(tx: Tx) -> datetime:
-    """The database's clock, which every process shares."""
-    return await tx.fetchval("SELECT moment()")
-
-
 async def _insert_labels(
     tx: Tx, agent_id: str, realm_id: int, metadata: Mapping[str, str], created_at: datetime
 ) -> None:

@@ -11,6 +11,7 @@ from typing import Any, Final, cast
 from solders.pubkey import Pubkey
 from solders.token import ID as TOKEN
 
+from bursar import base58
 from bursar.chain.port import (
     Account,
     Blockhash,
@@ -22,7 +23,6 @@ from bursar.chain.port import (
     TokenHolding,
 )
 from bursar.chain.refusal import error_text
-from bursar.localnet import base58
 
 TOKEN_PROGRAM: Final = str(TOKEN)
 _TOKEN_2022: Final = "TokenzQdBNbLqP5VEhdkAS6EPFLC1PHnBqCXEpPxuEb"  # noqa: S105  an address
@@ -178,7 +178,6 @@ def read_transaction(result: Any, signature: str) -> Landed:
         slot=read_natural(field(result, "slot")),
         block_time=_block_time(result),
         fee_lamports=read_natural(field(meta, "fee")),
-        fee_payer=_at(addresses, 0),
         error=_error(meta),
         memos=tuple(_memos(message, meta, addresses)),
         movements=tuple(_movements(meta, addresses)),
@@ -248,9 +247,7 @@ def _holding(data: bytes) -> TokenHolding | None:
         return None
     return TokenHolding(
         mint=str(Pubkey(data[0:32])),
-        owner=str(Pubkey(data[32:64])),
         amount_micros=int.from_bytes(data[64:72], "little"),
-        frozen=data[108] == 2,
     )
 
 

@@ -28,7 +28,8 @@ MEMO: Final = Pubkey.from_string("MemoSq4gqABAXKb96qnH8TysNcWxMyWCqXgDLGmfcHr")
 # A first payment needs about 15,000, an unlucky token account address some more. The priority fee
 # is charged on the whole limit, so it is not larger than that.
 COMPUTE_LIMIT: Final = 60_000
-MOST_ATTEMPTS: Final = 1_000
+# An attempt's number is added to the limit, so it is kept small beside it.
+_HIGHEST_ATTEMPT: Final = 1_000
 SIGNATURES: Final = 2
 LAMPORTS_PER_SIGNATURE: Final = 5_000
 # What a new token account, and an account without data, must hold to exist.
@@ -56,13 +57,12 @@ class Payment:
     blockhash: str
     fee_payer: str
     priority_fee: int
-    compute_limit: int = COMPUTE_LIMIT
 
 
 def build(payment: Payment) -> MessageV0:
     """Raises InvariantBroken on a payment that must never be signed."""
     check(0 < payment.amount_micros <= _MOST_MICROS, "a payment moves more than nothing")
-    check(1 <= payment.attempt <= MOST_ATTEMPTS, "attempts are numbered from 1")
+    check(1 <= payment.attempt <= _HIGHEST_ATTEMPT, "attempts are numbered from 1")
     check(payment.priority_fee >= 0, "a priority fee is not negative")
     check(payment.source != payment.destination, "a wallet does not pay itself")
     check(payment.fee_payer != payment.source, "the fee payer is not a wallet")
@@ -74,7 +74,7 @@ def build(payment: Payment) -> MessageV0:
     instructions = [
         # The attempt is part of the limit, so that two attempts never have the same signature,
         # even with the same blockhash and price.
-        set_compute_unit_limit(payment.compute_limit + payment.attempt),
+        set_compute_unit_limit(COMPUTE_LIMIT + payment.attempt),
         set_compute_unit_price(payment.priority_fee),
         _create_token_account(fee_payer, destination, mint),
         _transfer(source, destination, mint, payment.amount_micros, payment.decimals),
@@ -86,7 +86,7 @@ def build(payment: Payment) -> MessageV0:
 
 def fee_lamports(priority_fee: int) -> int:
     """The most that one payment costs, without the token account of a new recipient."""
-    limit = COMPUTE_LIMIT + MOST_ATTEMPTS
+    limit = COMPUTE_LIMIT + _HIGHEST_ATTEMPT
     return SIGNATURES * LAMPORTS_PER_SIGNATURE + limit * priority_fee // _MICROS_PER_LAMPORT + 1
 
 

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from bursar.config import Config, Mode
+from bursar.config import LOCALNET, Config, Mode
 from bursar.errors import check
 from bursar.localnet.genesis import LIVE_MINT, TEST_MINT
 
@@ -20,12 +20,12 @@ _MINTS: Final[dict[tuple[Mode, bool], str]] = {
 
 def network_name(config: Config, mode: Mode) -> str:
     """How transactions name their network. The RPC's address stays private: it may hold a token."""
-    if config.network(mode) == "localnet":
-        return "localnet" if mode == "test" else "localnet-live"
+    if config.network(mode) == LOCALNET:
+        return LOCALNET if mode == "test" else f"{LOCALNET}-live"
     return "solana-devnet" if mode == "test" else "solana-mainnet"
 
 
 def usdc_mint(config: Config, mode: Mode) -> str:
     network = config.network(mode)
     check(network is not None, "a mode without a network has no keys, so no wallets")
-    return _MINTS[mode, network == "localnet"]
+    return _MINTS[mode, network == LOCALNET]

@@ -103,7 +103,6 @@ class Landed:
     slot: int
     block_time: int | None
     fee_lamports: int
-    fee_payer: str
     error: str | None
     memos: tuple[str, ...]
     movements: tuple[Movement, ...]
@@ -138,9 +137,7 @@ class Mention:
 @dataclass(frozen=True, slots=True)
 class TokenHolding:
     mint: str
-    owner: str
     amount_micros: int
-    frozen: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,6 @@ class Bar:
     start: datetime
     x: int
     settled_micros: int
-    settled: int
     rejected: int
     settled_y: int
     settled_height: int
@@ -71,7 +70,6 @@ def _chart(buckets: Sequence[Bucket], starts: list[datetime], every: int, hours:
                 start=start,
                 x=place * _STEP + (_STEP - _BAR) // 2,
                 settled_micros=bucket.settled_micros,
-                settled=bucket.settled,
                 rejected=bucket.rejected,
                 settled_y=_UP - up,
                 settled_height=up,

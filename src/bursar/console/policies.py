@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any, Final
 
-from bursar.money import format_cents
+from bursar.money import format_cents_or_none
 
 _CAPS: Final = {
     "dailyCap": "Daily cap",
@@ -27,11 +27,7 @@ class Change:
 
 def proposed(policy: dict[str, Any], parsed: dict[str, Any]) -> dict[str, Any]:
     """The policy as the API would show it with these validated fields in it."""
-    caps = {
-        name: None if parsed[name] is None else format_cents(parsed[name])
-        for name in _CAPS
-        if name in parsed
-    }
+    caps = {name: format_cents_or_none(parsed[name]) for name in _CAPS if name in parsed}
     return {**policy, **caps, **{name: parsed[name] for name in _LISTS if name in parsed}}
 
 

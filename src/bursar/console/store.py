@@ -12,6 +12,7 @@ import msgspec
 
 from bursar.config import Mode
 from bursar.db import Row, Tx
+from bursar.spend.stats import ACCOUNT_WIDE
 
 # Agents that sums and searches look at, the newest first; a page that met this limit says so.
 MOST_AGENTS: Final = 20_000
@@ -19,7 +20,6 @@ MOST_AGENTS: Final = 20_000
 MOST_SPENDS: Final = 50_000
 # Counting stops here; the page then says "1,000+".
 MOST_COUNTED: Final = 1_000
-_ACCOUNT_WIDE: Final = ""
 
 
 async def newest_event(tx: Tx, realm_id: int, agent_id: str | None) -> str:
@@ -220,11 +220,12 @@ def _budget(row: Row) -> Budget:
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """What was settled and what was refused in one hour or one day, by when it was made."""
+    """What was settled, and how many spends there were and how many were refused, in one hour or
+    one day, by when they were made."""
 
     start: datetime | date
     settled_micros: int
-    settled: int
+    spends: int
     rejected: int
 
 
@@ -234,8 +235,7 @@ async def spend_by_hour(tx: Tx, realm_id: int, since: datetime) -> list[Bucket]:
     rows = await tx.fetch(
         "SELECT date_bin('1 hour', created_at, '2000-01-01Z') AS start,"
         " coalesce(sum(amount_micros) FILTER (WHERE status = 'settled'), 0)::bigint AS micros,"
-        " count(*) FILTER (WHERE status = 'settled') AS settled,"
-        " count(*) FILTER (WHERE status = 'rejected') AS rejected, count(*) AS seen"
+        " count(*) FILTER (WHERE status = 'rejected') AS rejected, count(*) AS spends"
         " FROM (SELECT created_at, status, amount_micros FROM spend"
         " WHERE realm_id = $1 AND created_at >= $2 ORDER BY created_at DESC, id DESC LIMIT $3) AS s"
         " GROUP BY 1 ORDER BY 1",
@@ -243,9 +243,9 @@ async def spend_by_hour(tx: Tx, realm_id: int, since: datetime) -> list[Bucket]:
         since,
         MOST_SPENDS,
     )
-    if rows and sum(row["seen"] for row in rows) >= MOST_SPENDS:
+    if rows and sum(row["spends"] for row in rows) >= MOST_SPENDS:
         rows = rows[1:]
-    return [Bucket(r["start"], r["micros"], r["settled"], r["rejected"]) for r in rows]
+    return [Bucket(r["start"], r["micros"], r["spends"], r["rejected"]) for r in rows]
 
 
 async def spend_by_day(tx: Tx, realm_id: int, agent_id: str | None, since: date) -> list[Bucket]:
@@ -255,10 +255,10 @@ async def spend_by_day(tx: Tx, realm_id: int, agent_id: str | None, since: date)
         " sum(rejected_count)::bigint AS rejected FROM spend_total"
         " WHERE realm_id = $1 AND agent_id = $2 AND day >= $3 GROUP BY day ORDER BY day",
         realm_id,
-        _ACCOUNT_WIDE if agent_id is None else agent_id,
+        ACCOUNT_WIDE if agent_id is None else agent_id,
         since,
     )
-    return [Bucket(r["day"], r["micros"], r["spends"] - r["rejected"], r["rejected"]) for r in rows]
+    return [Bucket(r["day"], r["micros"], r["spends"], r["rejected"]) for r in rows]
 
 
 # What is on its way -------------------------------------------------------------------------------

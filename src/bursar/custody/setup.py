@@ -11,7 +11,7 @@ from bursar.custody.model import SealedKey
 from bursar.custody.provider import EMBEDDED_PROVIDERS, KeyProvider
 from bursar.custody.vault import Vault
 from bursar.db import Database, Tx
-from bursar.errors import CommandFailed, ConfigError, check
+from bursar.errors import CommandFailed, ConfigError, present
 
 PROVIDER_GROUP: Final = "bursar.key_providers"
 
@@ -39,9 +39,7 @@ async def ensure_fee_payer(db: Database, vault: Vault, mode: Mode) -> SealedKey:
         await store.insert_system_key(tx, made)
     async with db.read() as tx:
         kept = await store.fee_payer_key(tx, mode)
-    check(kept is not None, "a fee payer that was made is there")
-    assert kept is not None
-    return kept
+    return present(kept, "a fee payer that was made is there")
 
 
 async def check_masters(tx: Tx, masters: MasterKeys) -> None:

@@ -2,6 +2,11 @@
 
 from typing import Any, Final
 
+import msgspec
+
+from bursar.event.catalog import EventType
+from bursar.event.examples import example
+
 _AGENT_ID: Final = "ag_01m7ems3jh51960tmjz6v129p3"
 _ADDRESS: Final = "9WzDXwBbmkg8ZTbNMqUxvQRAyrZzDsGYdLVL9zYtAWWM"
 _MINT: Final = "4zMMC9srt5Ri5X14GAgXhaHii3GnPAEERYPJgZJDncDU"
@@ -9,8 +14,8 @@ _KEY_ID: Final = "key_01m7ems24hxjr0ep0p9sv9hm5d"
 _SIGNATURE: Final = (
     "4RE1UXJ3kV6jKbUdT53DwZGSs6MSEJBSgTyTbrUgUa9v3Yb6h6MXFrMgoFcGcEu4EHLu9r7zyLJU5CDYwbXh13qf"
 )
-_WEBHOOK_ID: Final = "wh_01m7ems4c2x7v5t3r1q9p8n6m4"
-_WEBHOOK_URL: Final = "https://example.com/hooks/bursar"
+_EVENT: Final[dict[str, Any]] = msgspec.to_builtins(example(EventType.TRANSACTION_SETTLED))
+_WEBHOOK: Final[dict[str, Any]] = msgspec.to_builtins(example(EventType.WEBHOOK_TEST).data)
 _AT: Final = "2026-11-15T09:30:00.123Z"
 
 # By the title of the record.
@@ -35,25 +40,17 @@ BODIES: Final[dict[str, Any]] = {
     "NewWithdrawal": {"amount": "10.00", "destination": _ADDRESS},
     "Funding": {"amount": "100.00"},
     "Recipient": {"address": _ADDRESS},
-    "NewWebhook": {"url": _WEBHOOK_URL, "events": ["transaction.settled", "wallet.low_balance"]},
+    "NewWebhook": {"url": _WEBHOOK["url"], "events": _WEBHOOK["events"]},
     "WebhookChange": {"status": "disabled"},
-    "RedeliveryRequest": {"webhookId": _WEBHOOK_ID},
+    "RedeliveryRequest": {"webhookId": _WEBHOOK["id"]},
     "NewKey": {"name": "the agent's own key", "scope": "agent", "agentId": _AGENT_ID},
 }
 
-_WEBHOOK: Final = {
-    "id": _WEBHOOK_ID,
-    "url": _WEBHOOK_URL,
-    "events": ["transaction.settled", "wallet.low_balance"],
-    "status": "enabled",
-    "disabledReason": None,
-    "createdAt": _AT,
-}
 _DELIVERY: Final = {
     "id": "dlv_01m7ems5e4z9y8x7w6v5t4s3r2",
-    "webhookId": _WEBHOOK_ID,
-    "eventId": "evt_01m7ems5e3f4g5h6j7k8m9n0p1",
-    "eventType": "transaction.settled",
+    "webhookId": _WEBHOOK["id"],
+    "eventId": _EVENT["id"],
+    "eventType": _EVENT["type"],
     "status": "delivered",
     "attempts": [
         {"at": _AT, "status": 200, "latencyMs": 41, "error": None, "response": "ok"},
@@ -225,14 +222,8 @@ ANSWERS: Final[dict[str, Any]] = {
     "Webhook": _WEBHOOK,
     "CreatedWebhook": {**_WEBHOOK, "secret": "whsec_… (shown only now)"},
     "Delivery": _DELIVERY,
-    "Event": {
-        "id": _DELIVERY["eventId"],
-        "type": "wallet.low_balance",
-        "createdAt": _AT,
-        "mode": "test",
-        "data": {"agentId": _AGENT_ID, "balance": "2.400000"},
-    },
-    "Redelivery": {"eventId": _DELIVERY["eventId"], "deliveries": [_DELIVERY]},
+    "Event": _EVENT,
+    "Redelivery": {"eventId": _EVENT["id"], "deliveries": [_DELIVERY]},
     "Key": _KEY,
     "CreatedKey": {**_KEY, "key": "bur_test_… (shown only now)"},
     "Me": {

@@ -4,7 +4,7 @@ from typing import Final
 
 from bursar.access import api as access
 from bursar.access.limits import Category
-from bursar.access.model import CreatedKey, Key, Me, Scope
+from bursar.access.model import ADMIN, ANYONE, PEOPLE, SPENDERS, STOP, CreatedKey, Key, Me
 from bursar.agent import api as agent
 from bursar.agent.model import Agent
 from bursar.errors import ErrorCode
@@ -17,12 +17,6 @@ from bursar.spend import api as spend
 from bursar.spend.model import Budget, Preview, Statistics, Transaction
 from bursar.wallet import api as wallet
 from bursar.wallet.model import Balance, Deposit, Wallet, Withdrawal
-
-ADMIN: Final = frozenset({Scope.ADMIN})
-SPENDERS: Final = frozenset({Scope.ADMIN, Scope.AGENT})
-STOP: Final = frozenset({Scope.ADMIN, Scope.APPROVER})
-PEOPLE: Final = frozenset({Scope.ADMIN, Scope.APPROVER, Scope.READ})
-ANYONE: Final = frozenset(Scope)
 
 ROUTES: Final[tuple[Route, ...]] = (
     # Agents

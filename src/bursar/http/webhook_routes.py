@@ -3,16 +3,13 @@
 from typing import Final
 
 from bursar.access.limits import Category
-from bursar.access.model import Scope
+from bursar.access.model import ADMIN, PEOPLE
 from bursar.errors import ErrorCode
 from bursar.event import api as event
 from bursar.event.model import Event
 from bursar.http.call import Route, Unit
 from bursar.webhook import api as webhook
 from bursar.webhook.model import CreatedWebhook, Delivery, Redelivery, Webhook
-
-ADMIN: Final = frozenset({Scope.ADMIN})
-PEOPLE: Final = frozenset({Scope.ADMIN, Scope.APPROVER, Scope.READ})
 
 WEBHOOK_ROUTES: Final[tuple[Route, ...]] = (
     Route(

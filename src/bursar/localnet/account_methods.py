@@ -21,14 +21,14 @@ _MAX_FILTERS: Final = 4
 
 def get_balance(chain: Chain, params: Params) -> Any:
     address = params.address(0)
-    commitment = _commitment(chain, params.config(1))
+    commitment = params.config(1).reached(chain.slots)
     account = chain.account(address, commitment)
     return with_context(chain, commitment, account.lamports if account else 0)
 
 
 def get_account_info(chain: Chain, params: Params) -> Any:
     address, config = params.address(0), params.config(1)
-    commitment = _commitment(chain, config)
+    commitment = config.reached(chain.slots)
     account = chain.account(address, commitment)
     value = None if account is None else encode_account(chain, account, commitment, config)
     return with_context(chain, commitment, value)
@@ -37,7 +37,7 @@ def get_account_info(chain: Chain, params: Params) -> Any:
 def get_multiple_accounts(chain: Chain, params: Params) -> Any:
     addresses = [to_address(text) for text in params.items(0, _MAX_ACCOUNTS)]
     config = params.config(1)
-    commitment = _commitment(chain, config)
+    commitment = config.reached(chain.slots)
     accounts = [chain.account(address, commitment) for address in addresses]
     value = [
         None if account is None else encode_account(chain, account, commitment, config)
@@ -48,7 +48,7 @@ def get_multiple_accounts(chain: Chain, params: Params) -> Any:
 
 def get_program_accounts(chain: Chain, params: Params) -> Any:
     program, config = params.address(0), params.config(1)
-    commitment = _commitment(chain, config)
+    commitment = config.reached(chain.slots)
     wanted = _filters(config)
     found = [
         {"account": encode_account(chain, account, commitment, config), "pubkey": str(address)}
@@ -60,7 +60,7 @@ def get_program_accounts(chain: Chain, params: Params) -> Any:
 
 def get_token_account_balance(chain: Chain, params: Params) -> Any:
     address = params.address(0)
-    commitment = _commitment(chain, params.config(1))
+    commitment = params.config(1).reached(chain.slots)
     account = _found(chain, address, commitment)
     token = read_token_account(account)
     decimals = mint_decimals(chain, token.mint, commitment) if token else None
@@ -71,7 +71,7 @@ def get_token_account_balance(chain: Chain, params: Params) -> Any:
 
 def get_token_supply(chain: Chain, params: Params) -> Any:
     address = params.address(0)
-    commitment = _commitment(chain, params.config(1))
+    commitment = params.config(1).reached(chain.slots)
     mint = read_mint(_found(chain, address, commitment))
     if mint is None:
         raise invalid("Invalid param: not a Token mint")
@@ -80,7 +80,7 @@ def get_token_supply(chain: Chain, params: Params) -> Any:
 
 def get_token_accounts_by_owner(chain: Chain, params: Params) -> Any:
     owner, config = params.address(0), params.config(2)
-    commitment = _commitment(chain, config)
+    commitment = config.reached(chain.slots)
     wanted = _token_filter(chain, params.filter(1), commitment)
     found = [
         {"account": encode_account(chain, account, commitment, config), "pubkey": str(address)}
@@ -90,12 +90,6 @@ def get_token_accounts_by_owner(chain: Chain, params: Params) -> Any:
         and wanted(account, token)
     ]
     return with_context(chain, commitment, found)
-
-
-def _commitment(chain: Chain, config: Config) -> Commitment:
-    commitment = config.commitment()
-    config.check_min_context(chain.slots, commitment)
-    return commitment
 
 
 def _existing(

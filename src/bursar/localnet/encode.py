@@ -7,7 +7,7 @@ from solders.account import Account
 from solders.message import MessageV0
 from solders.pubkey import Pubkey
 
-from bursar.localnet import base58
+from bursar import base58
 from bursar.localnet.chain import Chain, keys_of
 from bursar.localnet.params import (
     INVALID_REQUEST,

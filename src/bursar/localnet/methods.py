@@ -7,8 +7,8 @@ back until all that it may have seen is durable.
 from collections.abc import Callable
 from typing import Any, Final
 
-from bursar import __version__
-from bursar.localnet import account_methods, base58, transaction_methods
+from bursar import __version__, base58
+from bursar.localnet import account_methods, transaction_methods
 from bursar.localnet.answers import API_VERSION, with_context
 from bursar.localnet.chain import Chain
 from bursar.localnet.encode import encode_transaction_with_meta
@@ -37,9 +37,7 @@ def get_identity(chain: Chain, _params: Params) -> Any:
 
 
 def get_slot(chain: Chain, params: Params) -> Any:
-    config = params.config(0)
-    commitment = config.commitment()
-    config.check_min_context(chain.slots, commitment)
+    commitment = params.config(0).reached(chain.slots)
     return chain.slots.at(commitment)
 
 
@@ -48,9 +46,7 @@ def get_block_time(chain: Chain, params: Params) -> Any:
 
 
 def get_epoch_info(chain: Chain, params: Params) -> Any:
-    config = params.config(0)
-    commitment = config.commitment()
-    config.check_min_context(chain.slots, commitment)
+    commitment = params.config(0).reached(chain.slots)
     slot = chain.slots.at(commitment)
     return {
         "absoluteSlot": slot,
@@ -77,9 +73,7 @@ def get_first_available_block(chain: Chain, _params: Params) -> Any:
 
 
 def get_latest_blockhash(chain: Chain, params: Params) -> Any:
-    config = params.config(0)
-    commitment = config.commitment()
-    config.check_min_context(chain.slots, commitment)
+    commitment = params.config(0).reached(chain.slots)
     slot = chain.slots.at(commitment)
     latest = {
         "blockhash": base58.encode(chain.slots.blockhash(slot)),
@@ -90,9 +84,7 @@ def get_latest_blockhash(chain: Chain, params: Params) -> Any:
 
 def is_blockhash_valid(chain: Chain, params: Params) -> Any:
     blockhash = bytes(params.address(0))
-    config = params.config(1)
-    commitment = config.commitment()
-    config.check_min_context(chain.slots, commitment)
+    commitment = params.config(1).reached(chain.slots)
     slot = chain.slots.slot_of_blockhash(blockhash)
     valid = slot is not None and slot <= chain.slots.at(commitment)
     return with_context(chain, commitment, valid)

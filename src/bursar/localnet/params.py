@@ -7,7 +7,7 @@ from typing import Any, Final, TypeVar, cast
 from solders.pubkey import Pubkey
 from solders.signature import Signature
 
-from bursar.localnet import base58
+from bursar import base58
 from bursar.localnet.slots import Commitment, Slots
 
 PARSE_ERROR: Final = -32700
@@ -52,6 +52,12 @@ class Config:
 
     def commitment(self, default: Commitment = "finalized", key: str = "commitment") -> Commitment:
         return self.choice(key, cast("tuple[Commitment, ...]", _COMMITMENTS), default)
+
+    def reached(self, slots: Slots, key: str = "commitment") -> Commitment:
+        """The commitment that is asked for, if it has come as far as `minContextSlot`."""
+        commitment = self.commitment(key=key)
+        self.check_min_context(slots, commitment)
+        return commitment
 
     def choice(self, key: str, choices: tuple[Option, ...], default: Option) -> Option:
         value = self._options.get(key)

@@ -16,9 +16,9 @@ import msgspec
 import structlog
 from aiohttp import web
 
+from bursar import base58
 from bursar.clock import Clock
 from bursar.errors import CommandFailed
-from bursar.localnet import base58
 from bursar.localnet.chain import Chain, Refused, open_chain
 from bursar.localnet.envelope import (
     Body,

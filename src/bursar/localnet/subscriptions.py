@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from solders.pubkey import Pubkey
 
-from bursar.localnet import base58
+from bursar import base58
 from bursar.localnet.answers import with_context
 from bursar.localnet.chain import Chain
 from bursar.localnet.encode import encode_account

@@ -8,7 +8,7 @@ from solders.pubkey import Pubkey
 from solders.signature import Signature
 from solders.transaction import VersionedTransaction
 
-from bursar.localnet import base58
+from bursar import base58
 from bursar.localnet.answers import with_context
 from bursar.localnet.chain import Chain, Refused, keys_of
 from bursar.localnet.encode import (
@@ -52,8 +52,7 @@ def send_transaction(chain: Chain, params: Params) -> Any:
             with suppress(Refused):
                 chain.submit(wire, preflight=None)
         return str(wire.signature)
-    commitment = config.commitment(key="preflightCommitment")
-    config.check_min_context(chain.slots, commitment)
+    commitment = config.reached(chain.slots, key="preflightCommitment")
     if not wire.signatures_hold():
         raise RpcError(SIGNATURE_FAILURE, "Transaction signature verification failure")
     try:
@@ -64,8 +63,7 @@ def send_transaction(chain: Chain, params: Params) -> Any:
 
 def simulate_transaction(chain: Chain, params: Params) -> Any:
     config = params.config(1)
-    commitment = config.commitment()
-    config.check_min_context(chain.slots, commitment)
+    commitment = config.reached(chain.slots)
     verify, replace = config.flag("sigVerify"), config.flag("replaceRecentBlockhash")
     if verify and replace:
         raise invalid("sigVerify may not be used with replaceRecentBlockhash")
@@ -101,9 +99,7 @@ def simulate_transaction(chain: Chain, params: Params) -> Any:
 
 def get_fee_for_message(chain: Chain, params: Params) -> Any:
     """What the machine itself would charge; null once the blockhash is too old."""
-    config = params.config(1)
-    commitment = config.commitment()
-    config.check_min_context(chain.slots, commitment)
+    commitment = params.config(1).reached(chain.slots)
     try:
         message = decode_message(params.text(0))
         if chain.slots.slot_of_blockhash(bytes(message.recent_blockhash)) is None:

@@ -20,7 +20,7 @@ import msgspec
 
 from bursar.access.limits import Category
 from bursar.access.model import Scope
-from bursar.errors import Fault, check
+from bursar.errors import Fault, check, present
 from bursar.http.call import Answer, Call, Route, Unit
 from bursar.http.codec import Choice, Field, Record, Schema, Text
 from bursar.http.perform import check_scope, explain, perform, prepare
@@ -153,10 +153,7 @@ class _InProcess:
         self._call = call
 
     async def agent_id(self) -> str:
-        agent_id = self._call.caller.agent_id
-        check(agent_id is not None, "only agent keys come here")
-        assert agent_id is not None
-        return agent_id
+        return present(self._call.caller.agent_id, "only agent keys come here")
 
     async def send(self, request: ApiRequest) -> ApiAnswer:
         route_name = f"{request.method} {request.path}"

@@ -10,7 +10,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from bursar.money import format_cents, format_micros
+from bursar.money import format_cents, format_cents_or_none, format_micros
 from bursar.policy.model import Policy
 
 
@@ -103,10 +103,10 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
             (None, self.recipient),
             (None, self.recipient),
             (None, self.pay_to),
-            (_cents(self.cap_micros_per_transaction), amount),
+            (format_cents_or_none(self.cap_micros_per_transaction), amount),
             (format_cents(self.cap_micros_daily), format_micros(self.spent_after_micros)),
             (format_micros(self.available_micros), amount),
-            (_cents(self.approval_threshold_micros), amount),
+            (format_cents_or_none(self.approval_threshold_micros), amount),
         )
         return [
             Check(rule, _OUTCOMES[letter], limit, observed)
@@ -192,7 +192,3 @@ def budget(policy: Policy, facts: Facts) -> tuple[int, int]:
     if policy.cap_micros_per_transaction is not None:
         most = min(most, policy.cap_micros_per_transaction)
     return remaining, most
-
-
-def _cents(micros: int | None) -> str | None:
-    return None if micros is None else format_cents(micros)

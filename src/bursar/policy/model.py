@@ -10,7 +10,7 @@ import msgspec
 from bursar.clock import iso
 from bursar.hostnames import is_address
 from bursar.http.codec import Cap, Entries, Field, Flag, Record, Whole
-from bursar.money import format_cents
+from bursar.money import format_cents, format_cents_or_none
 
 # One version of an agent's policy: agent, number, and the history of the database it belongs to.
 PolicyKey = tuple[str, int, str]
@@ -131,15 +131,11 @@ def _shown(policy: Policy) -> dict[str, Any]:
         "daily_cap": format_cents(policy.cap_micros_daily),
         "allowlist": list(policy.allowlist),
         "blocklist": list(policy.blocklist),
-        "per_transaction_cap": _cents(policy.cap_micros_per_transaction),
-        "approval_threshold": _cents(policy.approval_threshold_micros),
+        "per_transaction_cap": format_cents_or_none(policy.cap_micros_per_transaction),
+        "approval_threshold": format_cents_or_none(policy.approval_threshold_micros),
         "frozen": policy.frozen,
         "version": policy.version,
     }
-
-
-def _cents(micros: int | None) -> str | None:
-    return None if micros is None else format_cents(micros)
 
 
 _DAILY_CAP = "What the agent may spend per UTC day; 0 allows nothing."

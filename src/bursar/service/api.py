@@ -18,10 +18,10 @@ from bursar.access.guard import Guard
 from bursar.access.limits import Limiter, ProcessLimiter, Unlimited
 from bursar.chain.solana import Solana
 from bursar.clock import Clock
-from bursar.config import MODES, Config, Mode
+from bursar.config import LOCALNET, MODES, Config, Mode
 from bursar.custody.setup import open_vault
 from bursar.db import Database
-from bursar.errors import check
+from bursar.errors import check, present
 from bursar.http.app import App
 from bursar.http.call import Services
 from bursar.http.once import Once
@@ -63,12 +63,13 @@ async def run_api(
     api = await Api.start(config, clock, share_port=share_port, limits_socket=limits_socket)
     _spare_the_collector()
     stopped = asyncio.create_task(stop.wait())
-    await asyncio.wait({stopped, *api.tasks}, return_when=asyncio.FIRST_COMPLETED)
-    # A task that ended by itself is a fault: the supervisor starts a fresh process.
-    failed = not stopped.done()
+    ended, _ = await asyncio.wait({stopped, *api.tasks}, return_when=asyncio.FIRST_COMPLETED)
     stopped.cancel()
     await api.stop()
-    check(not failed, "a task of the HTTP process ended by itself")
+    # A task that ended by itself is a fault: the supervisor starts a fresh process.
+    for task in ended - {stopped}:
+        await task  # raises what went wrong
+    check(stopped in ended, "a task of the HTTP process ended by itself")
 
 
 class Api:
@@ -105,10 +106,10 @@ class Api:
         limits_socket: Path | None = None,
     ) -> Self:
         """`limits_socket` is where another process counts the rate limits for this one too."""
-        check(config.database_url is not None, "the api process is told its database")
-        assert config.database_url is not None
         db = await Database.open_or_fail(
-            config.database_url, config.database_connections, config.database_timeout_seconds
+            present(config.database_url, "the api process is told its database"),
+            config.database_connections,
+            config.database_timeout_seconds,
         )
         guard = Guard(db, clock)
         limiter = _limiter(config, clock, limits_socket)
@@ -118,7 +119,7 @@ class Api:
             mode: open_chain(config, mode) for mode in MODES if config.network(mode) is not None
         }
         funds = None
-        if config.network("test") == "localnet":
+        if config.network("test") == LOCALNET:
             funds = TestFunds(config, db, policies, chains["test"])
         services = Services(
             config=config,

@@ -14,7 +14,7 @@ from bursar.errors import CommandFailed
 LOCK_FILE: Final = "serve.lock"
 _PRIVATE: Final = 0o700
 # Others may pass through but not list: only when PostgreSQL has to run as another user.
-_PASSABLE: Final = 0o711
+PASSABLE: Final = 0o711
 
 
 def open_data_dir(path: Path) -> None:
@@ -63,7 +63,7 @@ def locked_data_dir(path: Path) -> Generator[None]:
 
 def let_others_pass(path: Path) -> None:
     """Let a less privileged user reach its own folder inside `path`, without listing `path`."""
-    path.chmod(_PASSABLE)
+    path.chmod(PASSABLE)
 
 
 def _check_existing(path: Path) -> None:
@@ -77,7 +77,7 @@ def _check_existing(path: Path) -> None:
         )
     ours = (path / LOCK_FILE).exists() or next(path.iterdir(), None) is None
     if ours and status.st_uid == os.geteuid():
-        if stat.S_IMODE(status.st_mode) not in (_PRIVATE, _PASSABLE):
+        if stat.S_IMODE(status.st_mode) not in (_PRIVATE, PASSABLE):
             path.chmod(_PRIVATE)
     elif status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         # Somebody's folder with other things in it (a mistyped --data-dir, even /tmp): changing

@@ -5,10 +5,9 @@ from datetime import timedelta
 from bursar.access import store
 from bursar.access.issue import issue_key
 from bursar.access.model import NewKey, Scope
-from bursar.agent import store as agent_store
 from bursar.config import Config, Mode
-from bursar.db import Database, Tx
-from bursar.errors import ConfigError, check
+from bursar.db import Database, Tx, moment
+from bursar.errors import ConfigError, present
 from bursar.ids import new_id
 
 DEFAULT_ACCOUNT = "default"
@@ -19,9 +18,8 @@ COMMAND_LINE = "command line"
 
 async def make_first_key(config: Config) -> str | None:
     """On the very first start a test key to begin with; later none, for none was lost."""
-    check(config.database_url is not None, "the database runs by now")
-    assert config.database_url is not None
-    db = await Database.open(config.database_url, 2, config.database_timeout_seconds)
+    dsn = present(config.database_url, "the database runs by now")
+    db = await Database.open(dsn, 2, config.database_timeout_seconds)
     try:
         async with db.transaction() as tx:
             if await store.list_all_keys(tx):
@@ -59,7 +57,7 @@ async def make_key(
             " to rehearse live mode on this machine",
         )
     realm_id = await store.ensure_realm(tx, new_id("acc"), account, mode)
-    expires_at = None if expires_in is None else await agent_store.moment(tx) + expires_in
+    expires_at = None if expires_in is None else await moment(tx) + expires_in
     return await issue_key(
         tx,
         realm_id=realm_id,

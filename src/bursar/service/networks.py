@@ -10,19 +10,18 @@ from typing import Final
 import aiohttp
 import structlog
 
-from bursar.chain.networks import usdc_mint
+from bursar.chain.networks import network_name, usdc_mint
 from bursar.chain.node import Node
 from bursar.chain.pin import check_network
 from bursar.chain.port import ChainOutOfReach
 from bursar.chain.solana import Solana
-from bursar.config import MODES, Config, Mode
+from bursar.config import LOCALNET, MODES, Config, Mode
 from bursar.db import Database
 from bursar.errors import CommandFailed
 from bursar.metrics import FEE_PAYER_LAMPORTS
 from bursar.service.ports import free_port
 from bursar.service.supervisor import Child
 
-LOCALNET: Final = "localnet"
 # What a localnet's fee payer is given at a time: 100 SOL, enough for ten million payments.
 _GIFT_LAMPORTS: Final = 100_000_000_000
 _READY_SECONDS: Final = 30.0
@@ -72,7 +71,7 @@ def _child(config: Config, mode: Mode, environment: Mapping[str, str]) -> Child:
         # The next port is where clients of the test chain look by default.
         options["--ws-port"] = "0"
     return Child(
-        name=LOCALNET if mode == "test" else f"{LOCALNET}-live",
+        name=network_name(config, mode),
         argv=[
             *(sys.executable, "-m", "bursar.cli.main", "localnet"),
             *(part for option in options.items() for part in option),

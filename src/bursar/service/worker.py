@@ -14,8 +14,8 @@ from bursar.clock import SystemClock
 from bursar.config import MODES, Config, Mode
 from bursar.custody.setup import ensure_fee_payer, open_vault
 from bursar.custody.vault import Vault
-from bursar.db import OUT_OF_REACH, Database
-from bursar.errors import check
+from bursar.db import OUT_OF_REACH, ROLLED_BACK, Database
+from bursar.errors import check, present
 from bursar.ledger.seal import seal_journal
 from bursar.metrics import UP
 from bursar.policy.cache import PolicyCache
@@ -47,15 +47,12 @@ Duty = Callable[[], Awaitable[int]]
 
 async def run_worker(config: Config) -> None:
     """Works until SIGTERM or SIGINT; what is half done is undone by the database."""
-    check(config.database_url is not None, "the worker is told its database")
-    assert config.database_url is not None
+    dsn = present(config.database_url, "the worker is told its database")
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    db = await Database.open_or_fail(
-        config.database_url, _CONNECTIONS, config.database_timeout_seconds
-    )
+    db = await Database.open_or_fail(dsn, _CONNECTIONS, config.database_timeout_seconds)
     vault = await open_vault(db, config)
     sender = Sender(Allowed(config.webhooks_allow), config.webhooks_timeout_seconds)
     deliverer = Deliverer(
@@ -135,11 +132,12 @@ async def settle_forever(settler: Settler) -> None:
 
 
 async def repeat(duty: Duty, seconds: float) -> None:
-    """Again at once while there is work, else after a rest. What is out of reach comes back."""
+    """Again at once while there is work, else after a rest. What is out of reach comes back, and
+    what was rolled back is done then."""
     while True:
         try:
             done = await duty()
-        except (*OUT_OF_REACH, ChainOutOfReach) as problem:
+        except (*OUT_OF_REACH, *ROLLED_BACK, ChainOutOfReach) as problem:
             _log.warning(
                 "duty_put_off", duty=getattr(duty, "__qualname__", "?"), problem=repr(problem)
             )

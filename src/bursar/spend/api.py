@@ -10,7 +10,7 @@ import msgspec
 from bursar.access.model import Caller
 from bursar.chain.networks import network_name
 from bursar.clock import iso
-from bursar.errors import Fault, ValidationFailed, check, not_found
+from bursar.errors import Fault, ValidationFailed, not_found, present
 from bursar.http.call import Answer, Call, Services, Stream, data, page, page_fields, page_start
 from bursar.http.codec import Amount, Boundary, Choice, Field, Metadata, Recipient, Record, Text
 from bursar.http.cursor import Place
@@ -193,9 +193,12 @@ async def budget(call: Call) -> Answer:
 
 def _request(call: Call) -> SpendRequest:
     """Whose spend it is: the body's agent, or the one an agent key is bound to."""
-    agent_id: str | None = call.body.pop("agentId", call.caller.agent_id)
-    check(agent_id is not None, "a body without an agent comes only from an agent key")
-    assert agent_id is not None
+    # Out of the body, which is part of the idempotency key's fingerprint below: the same spend is
+    # the same whether the agent was named or is the key's own.
+    agent_id: str = present(
+        call.body.pop("agentId", call.caller.agent_id),
+        "a body without an agent comes only from an agent key",
+    )
     if not is_id("ag", agent_id) or not call.caller.may_see_agent(agent_id):
         raise not_found("agent")
     return SpendRequest(

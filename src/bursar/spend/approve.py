@@ -6,7 +6,7 @@ from typing import Final
 from bursar.access.trail import leave_trail
 from bursar.config import Mode
 from bursar.db import Database, Tx
-from bursar.errors import ApiError, ErrorCode, check, not_found
+from bursar.errors import ApiError, ErrorCode, check, not_found, present
 from bursar.event.catalog import EventType
 from bursar.event.outbox import NewEvent, emit
 from bursar.ids import is_id
@@ -44,10 +44,9 @@ async def approve_spend(
     """pending -> approved, if everything but the threshold still holds under today's policy."""
     spend, locked = await _lock(tx, approver, spend_id)
     account = locked.account
-    check(spend.expires_at is not None, "a pending spend has an end")
-    assert spend.expires_at is not None
-    if account.now >= spend.expires_at:
-        raise _invalid(f"This spend expired at {spend.expires_at:%Y-%m-%d %H:%M:%S} UTC.")
+    expires_at = present(spend.expires_at, "a pending spend has an end")
+    if account.now >= expires_at:
+        raise _invalid(f"This spend expired at {expires_at:%Y-%m-%d %H:%M:%S} UTC.")
     resolved = await directory.resolve(
         tx, approver.mode, approver.realm_id, locked.directory_epoch, [spend.recipient]
     )
@@ -154,9 +153,9 @@ async def _lock(tx: Tx, approver: Approver, spend_id: str) -> tuple[SpendRow, Lo
     if spend is None:
         raise not_found("transaction")
     locked = await ledger_store.lock_agents(tx, [spend.agent_id], [approver.realm_id])
-    spend = await store.get_spend(tx, approver.realm_id, spend_id)
-    check(spend is not None, "spends are never deleted")
-    assert spend is not None
+    spend = present(
+        await store.get_spend(tx, approver.realm_id, spend_id), "spends are never deleted"
+    )
     if spend.status != "pending":
         raise _invalid(f"This spend is {spend.status}; only a pending one can be decided.")
     return spend, locked[spend.agent_id]

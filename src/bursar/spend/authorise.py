@@ -363,7 +363,8 @@ class _Queue:
             check(len(outcomes) == len(batch), "every request of a batch has an outcome")
             for (_, waiting), outcome in zip(batch, outcomes, strict=True):
                 _settle(waiting, outcome)
-            # The handlers are woken in this turn of the loop, and are done in it.
+            # The handlers are woken in this turn of the loop, and those of the API are done in it.
+            # A tool's answer at /mcp still has to be put in words: it may be a little later.
             await asyncio.sleep(0)
 
         try:

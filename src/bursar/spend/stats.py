@@ -16,7 +16,8 @@ from bursar.spend.store import SpendFilter, TotalDelta
 
 SHARDS: Final = 16
 TOP_RECIPIENTS: Final = 10
-_ACCOUNT_WIDE: Final = ""
+# In place of an agent: the totals of a whole account.
+ACCOUNT_WIDE: Final = ""
 
 _Key = tuple[int, str, date, str, int]
 
@@ -82,7 +83,7 @@ class Totals:
         day, recipient = spend.day, spend.recipient
         for key in (
             (spend.realm_id, spend.agent_id, day, recipient, 0),
-            (spend.realm_id, _ACCOUNT_WIDE, day, recipient, self._shard),
+            (spend.realm_id, ACCOUNT_WIDE, day, recipient, self._shard),
         ):
             delta = self._deltas.get(key)
             if delta is None:
@@ -99,7 +100,7 @@ async def statistics(tx: Tx, filters: SpendFilter) -> Statistics:
         " AND ($3::date IS NULL OR day >= $3) AND ($4::date IS NULL OR day < $4)"
     )
     parts = [whole_days]
-    whose = _ACCOUNT_WIDE if filters.agent_id is None else filters.agent_id
+    whose = ACCOUNT_WIDE if filters.agent_id is None else filters.agent_id
     arguments: list[Any] = [filters.realm_id, whose, first, last]
     owner = ""
     if edges and filters.agent_id is not None:

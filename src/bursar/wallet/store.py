@@ -1,4 +1,4 @@
-"""Queries on wallets and their sealed keys."""
+"""Queries on wallets, their sealed keys, withdrawals and deposits."""
 
 from collections.abc import Sequence
 from datetime import datetime

@@ -5,7 +5,7 @@ from typing import Any, Final, cast
 
 from bursar.access.model import Caller
 from bursar.access.trail import leave_trail
-from bursar.agent import store as agent_store
+from bursar.db import moment
 from bursar.errors import ApiError, ErrorCode, Fault, not_found
 from bursar.event import store as event_store
 from bursar.event.catalog import EVERYTHING, SUBSCRIBABLE, EventType, wants
@@ -188,7 +188,7 @@ async def test(call: Call) -> Answer:
         EventType.WEBHOOK_TEST,
         None,
         show_webhook(row),
-        await agent_store.moment(call.tx),
+        await moment(call.tx),
     )
     delivery_id = await emit_to(call.tx, event, row.id)
     (made,) = await store.get_deliveries(call.tx, [delivery_id])
@@ -218,7 +218,7 @@ async def redeliver(call: Call) -> Answer:
         webhook_ids = [
             row.id for row in rows if row.status == "enabled" and wants(row.events, event.type)
         ]
-    now = await agent_store.moment(call.tx)
+    now = await moment(call.tx)
     made = await send_again(call.tx, event.id, webhook_ids, now)
     shown = [show_delivery(row) for row in await store.get_deliveries(call.tx, made)]
     return data(Redelivery(event_id=event.id, deliveries=shown))

@@ -1,9 +1,9 @@
 """Queries on webhooks, their secrets and their deliveries."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final, Literal
+from typing import Final
 
 import msgspec
 
@@ -244,7 +244,7 @@ async def exchange(
     lease_seconds: float,
 ) -> list[Claim]:
     """Records these results and claims what is due: one round trip, one transaction of its own.
-    `migrations/0005_webhooks.sql` has the query, and says how it is fair."""
+    `migrations/schema.sql` has the query, and `0005_webhooks.sql` says how it is fair."""
     rows = await tx.fetch(
         "SELECT * FROM exchange_deliveries($1, $2, $3, $4, $5, $6, $7, $8, $9)",
         [r.claim.id for r in results],
@@ -289,30 +289,41 @@ async def release(tx: Tx, claims: Sequence[Claim]) -> None:
     )
 
 
-async def note_failures(tx: Tx, webhook_ids: Sequence[str], disable_seconds: int) -> list[str]:
-    """Webhooks that have just failed; returns those that failed for too long and are disabled now.
-    Rows are taken in id order, so that two workers cannot deadlock."""
+# A webhook and the URL that was tried: what an old URL answers says nothing about a new one, which
+# may have come while the attempt was under way.
+Target = tuple[str, str]
+# Rows are taken in id order, so that two workers cannot deadlock.
+_ENABLED_TARGETS: Final = (
+    "SELECT w.id FROM webhook w JOIN unnest($1::text[], $2::text[]) AS t (id, url)"
+    " ON w.id = t.id AND w.url = t.url WHERE w.status = 'enabled'"
+)
+_IN_ORDER: Final = " ORDER BY w.id FOR NO KEY UPDATE OF w"
+
+
+async def note_failures(tx: Tx, targets: Collection[Target], disable_seconds: int) -> list[str]:
+    """Of those that have just failed: returns the webhooks that failed for too long and are
+    disabled now."""
     rows = await tx.fetch(
         "UPDATE webhook SET failing_since = coalesce(failing_since, moment()),"
         " status = CASE WHEN failing_since IS NULL THEN status ELSE 'disabled' END,"
         " disabled_reason = CASE WHEN failing_since IS NULL THEN disabled_reason"
-        " ELSE 'failing' END WHERE id IN (SELECT id FROM webhook WHERE id = ANY($1::text[])"
-        " AND status = 'enabled' AND (failing_since IS NULL"
-        " OR failing_since <= clock_timestamp() - make_interval(secs => $2))"
-        " ORDER BY id FOR NO KEY UPDATE) RETURNING id, status",
-        webhook_ids,
+        f" ELSE 'failing' END WHERE id IN ({_ENABLED_TARGETS} AND (w.failing_since IS NULL"
+        f" OR w.failing_since <= clock_timestamp() - make_interval(secs => $3)){_IN_ORDER})"
+        " RETURNING id, status",
+        [webhook_id for webhook_id, _ in targets],
+        [url for _, url in targets],
         disable_seconds,
     )
     return [row["id"] for row in rows if row["status"] == "disabled"]
 
 
-async def disable(tx: Tx, webhook_ids: Sequence[str], reason: Literal["gone"]) -> list[str]:
+async def disable_gone(tx: Tx, targets: Collection[Target]) -> list[str]:
+    """Of those that said they are gone for good: returns the webhooks that are disabled now."""
     rows = await tx.fetch(
-        "UPDATE webhook SET status = 'disabled', disabled_reason = $2 WHERE id IN"
-        " (SELECT id FROM webhook WHERE id = ANY($1::text[]) AND status = 'enabled'"
-        " ORDER BY id FOR NO KEY UPDATE) RETURNING id",
-        webhook_ids,
-        reason,
+        "UPDATE webhook SET status = 'disabled', disabled_reason = 'gone'"
+        f" WHERE id IN ({_ENABLED_TARGETS}{_IN_ORDER}) RETURNING id",
+        [webhook_id for webhook_id, _ in targets],
+        [url for _, url in targets],
     )
     return [row["id"] for row in rows]
 

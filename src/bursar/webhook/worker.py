@@ -18,7 +18,7 @@ import structlog
 from bursar.clock import Clock, iso
 from bursar.custody.model import SealedSecret
 from bursar.custody.vault import KeyUnusable, Vault
-from bursar.db import OUT_OF_REACH, Database, Tx
+from bursar.db import OUT_OF_REACH, ROLLED_BACK, Database, Tx
 from bursar.event.model import envelope
 from bursar.metrics import Webhooks as Metrics
 from bursar.webhook import store
@@ -92,7 +92,7 @@ class Deliverer:
         try:
             await self._note_failures(results)
             claims, found = await self._exchange(results)
-        except OUT_OF_REACH as problem:
+        except (*OUT_OF_REACH, *ROLLED_BACK) as problem:
             _log.warning("deliveries_put_off", problem=repr(problem))
             self._results = results + self._results
             await asyncio.sleep(_IDLE_SECONDS)
@@ -125,17 +125,20 @@ class Deliverer:
     async def _note_failures(self, results: Sequence[Result]) -> None:
         """What failures say about their webhooks. Where one went well in the same round, recording
         it takes the bad mark away again."""
-        failed = {r.claim.webhook_id for r in results if r.status != "delivered"}
-        gone = {r.claim.webhook_id for r in results if r.gone}
+        failed = {(r.claim.webhook_id, r.claim.url) for r in results if r.status != "delivered"}
+        gone = {(r.claim.webhook_id, r.claim.url) for r in results if r.gone}
         if not failed:
             return
 
-        async def work(tx: Tx) -> list[str]:
-            disabled = await store.note_failures(tx, sorted(failed - gone), DISABLE_SECONDS)
-            return disabled + await store.disable(tx, sorted(gone), "gone")
+        async def work(tx: Tx) -> dict[str, list[str]]:
+            return {
+                "failing": await store.note_failures(tx, failed - gone, DISABLE_SECONDS),
+                "gone": await store.disable_gone(tx, gone),
+            }
 
-        for webhook_id in await self._db.transact(work):
-            _log.warning("webhook_disabled", webhook=webhook_id)
+        for reason, webhook_ids in (await self._db.transact(work)).items():
+            for webhook_id in webhook_ids:
+                _log.warning("webhook_disabled", webhook=webhook_id, reason=reason)
 
     async def _rest(self) -> None:
         """Until something finished, which makes room and wants to be recorded, or for a while."""
@@ -202,16 +205,19 @@ class Deliverer:
         for task in cut:
             task.cancel()
         await asyncio.gather(*cut, return_exceptions=True)
-        # Out of reach: the leases end by themselves.
-        with contextlib.suppress(*OUT_OF_REACH):
+
+        async def record(tx: Tx) -> None:
+            await store.exchange(
+                tx,
+                self._results,
+                most=0,
+                most_failing=0,
+                per_webhook=PER_WEBHOOK,
+                lease_seconds=self._lease_seconds,
+            )
+            await store.release(tx, list(cut.values()))
+
+        # What cannot be recorded now: the leases end by themselves.
+        with contextlib.suppress(*OUT_OF_REACH, *ROLLED_BACK):
             await self._note_failures(self._results)
-            async with self._db.read() as tx:
-                await store.exchange(
-                    tx,
-                    self._results,
-                    most=0,
-                    most_failing=0,
-                    per_webhook=PER_WEBHOOK,
-                    lease_seconds=self._lease_seconds,
-                )
-                await store.release(tx, list(cut.values()))
+            await self._db.transact(record)
