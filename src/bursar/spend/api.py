@@ -10,9 +10,9 @@ import msgspec
 from bursar.access.model import Caller
 from bursar.chain.networks import network_name
 from bursar.clock import iso
-from bursar.errors import Fault, ValidationFailed, check, not_found
-from bursar.http.call import Answer, Call, Services, Stream, data, page, page_fields, page_start
-from bursar.http.codec import Amount, Boundary, Choice, Field, Metadata, Recipient, Record, Text
+from bursar.errors import Fault, check, not_found
+from bursar.http.call import Answer, Call, Services, Stream, data, page, page_fields
+from bursar.http.codec import ID, Amount, Boundary, Choice, Field, Metadata, Recipient, Record, Text
 from bursar.http.cursor import Place
 from bursar.ids import is_id
 from bursar.ledger import store as ledger_store
@@ -45,7 +45,7 @@ SPEND = Record(
     (
         Field(
             "agentId",
-            Text(1, 100),
+            ID,
             "The agent that spends. Required, but a key of scope `agent` may omit it.",
         ),
         Field("amount", Amount(), "How much, up to six decimal places.", required=True),
@@ -67,7 +67,7 @@ _DATES = (
     ),
 )
 FILTERS = (
-    Field("agentId", Text(1, 100), "Only this agent's."),
+    Field("agentId", ID, "Only this agent's."),
     Field(
         "status",
         Choice(("all", "pending", "approved", "settled", "rejected")),
@@ -133,9 +133,8 @@ async def deny(call: Call) -> Answer:
 
 async def list_(call: Call) -> Answer:
     filters = _filters(call)
-    start = page_start(call)
     limit = call.query.get("limit", PAGE_DEFAULT)
-    rows = await store.list_spends(call.tx, filters, start, limit + 1)
+    rows = await store.list_spends(call.tx, filters, call.start, limit + 1)
     return page(call, rows, limit, lambda row: (row.created_at, row.id), show_spend)
 
 
@@ -235,17 +234,12 @@ def _approver(call: Call) -> Approver:
 
 def _filters(call: Call) -> SpendFilter:
     query = call.query
-    faults = [
-        Fault(start, f"{start} must not lie after {end}.")
-        for start, end in (("from", "to"), ("settledFrom", "settledTo"))
-        if start in query and end in query and query[start].lies_after(query[end])
-    ]
-    if faults:
-        raise ValidationFailed(faults)
     wanted: str | None = query.get("agentId")
     own = call.caller.agent_id
-    # Another agent's, to an agent key, are as good as none.
-    agent_id = wanted if own is None else own if wanted in (None, own) else _NOBODY
+    agent_id = own if wanted is None else wanted
+    # What no agent is called, and another agent's to an agent key, are as good as none.
+    if agent_id is not None and not (is_id("ag", agent_id) and call.caller.may_see_agent(agent_id)):
+        agent_id = _NOBODY
     status = query.get("status", "all")
     return SpendFilter(
         realm_id=call.caller.realm_id,

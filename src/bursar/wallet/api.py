@@ -3,9 +3,13 @@
 from datetime import datetime
 from typing import Any
 
+from solders.pubkey import Pubkey
+
+from bursar.access.model import Caller
 from bursar.chain.networks import network_name
-from bursar.errors import ApiError, ErrorCode, not_found
-from bursar.http.call import Answer, Call, data, page, page_fields, page_start
+from bursar.errors import ApiError, ErrorCode, Fault, not_found
+from bursar.hostnames import is_address
+from bursar.http.call import Answer, Call, Services, data, page, page_fields
 from bursar.http.codec import Address, Amount, Field, Flag, Metadata, Record, Text
 from bursar.ids import is_id
 from bursar.wallet import fund as faucet
@@ -65,7 +69,6 @@ async def withdraw(call: Call) -> Answer:
         agent_id=row.agent_id,
         amount_micros=call.body["amount"],
         destination=call.body["destination"],
-        allow_off_curve=call.body.get("allowOffCurve", False),
         memo=call.body.get("memo"),
         metadata=call.body.get("metadata", {}),
         network=network_name(call.services.config, call.caller.mode),
@@ -75,10 +78,27 @@ async def withdraw(call: Call) -> Answer:
     return data(show_withdrawal(made), 201)
 
 
+def destination_faults(services: Services, caller: Caller, body: dict[str, Any]) -> list[Fault]:
+    """What is sent where no key can spend from is lost, unless a program can."""
+    del services, caller
+    to: Any = body.get("destination")
+    if body.get("allowOffCurve") is True or not isinstance(to, str) or not is_address(to):
+        return []
+    if Pubkey.from_string(to).is_on_curve():
+        return []
+    return [
+        Fault(
+            "destination",
+            "destination is not on the curve, so no key can spend from it. If it is a vault"
+            " that a program controls, send allowOffCurve true.",
+        )
+    ]
+
+
 async def list_withdrawals(call: Call) -> Answer:
     wallet, _ = await _visible_wallet(call)
     limit = call.query.get("limit", PAGE_DEFAULT)
-    rows = await store.list_withdrawals(call.tx, wallet.agent_id, page_start(call), limit + 1)
+    rows = await store.list_withdrawals(call.tx, wallet.agent_id, call.start, limit + 1)
     return page(call, rows, limit, lambda row: (row.created_at, row.id), show_withdrawal)
 
 
@@ -95,7 +115,7 @@ async def get_withdrawal(call: Call) -> Answer:
 async def list_deposits(call: Call) -> Answer:
     wallet, _ = await _visible_wallet(call)
     limit = call.query.get("limit", PAGE_DEFAULT)
-    rows = await store.list_deposits(call.tx, wallet.agent_id, page_start(call), limit + 1)
+    rows = await store.list_deposits(call.tx, wallet.agent_id, call.start, limit + 1)
     return page(call, rows, limit, lambda row: (row.created_at, row.id), show_deposit)
 
 
