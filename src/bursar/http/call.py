@@ -147,6 +147,8 @@ class Route:
     permits: Callable[[Caller, dict[str, Any]], None] | None = None
     # Faults that depend on who is asking or on settings, reported with those of the body.
     faults: Callable[[Services, Caller, dict[str, Any]], list[Fault]] | None = None
+    # Headers of its own, beside those that every request may have.
+    headers: tuple[Field, ...] = ()
     status: int = 200
     # The struct of `data`; None where there is no body.
     data: Any = None
@@ -154,6 +156,11 @@ class Route:
     # For answers that are not JSON.
     content_type: str = "application/json"
     errors: tuple[ErrorCode, ...] = ()
+
+    @property
+    def takes_idempotency_key(self) -> bool:
+        """What only looks, such as a preview, has nothing to do twice: it ignores the key."""
+        return self.method == "POST" and self.unit is not Unit.READ
 
 
 def data(value: Any, status: int = 200, replay: Any = None) -> Answer:

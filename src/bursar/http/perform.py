@@ -72,7 +72,7 @@ def prepare(
         of = bound(route, caller, params, parameters) if known else None
         start = _start(after, of, wrong_filters)
     faults += wrong_filters
-    key = idempotency_header if route.method == "POST" else None
+    key = idempotency_header if route.takes_idempotency_key else None
     key = idempotency.read_key(key, faults)
     if faults:
         raise ValidationFailed(faults)

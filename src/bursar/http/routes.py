@@ -141,6 +141,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         scopes=SPENDERS,
         category=Category.SPEND_AUTHORISE,
         unit=Unit.OWN,
+        headers=(spend.PREFER,),
         body=spend.SPEND,
         faults=spend.require_agent,
         status=201,
@@ -152,7 +153,10 @@ ROUTES: Final[tuple[Route, ...]] = (
         path="/v1/spend/preview",
         handler=spend.preview,
         summary="Preview a spend",
-        description="What authorise would answer now. Nothing is stored, reserved or fired.",
+        description=(
+            "What authorise would answer now. Nothing is stored, reserved or fired, so an"
+            " `Idempotency-Key` is ignored."
+        ),
         tag="Spends",
         scopes=SPENDERS,
         category=Category.SPEND_AUTHORISE,

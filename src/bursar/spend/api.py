@@ -33,7 +33,7 @@ from bursar.spend.model import (
     show_spend,
 )
 from bursar.spend.store import SpendFilter
-from bursar.spend.wait import wanted_seconds
+from bursar.spend.wait import MAX_SECONDS, wanted_seconds
 
 PAGE_DEFAULT, PAGE_MOST = 50, 200
 # An agent id that no agent has.
@@ -56,6 +56,12 @@ SPEND = Record(
         Field("memo", Text(0, MEMO_CHARACTERS), "A note of yours.", nullable=True),
         Field("metadata", Metadata(), "Up to 50 pairs of your own, string values."),
     ),
+)
+PREFER = Field(
+    "Prefer",
+    Text(1, 1_000),
+    f"`wait=N`: answer when the spend is settled or rejected, or after N seconds as it stands then;"
+    f" more than {MAX_SECONDS} counts as {MAX_SECONDS}.",
 )
 REASON = Record("Reason", (Field("reason", Text(0, 500), "Why, for the books.", nullable=True),))
 _DATES = (
@@ -195,6 +201,8 @@ def _request(call: Call) -> SpendRequest:
     agent_id: str | None = call.body.pop("agentId", call.caller.agent_id)
     check(agent_id is not None, "a body without an agent comes only from an agent key")
     assert agent_id is not None
+    # There is only one, so that naming it makes no other request.
+    call.body.pop("currency", None)
     if not is_id("ag", agent_id) or not call.caller.may_see_agent(agent_id):
         raise not_found("agent")
     return SpendRequest(

@@ -5,7 +5,7 @@ from typing import Any
 
 from solders.pubkey import Pubkey
 
-from bursar.access.model import Caller
+from bursar.access.model import Caller, IdempotencyKey
 from bursar.chain.networks import network_name
 from bursar.errors import ApiError, ErrorCode, Fault, not_found
 from bursar.hostnames import is_address
@@ -16,6 +16,7 @@ from bursar.wallet import fund as faucet
 from bursar.wallet import store
 from bursar.wallet import withdraw as withdrawals
 from bursar.wallet.model import (
+    DepositRow,
     WalletRow,
     show_balance,
     show_deposit,
@@ -121,6 +122,16 @@ async def list_deposits(call: Call) -> Answer:
 
 async def fund(call: Call) -> Answer:
     """Mints on the chain, so it runs outside any transaction; the key is honoured around it."""
+    key = call.idempotency_key()
+
+    async def work() -> tuple[int, Any]:
+        return 201, {"data": show_deposit(await _funded(call, key))}
+
+    status, body, replayed = await call.services.once.answer(key, work)
+    return Answer(status, body, headers={"Idempotent-Replayed": "true"} if replayed else {})
+
+
+async def _funded(call: Call, key: IdempotencyKey | None) -> DepositRow:
     if call.caller.mode != "test":
         raise ApiError(ErrorCode.NOT_FOUND, "Only test wallets can be funded here.")
     services = call.services
@@ -129,19 +140,17 @@ async def fund(call: Call) -> Answer:
             ErrorCode.NOT_FOUND,
             "The test network is not the localnet, so there is no faucet: send USDC to the wallet.",
         )
-    funds = services.test_funds
     async with services.db.read() as tx:
         call.use(tx)
         wallet, _ = await _visible_wallet(call)
-
-    async def work() -> tuple[int, Any]:
-        deposit = await faucet.fund(
-            services.db, funds, call.caller.realm_id, wallet, call.body["amount"]
-        )
-        return 201, {"data": show_deposit(deposit)}
-
-    status, body, replayed = await services.once.answer(call.idempotency_key(), work)
-    return Answer(status, body, headers={"Idempotent-Replayed": "true"} if replayed else {})
+    return await faucet.fund(
+        services.db,
+        services.test_funds,
+        call.caller.realm_id,
+        wallet,
+        call.body["amount"],
+        key,
+    )
 
 
 async def _visible_wallet(call: Call) -> tuple[WalletRow, datetime]:
