@@ -27,7 +27,7 @@ service shows the same at `/docs`, and as OpenAPI 3.1 at `/openapi.json`.
 - **Errors** have [one shape](errors.md). Any request may be answered 400, 401, 413, 415, 429, 500
   or 503; the errors named below come on top. An unknown field or parameter is an error, too.
 - **Repeating.** Every POST takes an `Idempotency-Key` (1 to 255 printable ASCII characters). Sent
-  again with the same key, a request happens once.
+  again with the same key, a request happens once. A preview ignores it.
 - **Tracing.** Every answer has `X-Request-Id`; one that you send is kept.
 
 `/healthz`, `/readyz`, `/metrics`, `/openapi.json` and `/docs` need no key.

@@ -3,7 +3,8 @@
 import asyncio
 import itertools
 import json
-from collections.abc import AsyncIterator, Iterator
+import re
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -14,7 +15,7 @@ from bursar.http.call import Route
 from bursar.http.codec import Field, Record
 from bursar.http.query import PageSize
 from bursar.http.routes import ROUTES
-from tests.support import ADDRESS, POLICY, Service, error_of, new_account, new_agent
+from tests.support import ON_CURVE, POLICY, Service, error_of, new_account, new_agent
 
 NO_AGENT = "ag_00000000000000000000000000"
 AGENT = json.dumps({"name": "agent", "policy": POLICY})
@@ -255,7 +256,7 @@ SAMPLES: dict[str, Any] = {
     "Cap": "1.00",
     "Flag": True,
     "Recipient": "api.example.com",
-    "Address": ADDRESS,
+    "Address": ON_CURVE,
     "Entries": ["api.example.com"],
     "EventTypes": ["agent.paused"],
     "Url": "https://example.com/hook",
@@ -362,6 +363,15 @@ async def test_a_wrong_type_in_any_field_is_named(service: Service, route: Route
     assert tried >= 4
 
 
+# How a name is mistyped, or written where other habits rule: `daily_cap`, `DailyCap`, `DAILY_CAP`.
+TYPOS: tuple[Callable[[str], str], ...] = (
+    lambda name: name + "s",
+    lambda name: re.sub("([A-Z])", r"_\1", name).lower(),
+    lambda name: name[0].upper() + name[1:],
+    lambda name: re.sub("([A-Z])", r"_\1", name).upper(),
+)
+
+
 @pytest.mark.parametrize("route", BODY_ROUTES, ids=route_id)
 async def test_an_unknown_field_teaches_the_accepted_ones(service: Service, route: Route):
     """Goal: at every depth, the nearest name and all accepted names; a typo never passes."""
@@ -373,7 +383,10 @@ async def test_an_unknown_field_teaches_the_accepted_ones(service: Service, rout
     async with await service.admin() as client:
         for way, inner in records:
             names = [field.name for field in inner.fields]
-            for typo, meant in [("zzzzzz", None), *((name + "s", name) for name in names)]:
+            typos = [(way_to_write(name), name) for name in names for way_to_write in TYPOS]
+            for typo, meant in [("zzzzzz", None), *typos]:
+                if typo in names:
+                    continue
                 body = with_value(record, (*way, typo), "x")
                 answer = await client.request(route.method, path_of(route), json=body)
                 error = error_of(answer, 400, "validation_error")
@@ -381,8 +394,10 @@ async def test_an_unknown_field_teaches_the_accepted_ones(service: Service, rout
                 (message,) = (f["message"] for f in error["details"] if f["param"] == param)
                 accepted = message.partition("Accepted fields: ")[2]
                 assert [part.split(" ")[0] for part in accepted[:-1].split(", ")] == names
+                nearest = message.partition("Did you mean ")[2].partition("?")[0]
+                assert nearest in {".".join((*way, name)) for name in names}
                 if meant:
-                    assert f"Did you mean {'.'.join((*way, meant))}?" in message
+                    assert nearest == ".".join((*way, meant))
 
 
 @pytest.mark.parametrize("route", BODY_ROUTES, ids=route_id)
@@ -448,7 +463,7 @@ async def test_all_faults_of_one_request_are_reported_together(service: Service)
         assert [f["param"] for f in error["details"]] == ["address", "adress", "hostname"]
         key = await client.post("/v1/keys", json={"scope": "agent", "expiresAt": "tomorrow"})
         error = error_of(key, 400, "validation_error")
-        assert [f["param"] for f in error["details"]] == ["name", "expiresAt"]
+        assert [f["param"] for f in error["details"]] == ["agentId", "name", "expiresAt"]
         body = {"name": "k", "scope": "agent", "expiresAt": "2001-01-01T00:00:00Z"}
         error = error_of(await client.post("/v1/keys", json=body), 400, "validation_error")
         assert [f["param"] for f in error["details"]] == ["agentId", "expiresAt"]
@@ -513,7 +528,12 @@ async def test_unknown_and_repeated_parameters_are_refused(service: Service, rou
                 await client.request(route.method, twice, json=body), 400, "validation_error"
             )
             assert name in {fault["param"] for fault in error["details"]}
-            assert any("more than once" in fault["message"] for fault in error["details"])
+            (message,) = (
+                fault["message"]
+                for fault in error["details"]
+                if "more than once" in fault["message"]
+            )
+            assert message.partition("Accepted parameters: ")[2] == f"{', '.join(known)}."
 
 
 BAD_LIMITS = [

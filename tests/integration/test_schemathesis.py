@@ -149,6 +149,9 @@ def test_every_reference_leads_somewhere_and_every_shape_is_used(document: dict[
     assert used == set(document["components"]["schemas"])
 
 
+RATE_LIMIT_HEADERS = {"RateLimit-Limit", "RateLimit-Remaining", "RateLimit-Reset"}
+
+
 def test_every_route_is_documented_and_nothing_else(document: dict[str, Any]):
     """Goal: operations, required fields, scopes, security and answers are those of the table."""
     documented = {
@@ -167,7 +170,18 @@ def test_every_route_is_documented_and_nothing_else(document: dict[str, Any]):
         names = [parameter["name"] for parameter in operation["parameters"]]
         assert names[: len(re.findall(":", route.path))] == re.findall(r":(\w+)", route.path)
         assert {field.name for field in route.query} <= set(names)
-        assert ("Idempotency-Key" in names) is (route.method == "POST")
+        once = route.method == "POST" and route.path != "/v1/spend/preview"
+        assert ("Idempotency-Key" in names) is once
+        assert ("422" in operation["responses"]) is once
+        assert ("Prefer" in names) is (route.path == "/v1/spend/authorise")
+        for status, answer in operation["responses"].items():
+            headers = set(answer["headers"])
+            assert (headers >= RATE_LIMIT_HEADERS) is (status != "401")
+            says_when = (
+                status in ("429", "503") or "`idempotency_in_progress`" in answer["description"]
+            )
+            assert ("Retry-After" in headers) is says_when, (route.path, status)
+            assert ("Idempotent-Replayed" in headers) is (once and status == str(route.status))
         for scope in route.scopes:
             assert f"`{scope.value}`" in operation["description"]
         assert ("requestBody" in operation) is (route.body is not None)

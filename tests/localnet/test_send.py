@@ -242,3 +242,20 @@ async def test_lookup_tables(open_node: OpenNode) -> None:
     landed = await rpc("getTransaction", signature, {"maxSupportedTransactionVersion": 0})
     assert landed["meta"]["loadedAddresses"] == {"readonly": [], "writable": [str(to)]}
     assert landed["transaction"]["message"]["addressTableLookups"][0]["accountKey"] == str(table)
+
+
+async def test_the_faucet_gives_once_for_a_reference(rpc: Rpc) -> None:
+    """Goal: the first signature again, at once and when it is final; without a reference more."""
+    owner, reference = Keypair().pubkey(), Keypair().pubkey()
+    gift = ("bursar_faucet", str(owner), 5, str(reference))
+    first, second = await asyncio.gather(rpc(*gift), rpc(*gift))
+    assert first == second
+    (row,) = await rpc("getSignaturesForAddress", str(reference))
+    assert row["signature"] == first
+    assert await rpc(*gift) == first
+    assert await rpc.tokens(owner) == 5
+    await rpc("bursar_faucet", str(owner), 5, None)
+    await rpc("bursar_faucet", str(owner), 5, str(Keypair().pubkey()))
+    assert await rpc.tokens(owner) == 15
+    with pytest.raises(RpcFailed):
+        await rpc("bursar_faucet", str(owner), 5, "nonsense")

@@ -12,10 +12,12 @@ from solders.keypair import Keypair
 from solders.pubkey import Pubkey
 from solders.token.associated import get_associated_token_address
 
+from bursar.clock import SystemClock
 from bursar.ids import new_id
 from bursar.localnet import programs
 from bursar.money import parse_micros
 from bursar.policy.cache import PolicyCache
+from bursar.service.api import Api
 from bursar.service.postgres import EmbeddedPostgres
 from bursar.settlement.deposits import DepositWatcher
 from tests.localnet.support import MINT, payment, sign
@@ -97,6 +99,67 @@ async def test_the_faucet_once_per_key(stage: Stage):
         assert await balance(client, agent) == "5.000000"
         other = await client.post(path, json={"amount": "6"}, headers=headers)
         error_of(other, 422, "idempotency_key_reused")
+
+
+async def test_the_faucet_once_per_key_in_every_process(stage: Stage):
+    """Goal: two processes that are asked at the same time mint once and give one answer."""
+    async with await stage.service.admin() as client:
+        agent = await new_agent(client)
+        path, headers = f"/v1/test/wallets/{agent['id']}/fund", {"Idempotency-Key": "shared"}
+        api = await Api.start(stage.service.config, SystemClock())
+        try:
+            elsewhere = f"http://127.0.0.1:{api.port}{path}"
+            first, second = await asyncio.gather(
+                *(
+                    client.post(url, json={"amount": "5"}, headers=headers)
+                    for url in (path, elsewhere)
+                )
+            )
+        finally:
+            await api.stop()
+        assert (first.status_code, second.status_code) == (201, 201)
+        assert first.json() == second.json()
+        assert await stage.tokens(agent["wallet"]["address"]) == 5_000_000
+        assert await balance(client, agent) == "5.000000"
+
+
+async def test_a_mint_whose_answer_is_lost_is_not_made_again(stage: Stage):
+    """Goal: whatever dies between the mint and its record, the same key finds what was minted."""
+    async with await stage.service.admin() as client:
+        agent = await new_agent(client)
+        path, headers = f"/v1/test/wallets/{agent['id']}/fund", {"Idempotency-Key": "k"}
+        rule = {"action": "drop", "methods": ["bursar_faucet"], "at": "answer"}
+        await stage.rpc("bursar_faults", {"rules": [rule]})
+        answer = await client.post(path, json={"amount": "1"}, headers=headers)
+        await stage.rpc("bursar_faults", {})
+        error_of(answer, 503, "unavailable")
+        assert await stage.tokens(agent["wallet"]["address"]) == 1_000_000
+        # It may have been noticed on the chain before it is asked for again.
+        await stage.work()
+        made = await client.post(path, json={"amount": "1"}, headers=headers)
+        assert made.status_code == 201
+        assert made.json()["data"]["status"] == "credited"
+        assert await get(client, f"/v1/wallets/{agent['id']}/deposits") == [made.json()["data"]]
+        assert await balance(client, agent) == "1.000000"
+        # Another key, and none, are other requests.
+        for other in ({"Idempotency-Key": "l"}, {}):
+            again = await client.post(path, json={"amount": "1"}, headers=other)
+            assert again.status_code == 201
+        assert await balance(client, agent) == "3.000000"
+
+
+async def test_the_faucets_key_comes_before_its_wallet(stage: Stage):
+    """Goal: a key that stands for another request is 422 even where there is no such agent."""
+    async with await stage.service.admin() as client:
+        agent, nobody = await new_agent(client), "ag_00000000000000000000000000"
+        headers = {"Idempotency-Key": "k"}
+        path = "/v1/test/wallets/{}/fund"
+        missing = await client.post(path.format(nobody), json={"amount": "1"}, headers=headers)
+        error_of(missing, 404, "not_found")
+        made = await client.post(path.format(agent["id"]), json={"amount": "1"}, headers=headers)
+        assert made.status_code == 201
+        reused = await client.post(path.format(nobody), json={"amount": "1"}, headers=headers)
+        error_of(reused, 422, "idempotency_key_reused")
 
 
 async def test_the_faucet_has_limits(stage: Stage):

@@ -1,10 +1,13 @@
 """/v1/keys and /v1/me."""
 
+from typing import Any
+
 from bursar.access import issue, store
 from bursar.access.limits import Category
-from bursar.access.model import CategoryLimit, CreatedKey, Me, Scope, key_fields, show_key
-from bursar.http.call import Answer, Call, data, page, page_fields, page_start
-from bursar.http.codec import Choice, Field, Moment, Record, Text
+from bursar.access.model import Caller, CategoryLimit, CreatedKey, Me, Scope, key_fields, show_key
+from bursar.errors import Fault
+from bursar.http.call import Answer, Call, Services, data, page, page_fields
+from bursar.http.codec import ID, Choice, Field, Moment, Record, Text
 
 PAGE_DEFAULT, PAGE_MOST = 20, 100
 LIST_QUERY = page_fields(PAGE_DEFAULT, PAGE_MOST)
@@ -15,7 +18,7 @@ NEW_KEY = Record(
         Field("scope", Choice(tuple(Scope)), "What the key may do.", required=True),
         Field(
             "agentId",
-            Text(1, 100),
+            ID,
             "The agent that a key of scope `agent` is bound to.",
             nullable=True,
         ),
@@ -40,9 +43,23 @@ async def create(call: Call) -> Answer:
     return data(CreatedKey(**shown, key=made.secret), 201, replay=CreatedKey(**shown, key=None))
 
 
+def faults(services: Services, caller: Caller, body: dict[str, Any]) -> list[Fault]:
+    """Fields that do not go together, or not with the time."""
+    del caller
+    scope, agent_id = body.get("scope"), body.get("agentId")
+    # What is no text is named by its own field.
+    known = scope in tuple(Scope) and (agent_id is None or isinstance(agent_id, str))
+    return issue.key_faults(
+        Scope(scope) if known else None,
+        agent_id,
+        Moment().parse(body.get("expiresAt"), "expiresAt", []),
+        services.clock.now(),
+    )
+
+
 async def list_(call: Call) -> Answer:
     limit = call.query.get("limit", PAGE_DEFAULT)
-    rows = await store.list_keys(call.tx, call.caller.realm_id, page_start(call), limit + 1)
+    rows = await store.list_keys(call.tx, call.caller.realm_id, call.start, limit + 1)
     return page(call, rows, limit, lambda row: (row.created_at, row.id), show_key)
 
 

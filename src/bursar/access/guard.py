@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Final
 
 import structlog
@@ -21,6 +22,7 @@ _TRUST_NS: Final = 900_000_000
 # look-up that its next use would need.
 _KEEP_NS: Final = 10_000_000_000
 _TOUCH_EVERY_NS: Final = 60_000_000_000
+_MICROSECOND: Final = timedelta(microseconds=1)
 
 _log = structlog.get_logger()
 
@@ -29,8 +31,14 @@ _log = structlog.get_logger()
 class _Entry:
     caller: Caller
     checked_ns: int
+    # From then on it is not trusted, whenever it was checked; None: it does not expire.
+    expires_ns: int | None
     used_ns: int
     touched_ns: int
+
+    def is_trusted(self, now_ns: int) -> bool:
+        alive = self.expires_ns is None or now_ns < self.expires_ns
+        return alive and now_ns - self.checked_ns < _TRUST_NS
 
 
 class Guard:
@@ -49,18 +57,25 @@ class Guard:
         digest = key_hash(key)
         entry = self._entries.get(digest)
         now = self._clock.monotonic_ns()
-        if entry is not None and now - entry.checked_ns < _TRUST_NS:
+        if entry is not None and entry.is_trusted(now):
             entry.used_ns = now
             return entry.caller
         # Only a key that is not known yet needs the look at its form.
         if not well_formed(key):
             raise _unauthorized()
         async with self._db.read() as tx:
-            caller = await store.find_caller(tx, digest)
-        if caller is None:
+            found = await store.find_caller(tx, digest)
+        if found is None:
             self._entries.pop(digest, None)
             raise _unauthorized()
-        self._entries[digest] = _Entry(caller, now, now, touched_ns=now - _TOUCH_EVERY_NS)
+        caller, left = found
+        self._entries[digest] = _Entry(
+            caller,
+            checked_ns=now,
+            expires_ns=None if left is None else now + left // _MICROSECOND * 1_000,
+            used_ns=now,
+            touched_ns=now - _TOUCH_EVERY_NS,
+        )
         return caller
 
     def forget(self, key_id: str) -> None:

@@ -3,7 +3,7 @@
 import hashlib
 import re
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import asyncpg
 import msgspec
@@ -35,8 +35,21 @@ def read_key(header: str | None, faults: list[Fault]) -> str | None:
 
 
 def fingerprint(method: str, path: str, agent_id: str, body: Any) -> bytes:
-    canonical = msgspec.json.encode([method, path, agent_id, body], order="deterministic")
+    canonical = msgspec.json.encode([method, path, agent_id, _said(body)], order="deterministic")
     return hashlib.sha256(canonical).digest()
+
+
+def _said(value: Any) -> Any:
+    """Without the fields that say what leaving them out says: null, false, nothing in a list or an
+    object. No body of a POST has a field whose default is another."""
+    if not isinstance(value, dict):
+        return value
+    fields = {name: _said(item) for name, item in cast("dict[str, Any]", value).items()}
+    return {
+        name: item
+        for name, item in fields.items()
+        if item is not None and item is not False and item not in ([], {})
+    }
 
 
 def matching(stored: StoredAnswer, key: IdempotencyKey) -> StoredAnswer:

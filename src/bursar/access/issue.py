@@ -27,11 +27,7 @@ async def issue_key(
     request_id: str,
 ) -> NewKey:
     """A new key; its secret is in the answer and nowhere else."""
-    faults: list[Fault] = []
-    if (scope is Scope.AGENT) != (agent_id is not None):
-        faults.append(Fault("agentId", "agentId is required for scope agent, and only for it."))
-    if expires_at is not None and expires_at <= await moment(tx):
-        faults.append(Fault("expiresAt", "expiresAt must lie in the future."))
+    faults = key_faults(scope, agent_id, expires_at, await moment(tx))
     if faults:
         raise ValidationFailed(faults)
     if agent_id is not None:
@@ -57,6 +53,18 @@ async def issue_key(
         after=show_key(row),
     )
     return NewKey(row, secret)
+
+
+def key_faults(
+    scope: Scope | None, agent_id: str | None, expires_at: datetime | None, now: datetime
+) -> list[Fault]:
+    """What is wrong with a key that is asked for, as far as its scope is known."""
+    faults: list[Fault] = []
+    if scope is not None and (scope is Scope.AGENT) != (agent_id is not None):
+        faults.append(Fault("agentId", "agentId is required for scope agent, and only for it."))
+    if expires_at is not None and expires_at <= now:
+        faults.append(Fault("expiresAt", "expiresAt must lie in the future."))
+    return faults
 
 
 async def revoke_key(

@@ -1,7 +1,7 @@
 """Queries on accounts, realms, keys, console sessions, kept answers and the trail."""
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from bursar.access.model import Caller, KeyRow, Scope
 from bursar.config import Mode
@@ -125,16 +125,17 @@ async def revoke_keys_of_agent(tx: Tx, agent_id: str) -> None:
 
 
 _CALLER = (
-    "SELECT k.id, k.realm_id, r.account_id, a.name AS account_name, r.mode, k.scope, k.agent_id"
+    "SELECT k.id, k.realm_id, r.account_id, a.name AS account_name, r.mode, k.scope, k.agent_id,"
+    " k.expires_at - clock_timestamp() AS time_left"
     " FROM api_key k JOIN realm r ON r.id = k.realm_id JOIN account a ON a.id = r.account_id"
 )
 _IN_FORCE = "k.revoked_at IS NULL AND (k.expires_at IS NULL OR k.expires_at > clock_timestamp())"
 
 
-async def find_caller(tx: Tx, key_hash: bytes) -> Caller | None:
-    """The caller behind a key that is neither revoked nor expired."""
+async def find_caller(tx: Tx, key_hash: bytes) -> tuple[Caller, timedelta | None] | None:
+    """The caller behind a key that is neither revoked nor expired, and how long it still has."""
     row = await tx.fetchrow(f"{_CALLER} WHERE k.hash = $1 AND {_IN_FORCE}", key_hash)
-    return None if row is None else _caller(row)
+    return None if row is None else (_caller(row), row["time_left"])
 
 
 async def find_session_caller(tx: Tx, token_hash: bytes) -> Caller | None:

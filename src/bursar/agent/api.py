@@ -9,7 +9,7 @@ from bursar.agent.lifecycle import Actor
 from bursar.agent.model import AgentRow, show_agent
 from bursar.chain.networks import usdc_mint
 from bursar.errors import ApiError, ErrorCode, not_found
-from bursar.http.call import Answer, Call, data, page, page_fields, page_start
+from bursar.http.call import Answer, Call, data, page, page_fields
 from bursar.http.codec import Choice, Field, Metadata, Record, Text
 from bursar.http.cursor import Place, bad_cursor
 from bursar.http.query import MetadataFilter
@@ -80,7 +80,7 @@ async def list_(call: Call) -> Answer:
         agent_id=call.caller.agent_id,
         status=None if status == "all" else status,
         metadata=call.query.get("metadata", {}),
-        before=page_start(call),
+        before=call.start,
         limit=limit + 1,
     )
     return page(call, rows, limit, _place, show_agent)
@@ -103,12 +103,12 @@ async def terminate(call: Call) -> Answer:
 
 
 async def policies(call: Call) -> Answer:
-    row = await visible_agent(call, call.params["id"])
-    limit = call.query.get("limit", PAGE_DEFAULT)
-    start = page_start(call)
+    start = call.start
     # A cursor's digest can be made up; what it is bound to can be guessed.
     if start is not None and _VERSION.fullmatch(start[1]) is None:
         raise bad_cursor()
+    row = await visible_agent(call, call.params["id"])
+    limit = call.query.get("limit", PAGE_DEFAULT)
     versions = await policy_store.list_versions(
         call.tx, row.id, int(start[1]) if start else None, limit + 1
     )

@@ -3,7 +3,7 @@
 from typing import Final
 
 from bursar.config import LOCALNET, Config, Mode
-from bursar.errors import check
+from bursar.errors import unavailable
 from bursar.localnet.genesis import LIVE_MINT, TEST_MINT
 
 CURRENCY: Final = "USDC"
@@ -27,5 +27,11 @@ def network_name(config: Config, mode: Mode) -> str:
 
 def usdc_mint(config: Config, mode: Mode) -> str:
     network = config.network(mode)
-    check(network is not None, "a mode without a network has no keys, so no wallets")
+    if network is None:
+        # Its keys were made when there was one.
+        raise unavailable(
+            f"The {mode} network is not configured any more. Whoever runs this service has to set"
+            f" BURSAR_{mode.upper()}_NETWORK again; nothing was changed.",
+            retry_after_seconds=60,
+        )
     return _MINTS[mode, network == LOCALNET]

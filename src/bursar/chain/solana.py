@@ -298,9 +298,10 @@ class Solana:
         """SOL out of nowhere, as test networks and the localnet give it; its signature."""
         return await self._once("requestAirdrop", address, lamports)
 
-    async def mint_test_money(self, owner: str, micros: int) -> str:
-        """Test USDC out of nowhere, into the owner's token account: on the localnet only."""
-        return await self._once("bursar_faucet", owner, micros)
+    async def mint_test_money(self, owner: str, micros: int, reference: str | None = None) -> str:
+        """Test USDC out of nowhere, into the owner's token account: on the localnet only. By the
+        same reference, an address of nobody, it is given once."""
+        return await self._once("bursar_faucet", owner, micros, reference)
 
     async def _once(self, method: str, *params: Any) -> str:
         """Not repeated when the answer is lost: it would be given twice."""

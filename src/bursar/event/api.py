@@ -1,17 +1,17 @@
 """/v1/events."""
 
-from bursar.errors import Fault, ValidationFailed, not_found
+from bursar.errors import not_found
 from bursar.event import store
 from bursar.event.catalog import EventType
 from bursar.event.model import show_event
-from bursar.http.call import Answer, Call, data, page, page_fields, page_start
-from bursar.http.codec import Boundary, Choice, Field, Text
+from bursar.http.call import Answer, Call, data, page, page_fields
+from bursar.http.codec import ID, Boundary, Choice, Field
 from bursar.ids import is_id
 
 PAGE_DEFAULT, PAGE_MOST = 20, 100
 LIST_QUERY = (
     Field("type", Choice(tuple(EventType)), "Only events of this type."),
-    Field("agentId", Text(1, 100), "Only events about this agent."),
+    Field("agentId", ID, "Only events about this agent."),
     Field("from", Boundary(), "Created at or after this date or time."),
     Field(
         "to",
@@ -25,8 +25,6 @@ LIST_QUERY = (
 async def list_(call: Call) -> Answer:
     query = call.query
     start, end = query.get("from"), query.get("to")
-    if start is not None and end is not None and start.lies_after(end):
-        raise ValidationFailed([Fault("from", "from must not lie after to.")])
     limit = query.get("limit", PAGE_DEFAULT)
     rows = await store.list_events(
         call.tx,
@@ -35,7 +33,7 @@ async def list_(call: Call) -> Answer:
         agent_id=query.get("agentId"),
         start=None if start is None else start.start,
         end=None if end is None else end.end,
-        before=page_start(call),
+        before=call.start,
         limit=limit + 1,
     )
     return page(call, rows, limit, lambda row: (row.created_at, row.id), show_event)

@@ -18,7 +18,7 @@ from bursar.custody.vault import Vault
 from bursar.db import Database, Tx
 from bursar.errors import ErrorCode, Fault, check
 from bursar.http.codec import Field, Record, Text
-from bursar.http.cursor import Place, decode_cursor, encode_cursor
+from bursar.http.cursor import Place, encode_cursor
 from bursar.http.once import Once
 from bursar.http.query import PageSize
 from bursar.policy.cache import PolicyCache
@@ -62,6 +62,8 @@ class Call(msgspec.Struct, kw_only=True):
     body: dict[str, Any]
     route: "Route"
     path: str
+    # Where the page that a list is asked for begins; None: at the newest row.
+    start: Place | None
     idempotency_header: str | None
     prefer: str | None
     headers: Mapping[bytes, bytes]
@@ -145,6 +147,8 @@ class Route:
     permits: Callable[[Caller, dict[str, Any]], None] | None = None
     # Faults that depend on who is asking or on settings, reported with those of the body.
     faults: Callable[[Services, Caller, dict[str, Any]], list[Fault]] | None = None
+    # Headers of its own, beside those that every request may have.
+    headers: tuple[Field, ...] = ()
     status: int = 200
     # The struct of `data`; None where there is no body.
     data: Any = None
@@ -152,6 +156,11 @@ class Route:
     # For answers that are not JSON.
     content_type: str = "application/json"
     errors: tuple[ErrorCode, ...] = ()
+
+    @property
+    def takes_idempotency_key(self) -> bool:
+        """What only looks, such as a preview, has nothing to do twice: it ignores the key."""
+        return self.method == "POST" and self.unit is not Unit.READ
 
 
 def data(value: Any, status: int = 200, replay: Any = None) -> Answer:
@@ -175,11 +184,6 @@ def page_fields(default: int, most: int) -> tuple[Field, ...]:
     )
 
 
-def page_start(call: Call) -> Place | None:
-    after: str | None = call.query.get("after")
-    return None if after is None else decode_cursor(after, _bound(call))
-
-
 def page(
     call: Call,
     rows: Sequence[T],
@@ -190,10 +194,19 @@ def page(
     """A page out of up to `limit` + 1 rows: the one too many only tells that there are more."""
     has_more = len(rows) > limit
     shown = rows[:limit]
-    cursor = encode_cursor(place(shown[-1]), _bound(call)) if has_more else None
+    cursor = (
+        encode_cursor(place(shown[-1]), bound(call.route, call.caller, call.params, call.query))
+        if has_more
+        else None
+    )
     return Answer(200, Page([show(row) for row in shown], has_more, cursor))
 
 
-def _bound(call: Call) -> dict[str, Any]:
+def bound(
+    route: Route, caller: Caller, params: Mapping[str, str], query: Mapping[str, Any]
+) -> dict[str, Any]:
     """What a cursor belongs to: the list, whose it is, and its filters."""
-    return {**call.query, "": [call.caller.realm_id, call.caller.agent_id, *call.params.values()]}
+    # All states are what a list shows when none is asked for.
+    same = ("limit", "after") if query.get("status") != "all" else ("limit", "after", "status")
+    filters = {name: value for name, value in query.items() if name not in same}
+    return {**filters, "": [route.path, caller.realm_id, caller.agent_id, *params.values()]}

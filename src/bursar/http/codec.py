@@ -147,6 +147,10 @@ class Text:
         return made
 
 
+# Which object is meant. One of the wrong form is not malformed, it is just not found.
+ID: Final = Text(0, 1_000)
+
+
 @dataclass(frozen=True, slots=True)
 class Amount:
     """Money that moves: a decimal string above zero, to exact micro-units."""
@@ -392,7 +396,9 @@ class Boundary:
             )
             return None
         whole_day = _BARE_DATE.fullmatch(value) is not None
-        return Span(moment, moment + timedelta(days=1) if whole_day else moment)
+        # A day before the calendar's end, where no row is, so that a day can still be added to it.
+        moment = min(moment, _LATEST - _DAY)
+        return Span(moment, moment + _DAY if whole_day else moment)
 
     def schema(self) -> Schema:
         return {"type": "string", "minLength": 8, "examples": ["2026-11-30"]}
@@ -476,14 +482,28 @@ class Record:
 
 def unknown_name(what: str, prefix: str, name: str, known: Sequence[str], accepted: str) -> Fault:
     shown = name[:100]
-    near = difflib.get_close_matches(shown, known, n=1, cutoff=0.5)
-    hint = f" Did you mean {prefix}{near[0]}?" if near else ""
+    meant = _folded(shown)
+    near = max(
+        known,
+        key=lambda one: difflib.SequenceMatcher(None, _folded(one), meant).ratio(),
+        default=None,
+    )
+    hint = "" if near is None else f" Did you mean {prefix}{near}?"
     return Fault(f"{prefix}{shown}", f"{prefix}{shown} is not a known {what}.{hint}{accepted}")
+
+
+def _folded(name: str) -> str:
+    """What is left of a name when the ways to write it are put aside: `daily_cap` is `dailyCap`."""
+    return name.casefold().replace("_", "").replace("-", "")
 
 
 # Moments -----------------------------------------------------------------------------------------
 
 _BARE_DATE = re.compile(r"\d{4}-\d{2}-\d{2}|\d{8}", re.ASCII)
+_DAY: Final = timedelta(days=1)
+# The calendar's ends. What would lie beyond them, by its offset or its last moment, is put there.
+_EARLIEST: Final = datetime(1, 1, 1, tzinfo=UTC)
+_LATEST: Final = datetime(9999, 12, 31, 23, 59, 59, 999_000, tzinfo=UTC)
 
 
 def parse_moment(text: str, *, up: bool = False) -> datetime | None:
@@ -500,13 +520,13 @@ def parse_moment(text: str, *, up: bool = False) -> datetime | None:
             moment = datetime.fromisoformat(text.replace(" ", "+"))
         else:
             return None
+    except ValueError:
+        return None
+    try:
         moment = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
-    except (ValueError, OverflowError):
-        return None
-    # Beyond these the database or a day's arithmetic would overflow.
-    if not 1970 <= moment.year <= 9998:
-        return None
-    return truncate(moment + timedelta(microseconds=999) if up else moment)
+    except OverflowError:
+        moment = _LATEST if moment.year == _LATEST.year else _EARLIEST
+    return truncate(min(moment, _LATEST) + timedelta(microseconds=999) if up else moment)
 
 
 def _canonical(

@@ -14,8 +14,8 @@ from bursar.db import Database
 class Once:
     """Runs the work of a key once in this process; the answer is stored when the work is done.
 
-    Two processes may still do it side by side, and the first to finish answers for both. So this is
-    for effects that only cost play money; everything else goes through one transaction.
+    Another process may do it side by side, and after a crash it is done again. So the work has to
+    be one whose effect happens once however often it is done; the first to finish answers for all.
     """
 
     def __init__(self, db: Database) -> None:

@@ -179,7 +179,17 @@ def _parameters(route: Route) -> list[dict[str, Any]]:
         if isinstance(field.kind, MetadataFilter):
             parameter |= {"style": "deepObject", "explode": True}
         made.append(parameter)
-    if route.method == "POST":
+    made += [
+        {
+            "name": field.name,
+            "in": "header",
+            "required": field.required,
+            "description": field.doc,
+            "schema": field.kind.schema(),
+        }
+        for field in route.headers
+    ]
+    if route.takes_idempotency_key:
         made.append(
             {
                 "name": "Idempotency-Key",
@@ -206,13 +216,13 @@ def _responses(route: Route) -> dict[str, Any]:
         codes.add(ErrorCode.FORBIDDEN)
     if ":" in route.path:
         codes.add(ErrorCode.NOT_FOUND)
-    if route.method == "POST":
+    if route.takes_idempotency_key:
         codes |= {ErrorCode.IDEMPOTENCY_KEY_REUSED, ErrorCode.IDEMPOTENCY_IN_PROGRESS}
     for status in sorted({code.status for code in codes}):
         names = ", ".join(f"`{c.value}`" for c in sorted(codes) if c.status == status)
         responses[str(status)] = {
             "description": f"{_WHAT[status]} Codes: {names}.",
-            "headers": _error_headers(status),
+            "headers": _error_headers({code for code in codes if code.status == status}),
             "content": {"application/json": {"schema": {"$ref": _REF.format(name="Error")}}},
         }
     return responses
@@ -244,14 +254,23 @@ _REQUEST_ID: Final = {"description": "Quote it when you ask.", "schema": {"type"
 _INTEGER: Final = {"type": "integer"}
 
 
+# On every answer to a request that was counted.
+_RATE_LIMIT: Final = {
+    "RateLimit-Limit": {"description": "Requests per 60 s.", "schema": _INTEGER},
+    "RateLimit-Remaining": {"description": "Left right now.", "schema": _INTEGER},
+    "RateLimit-Reset": {"description": "Seconds until one more.", "schema": _INTEGER},
+}
+# All that is said to be retryable says when, but for a fault of ours, which nobody foresaw.
+_SAY_WHEN: Final = {
+    ErrorCode.RATE_LIMIT_EXCEEDED,
+    ErrorCode.UNAVAILABLE,
+    ErrorCode.IDEMPOTENCY_IN_PROGRESS,
+}
+
+
 def _headers(route: Route) -> dict[str, Any]:
-    made: dict[str, Any] = {
-        "X-Request-Id": _REQUEST_ID,
-        "RateLimit-Limit": {"description": "Requests per 60 s.", "schema": _INTEGER},
-        "RateLimit-Remaining": {"description": "Left right now.", "schema": _INTEGER},
-        "RateLimit-Reset": {"description": "Seconds until one more.", "schema": _INTEGER},
-    }
-    if route.method == "POST":
+    made: dict[str, Any] = {"X-Request-Id": _REQUEST_ID, **_RATE_LIMIT}
+    if route.takes_idempotency_key:
         made["Idempotent-Replayed"] = {
             "description": "`true` when the answer is that of an earlier request.",
             "schema": {"type": "string", "enum": ["true"]},
@@ -259,12 +278,16 @@ def _headers(route: Route) -> dict[str, Any]:
     return made
 
 
-def _error_headers(status: int) -> dict[str, Any]:
+def _error_headers(codes: set[ErrorCode]) -> dict[str, Any]:
+    """Those of one status."""
     made: dict[str, Any] = {"X-Request-Id": _REQUEST_ID}
-    if status in (429, 503):
-        made["Retry-After"] = {"description": "Whole seconds to wait.", "schema": _INTEGER}
-    if status == 401:
-        made["WWW-Authenticate"] = {"schema": {"type": "string"}}
+    if ErrorCode.UNAUTHORIZED in codes:
+        # Whose request it is is not known, so it counts towards no limit.
+        return {**made, "WWW-Authenticate": {"schema": {"type": "string"}}}
+    made |= _RATE_LIMIT
+    if saying := codes & _SAY_WHEN:
+        with_ = "" if saying == codes else f", with `{min(saying).value}`"
+        made["Retry-After"] = {"description": f"Whole seconds to wait{with_}.", "schema": _INTEGER}
     return made
 
 

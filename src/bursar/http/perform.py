@@ -13,9 +13,10 @@ from bursar.access.limits import Category, Verdict
 from bursar.access.model import Caller
 from bursar.chain.port import ChainOutOfReach
 from bursar.db import OUT_OF_REACH, Tx
-from bursar.errors import ApiError, ErrorCode, ValidationFailed, unavailable
-from bursar.http.call import Answer, Call, Route, Services, Stream, Unit
+from bursar.errors import ApiError, ErrorCode, Fault, ValidationFailed, unavailable
+from bursar.http.call import Answer, Call, Route, Services, Stream, Unit, bound
 from bursar.http.codec import Record
+from bursar.http.cursor import Place, decode_cursor
 from bursar.http.query import parse_query
 from bursar.ledger.store import hold_decisions
 
@@ -63,8 +64,15 @@ def prepare(
     parsed = (route.body or _NO_BODY).parse(body, "", faults)
     for field in route.path_fields:
         params[field.name] = field.kind.parse(params[field.name], field.name, faults)
-    parameters = parse_query(query, route.query, faults)
-    key = idempotency_header if route.method == "POST" else None
+    wrong_filters: list[Fault] = []
+    parameters = parse_query(query, route.query, wrong_filters)
+    start = None
+    if isinstance(after := parameters.get("after"), str):
+        known = all(fault.param == "limit" for fault in wrong_filters)
+        of = bound(route, caller, params, parameters) if known else None
+        start = _start(after, of, wrong_filters)
+    faults += wrong_filters
+    key = idempotency_header if route.takes_idempotency_key else None
     key = idempotency.read_key(key, faults)
     if faults:
         raise ValidationFailed(faults)
@@ -77,10 +85,20 @@ def prepare(
         body=parsed,
         route=route,
         path=path,
+        start=start,
         idempotency_header=key,
         prefer=prefer,
         headers=headers or {},
     )
+
+
+def _start(after: str, of: Mapping[str, Any] | None, faults: list[Fault]) -> Place | None:
+    """Where the page begins, by the cursor of the page before."""
+    try:
+        return decode_cursor(after, of)
+    except ValidationFailed as problem:
+        faults += problem.details
+        return None
 
 
 async def perform(call: Call) -> Answer | Stream:

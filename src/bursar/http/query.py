@@ -6,9 +6,11 @@ from typing import Any, Final
 from urllib.parse import parse_qsl
 
 from bursar.errors import ApiError, ErrorCode, Fault
-from bursar.http.codec import Field, Metadata, Schema, decode_object, unknown_name
+from bursar.http.codec import Field, Metadata, Schema, Span, decode_object, unknown_name
 
 _MAX_PARAMETERS: Final = 100
+# Where a list is bounded from below and above, the one must not lie after the other.
+_RANGES: Final = (("from", "to"), ("settledFrom", "settledTo"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +53,8 @@ def parse_query(raw: bytes, fields: Sequence[Field], faults: list[Fault]) -> dic
     """The parsed parameters that were given; appends to `faults` what is wrong."""
     if not raw:
         return {}
+    known = [field.name for field in fields]
+    accepted = f" Accepted parameters: {', '.join(known) or 'none'}."
     given: dict[str, Any] = {}
     for name, value in _pairs(raw):
         base, key = _split(name)
@@ -58,16 +62,14 @@ def parse_query(raw: bytes, fields: Sequence[Field], faults: list[Fault]) -> dic
             faults.append(Fault(name.replace("\0", "")[:100], "A parameter contains U+0000."))
         elif key is None:
             if base in given:
-                faults.append(Fault(base, f"{base} is given more than once."))
+                faults.append(Fault(base, f"{base} is given more than once.{accepted}"))
             given[base] = value
         else:
             filters = given.setdefault(base, {})
             if not isinstance(filters, dict) or key in filters:
-                faults.append(Fault(name, f"{name} is given more than once."))
+                faults.append(Fault(name, f"{name} is given more than once.{accepted}"))
             else:
                 filters[key] = value
-    known = [field.name for field in fields]
-    accepted = f" Accepted parameters: {', '.join(known) or 'none'}."
     parsed: dict[str, Any] = {}
     kinds = {field.name: field.kind for field in fields}
     for name, value in given.items():
@@ -78,6 +80,10 @@ def parse_query(raw: bytes, fields: Sequence[Field], faults: list[Fault]) -> dic
             faults.append(Fault(name, f"{name} takes one value, not {name}[…]."))
         else:
             parsed[name] = kind.parse(value, name, faults)
+    for first, last in _RANGES:
+        start, end = parsed.get(first), parsed.get(last)
+        if isinstance(start, Span) and isinstance(end, Span) and start.lies_after(end):
+            faults.append(Fault(first, f"{first} must not lie after {last}."))
     return parsed
 
 

@@ -135,6 +135,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         scopes=SPENDERS,
         category=Category.SPEND_AUTHORISE,
         unit=Unit.OWN,
+        headers=(spend.PREFER,),
         body=spend.SPEND,
         faults=spend.require_agent,
         status=201,
@@ -146,7 +147,10 @@ ROUTES: Final[tuple[Route, ...]] = (
         path="/v1/spend/preview",
         handler=spend.preview,
         summary="Preview a spend",
-        description="What authorise would answer now. Nothing is stored, reserved or fired.",
+        description=(
+            "What authorise would answer now. Nothing is stored, reserved or fired, so an"
+            " `Idempotency-Key` is ignored."
+        ),
         tag="Spends",
         scopes=SPENDERS,
         category=Category.SPEND_AUTHORISE,
@@ -276,6 +280,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         category=Category.WALLET_OPERATIONS,
         unit=Unit.WRITE,
         body=wallet.WITHDRAWAL,
+        faults=wallet.destination_faults,
         status=201,
         data=Withdrawal,
         errors=(ErrorCode.INSUFFICIENT_FUNDS,),
@@ -397,6 +402,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         category=Category.AGENT_MANAGEMENT,
         unit=Unit.WRITE,
         body=access.NEW_KEY,
+        faults=access.faults,
         status=201,
         data=CreatedKey,
         errors=(ErrorCode.NOT_FOUND, ErrorCode.AGENT_TERMINATED),

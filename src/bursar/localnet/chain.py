@@ -164,13 +164,18 @@ class Chain:
         if self._flushed is not None:
             await self._flushed.wait()
 
-    def mint_to(self, owner: Pubkey, micros: int) -> bytes:
-        """Test money by a real transaction, so that it shows up like any other deposit."""
+    def mint_to(self, owner: Pubkey, micros: int, reference: Pubkey | None = None) -> bytes:
+        """Test money by a real transaction, so that it shows up like any other deposit. What is
+        asked for again by the same reference, an address of nobody, is not given again."""
+        references = [] if reference is None else [reference]
+        for one in references:
+            for given in self.mentioning(one, "processed", before=None, until=None, limit=1):
+                return given.signature
         account = get_associated_token_address(owner, self.mint)
         authority = self._faucet.pubkey()
         return self._send_own(
             programs.create_token_account(authority, owner, self.mint),
-            programs.mint_to(self.mint, account, authority, micros, DECIMALS),
+            programs.mint_to(self.mint, account, authority, micros, DECIMALS, *references),
         )
 
     def freeze(self, owner: Pubkey, *, frozen: bool) -> bytes:

@@ -42,8 +42,14 @@ def create_token_account(payer: Pubkey, owner: Pubkey, mint: Pubkey) -> Instruct
 
 
 def mint_to(
-    mint: Pubkey, account: Pubkey, authority: Pubkey, amount: int, decimals: int
+    mint: Pubkey,
+    account: Pubkey,
+    authority: Pubkey,
+    amount: int,
+    decimals: int,
+    *references: Pubkey,
 ) -> Instruction:
+    """References are addresses that it only mentions, to be found by."""
     return Instruction(
         TOKEN,
         _MINT_TO_CHECKED + amount.to_bytes(8, "little") + bytes([decimals]),
@@ -51,6 +57,7 @@ def mint_to(
             AccountMeta(mint, is_signer=False, is_writable=True),
             AccountMeta(account, is_signer=False, is_writable=True),
             AccountMeta(authority, is_signer=True, is_writable=False),
+            *(AccountMeta(one, is_signer=False, is_writable=False) for one in references),
         ],
     )
 

@@ -166,8 +166,10 @@ def request_airdrop(chain: Chain, params: Params) -> Any:
 
 
 def faucet(chain: Chain, params: Params) -> Any:
-    """Our own: `[owner, micro-units]` mints test USDC into the owner's token account."""
-    return _give(lambda: chain.mint_to(params.address(0), params.integer(1)))
+    """Our own: `[owner, micro-units, reference]` mints test USDC into the owner's token account,
+    once for each reference; without one, each time."""
+    reference = None if params.optional(2) is None else params.address(2)
+    return _give(lambda: chain.mint_to(params.address(0), params.integer(1), reference))
 
 
 def preflight_failure(refusal: Refused) -> RpcError:

@@ -3,7 +3,7 @@
 from bursar.access.trail import leave_trail
 from bursar.errors import not_found
 from bursar.hostnames import RecipientError, canonical_hostname
-from bursar.http.call import Answer, Call, data, page, page_fields, page_start
+from bursar.http.call import Answer, Call, data, page, page_fields
 from bursar.http.codec import Address, Field, Hostname, Record
 from bursar.ledger.store import hold_decisions
 from bursar.recipient import store
@@ -32,7 +32,7 @@ async def put(call: Call) -> Answer:
 
 async def list_(call: Call) -> Answer:
     limit = call.query.get("limit", PAGE_DEFAULT)
-    rows = await store.list_recipients(call.tx, call.caller.realm_id, page_start(call), limit + 1)
+    rows = await store.list_recipients(call.tx, call.caller.realm_id, call.start, limit + 1)
     return page(call, rows, limit, lambda row: (row.created_at, row.hostname), show_recipient)
 
 

@@ -21,7 +21,7 @@ class TestFunds:
         self._watcher = DepositWatcher(db, self._chain, policies, "test", usdc_mint(config, "test"))
         self._checked = False
 
-    async def mint(self, owner: str, amount_micros: int) -> str:
+    async def mint(self, owner: str, amount_micros: int, reference: str | None) -> str:
         # Before the first one: nothing is credited from a chain that is not ours.
         if not self._checked:
             try:
@@ -29,7 +29,7 @@ class TestFunds:
             except CommandFailed as problem:
                 raise ChainOutOfReach(str(problem)) from None
             self._checked = True
-        return await self._chain.mint_test_money(owner, amount_micros)
+        return await self._chain.mint_test_money(owner, amount_micros, reference)
 
     async def look_at(self, agent_id: str) -> None:
         await self._watcher.look_at(agent_id)

@@ -58,7 +58,6 @@ async def adopt(
             agent_id=agent_id,
             amount_micros=taken,
             destination=_receiver(landed, mint) or mint,
-            allow_off_curve=True,
             memo=ADOPTED,
             metadata={},
             network=network,

@@ -10,9 +10,9 @@ import msgspec
 from bursar.access.model import Caller
 from bursar.chain.networks import network_name
 from bursar.clock import iso
-from bursar.errors import Fault, ValidationFailed, not_found, present
-from bursar.http.call import Answer, Call, Services, Stream, data, page, page_fields, page_start
-from bursar.http.codec import Amount, Boundary, Choice, Field, Metadata, Recipient, Record, Text
+from bursar.errors import Fault, not_found, present
+from bursar.http.call import Answer, Call, Services, Stream, data, page, page_fields
+from bursar.http.codec import ID, Amount, Boundary, Choice, Field, Metadata, Recipient, Record, Text
 from bursar.http.cursor import Place
 from bursar.ids import is_id
 from bursar.ledger import store as ledger_store
@@ -33,7 +33,7 @@ from bursar.spend.model import (
     show_spend,
 )
 from bursar.spend.store import SpendFilter
-from bursar.spend.wait import wanted_seconds
+from bursar.spend.wait import MAX_SECONDS, wanted_seconds
 
 PAGE_DEFAULT, PAGE_MOST = 50, 200
 # An agent id that no agent has.
@@ -45,7 +45,7 @@ SPEND = Record(
     (
         Field(
             "agentId",
-            Text(1, 100),
+            ID,
             "The agent that spends. Required, but a key of scope `agent` may omit it.",
         ),
         Field("amount", Amount(), "How much, up to six decimal places.", required=True),
@@ -57,6 +57,12 @@ SPEND = Record(
         Field("metadata", Metadata(), "Up to 50 pairs of your own, string values."),
     ),
 )
+PREFER = Field(
+    "Prefer",
+    Text(1, 1_000),
+    f"`wait=N`: answer when the spend is settled or rejected, or after N seconds as it stands then;"
+    f" more than {MAX_SECONDS} counts as {MAX_SECONDS}.",
+)
 REASON = Record("Reason", (Field("reason", Text(0, 500), "Why, for the books.", nullable=True),))
 _DATES = (
     Field("from", Boundary(), "Created at or after this date or time."),
@@ -67,7 +73,7 @@ _DATES = (
     ),
 )
 FILTERS = (
-    Field("agentId", Text(1, 100), "Only this agent's."),
+    Field("agentId", ID, "Only this agent's."),
     Field(
         "status",
         Choice(("all", "pending", "approved", "settled", "rejected")),
@@ -133,9 +139,8 @@ async def deny(call: Call) -> Answer:
 
 async def list_(call: Call) -> Answer:
     filters = _filters(call)
-    start = page_start(call)
     limit = call.query.get("limit", PAGE_DEFAULT)
-    rows = await store.list_spends(call.tx, filters, start, limit + 1)
+    rows = await store.list_spends(call.tx, filters, call.start, limit + 1)
     return page(call, rows, limit, lambda row: (row.created_at, row.id), show_spend)
 
 
@@ -199,6 +204,8 @@ def _request(call: Call) -> SpendRequest:
         call.body.pop("agentId", call.caller.agent_id),
         "a body without an agent comes only from an agent key",
     )
+    # There is only one, so that naming it makes no other request.
+    call.body.pop("currency", None)
     if not is_id("ag", agent_id) or not call.caller.may_see_agent(agent_id):
         raise not_found("agent")
     return SpendRequest(
@@ -238,17 +245,12 @@ def _approver(call: Call) -> Approver:
 
 def _filters(call: Call) -> SpendFilter:
     query = call.query
-    faults = [
-        Fault(start, f"{start} must not lie after {end}.")
-        for start, end in (("from", "to"), ("settledFrom", "settledTo"))
-        if start in query and end in query and query[start].lies_after(query[end])
-    ]
-    if faults:
-        raise ValidationFailed(faults)
     wanted: str | None = query.get("agentId")
     own = call.caller.agent_id
-    # Another agent's, to an agent key, are as good as none.
-    agent_id = wanted if own is None else own if wanted in (None, own) else _NOBODY
+    agent_id = own if wanted is None else wanted
+    # What no agent is called, and another agent's to an agent key, are as good as none.
+    if agent_id is not None and not (is_id("ag", agent_id) and call.caller.may_see_agent(agent_id)):
+        agent_id = _NOBODY
     status = query.get("status", "all")
     return SpendFilter(
         realm_id=call.caller.realm_id,

@@ -3,15 +3,20 @@
 from datetime import datetime
 from typing import Any
 
+from solders.pubkey import Pubkey
+
+from bursar.access.model import Caller, IdempotencyKey
 from bursar.chain.networks import network_name
-from bursar.errors import ApiError, ErrorCode, not_found
-from bursar.http.call import Answer, Call, data, page, page_fields, page_start
+from bursar.errors import ApiError, ErrorCode, Fault, not_found
+from bursar.hostnames import is_address
+from bursar.http.call import Answer, Call, Services, data, page, page_fields
 from bursar.http.codec import Address, Amount, Field, Flag, Metadata, Record, Text
 from bursar.ids import is_id
 from bursar.wallet import fund as faucet
 from bursar.wallet import store
 from bursar.wallet import withdraw as withdrawals
 from bursar.wallet.model import (
+    DepositRow,
     WalletRow,
     show_balance,
     show_deposit,
@@ -65,7 +70,6 @@ async def withdraw(call: Call) -> Answer:
         agent_id=row.agent_id,
         amount_micros=call.body["amount"],
         destination=call.body["destination"],
-        allow_off_curve=call.body.get("allowOffCurve", False),
         memo=call.body.get("memo"),
         metadata=call.body.get("metadata", {}),
         network=network_name(call.services.config, call.caller.mode),
@@ -75,10 +79,27 @@ async def withdraw(call: Call) -> Answer:
     return data(show_withdrawal(made), 201)
 
 
+def destination_faults(services: Services, caller: Caller, body: dict[str, Any]) -> list[Fault]:
+    """What is sent where no key can spend from is lost, unless a program can."""
+    del services, caller
+    to: Any = body.get("destination")
+    if body.get("allowOffCurve") is True or not isinstance(to, str) or not is_address(to):
+        return []
+    if Pubkey.from_string(to).is_on_curve():
+        return []
+    return [
+        Fault(
+            "destination",
+            "destination is not on the curve, so no key can spend from it. If it is a vault"
+            " that a program controls, send allowOffCurve true.",
+        )
+    ]
+
+
 async def list_withdrawals(call: Call) -> Answer:
     wallet, _ = await _visible_wallet(call)
     limit = call.query.get("limit", PAGE_DEFAULT)
-    rows = await store.list_withdrawals(call.tx, wallet.agent_id, page_start(call), limit + 1)
+    rows = await store.list_withdrawals(call.tx, wallet.agent_id, call.start, limit + 1)
     return page(call, rows, limit, lambda row: (row.created_at, row.id), show_withdrawal)
 
 
@@ -95,12 +116,22 @@ async def get_withdrawal(call: Call) -> Answer:
 async def list_deposits(call: Call) -> Answer:
     wallet, _ = await _visible_wallet(call)
     limit = call.query.get("limit", PAGE_DEFAULT)
-    rows = await store.list_deposits(call.tx, wallet.agent_id, page_start(call), limit + 1)
+    rows = await store.list_deposits(call.tx, wallet.agent_id, call.start, limit + 1)
     return page(call, rows, limit, lambda row: (row.created_at, row.id), show_deposit)
 
 
 async def fund(call: Call) -> Answer:
     """Mints on the chain, so it runs outside any transaction; the key is honoured around it."""
+    key = call.idempotency_key()
+
+    async def work() -> tuple[int, Any]:
+        return 201, {"data": show_deposit(await _funded(call, key))}
+
+    status, body, replayed = await call.services.once.answer(key, work)
+    return Answer(status, body, headers={"Idempotent-Replayed": "true"} if replayed else {})
+
+
+async def _funded(call: Call, key: IdempotencyKey | None) -> DepositRow:
     if call.caller.mode != "test":
         raise ApiError(ErrorCode.NOT_FOUND, "Only test wallets can be funded here.")
     services = call.services
@@ -109,19 +140,17 @@ async def fund(call: Call) -> Answer:
             ErrorCode.NOT_FOUND,
             "The test network is not the localnet, so there is no faucet: send USDC to the wallet.",
         )
-    funds = services.test_funds
     async with services.db.read() as tx:
         call.use(tx)
         wallet, _ = await _visible_wallet(call)
-
-    async def work() -> tuple[int, Any]:
-        deposit = await faucet.fund(
-            services.db, funds, call.caller.realm_id, wallet, call.body["amount"]
-        )
-        return 201, {"data": show_deposit(deposit)}
-
-    status, body, replayed = await services.once.answer(call.idempotency_key(), work)
-    return Answer(status, body, headers={"Idempotent-Replayed": "true"} if replayed else {})
+    return await faucet.fund(
+        services.db,
+        services.test_funds,
+        call.caller.realm_id,
+        wallet,
+        call.body["amount"],
+        key,
+    )
 
 
 async def _visible_wallet(call: Call) -> tuple[WalletRow, datetime]:

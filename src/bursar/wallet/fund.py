@@ -2,9 +2,14 @@
 
 import asyncio
 import contextlib
+import hashlib
 from datetime import timedelta
 from typing import Final, Protocol
 
+import msgspec
+from solders.pubkey import Pubkey
+
+from bursar.access.model import IdempotencyKey
 from bursar.chain.message import token_account
 from bursar.chain.port import ChainOutOfReach
 from bursar.db import Database
@@ -18,8 +23,9 @@ _PAUSE: Final = timedelta(milliseconds=100)
 
 
 class TestFunds(Protocol):
-    async def mint(self, owner: str, amount_micros: int) -> str:
-        """Mints test USDC to an owner's token account; returns the signature."""
+    async def mint(self, owner: str, amount_micros: int, reference: str | None) -> str:
+        """Mints test USDC to an owner's token account, by the same reference once; returns the
+        signature."""
         ...
 
     async def look_at(self, agent_id: str) -> None:
@@ -28,10 +34,17 @@ class TestFunds(Protocol):
 
 
 async def fund(
-    db: Database, funds: TestFunds, realm_id: int, wallet: WalletRow, micros: int
+    db: Database,
+    funds: TestFunds,
+    realm_id: int,
+    wallet: WalletRow,
+    micros: int,
+    key: IdempotencyKey | None,
 ) -> DepositRow:
-    """The deposit, credited; or as it stands after ten seconds."""
-    signature = await funds.mint(wallet.address, micros)
+    """The deposit, credited; or as it stands after ten seconds. With the same key it is the same
+    deposit, whichever process was asked and whatever became of it: the chain remembers."""
+    reference = None if key is None else _reference(key, wallet)
+    signature = await funds.mint(wallet.address, micros, reference)
     async with db.read() as tx:
         row = await store.insert_deposit(
             tx,
@@ -52,3 +65,10 @@ async def fund(
         if row.status == "pending":
             await asyncio.sleep(_PAUSE.total_seconds())
     return row
+
+
+def _reference(key: IdempotencyKey, wallet: WalletRow) -> str:
+    """The address that stands for this request on the chain, and for nothing else. The wallet's own
+    is in it because a chain may outlive a database, whose accounts are numbered from 1."""
+    told = msgspec.json.encode([*key.place, key.fingerprint.hex(), wallet.address])
+    return str(Pubkey(hashlib.sha256(told).digest()))

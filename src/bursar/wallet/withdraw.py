@@ -3,8 +3,6 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from solders.pubkey import Pubkey
-
 from bursar.access.trail import leave_trail
 from bursar.db import Tx
 from bursar.errors import ApiError, ErrorCode, Fault, ValidationFailed, not_found
@@ -26,7 +24,6 @@ async def withdraw(
     agent_id: str,
     amount_micros: int,
     destination: str,
-    allow_off_curve: bool,
     memo: str | None,
     metadata: dict[str, str],
     network: str,
@@ -34,16 +31,6 @@ async def withdraw(
     request_id: str,
 ) -> WithdrawalRow:
     """Reserves at once; the settlement pays. Also from a terminated agent's wallet."""
-    if not allow_off_curve and not Pubkey.from_string(destination).is_on_curve():
-        raise ValidationFailed(
-            [
-                Fault(
-                    "destination",
-                    "destination is not on the curve, so no key can spend from it. If it is a vault"
-                    " that a program controls, send allowOffCurve true.",
-                )
-            ]
-        )
     locked = (await ledger_store.lock_agents(tx, [agent_id], [realm_id])).get(agent_id)
     if locked is None:
         raise not_found("agent")

@@ -10,8 +10,8 @@ from bursar.errors import ApiError, ErrorCode, Fault, not_found
 from bursar.event import store as event_store
 from bursar.event.catalog import EVERYTHING, SUBSCRIBABLE, EventType, wants
 from bursar.event.outbox import NewEvent, emit_to, send_again
-from bursar.http.call import Answer, Call, Services, data, page, page_fields, page_start
-from bursar.http.codec import Choice, Field, Record, Schema, Text
+from bursar.http.call import Answer, Call, Services, data, page, page_fields
+from bursar.http.codec import ID, Choice, Field, Record, Schema, Text
 from bursar.ids import is_id, new_id
 from bursar.webhook import store
 from bursar.webhook.model import (
@@ -109,7 +109,7 @@ REDELIVERY = Record(
     (
         Field(
             "webhookId",
-            Text(1, 100),
+            ID,
             "Only to this webhook. Without it: to every enabled webhook that wants the type.",
         ),
     ),
@@ -133,7 +133,7 @@ async def create(call: Call) -> Answer:
 
 async def list_(call: Call) -> Answer:
     limit = call.query.get("limit", PAGE_DEFAULT)
-    rows = await store.list_webhooks(call.tx, call.caller.realm_id, page_start(call), limit + 1)
+    rows = await store.list_webhooks(call.tx, call.caller.realm_id, call.start, limit + 1)
     return page(call, rows, limit, lambda row: (row.created_at, row.id), show_webhook)
 
 
@@ -198,7 +198,7 @@ async def test(call: Call) -> Answer:
 async def deliveries(call: Call) -> Answer:
     row = await _existing(call)
     limit = call.query.get("limit", PAGE_DEFAULT)
-    rows = await store.list_deliveries(call.tx, row.id, page_start(call), limit + 1)
+    rows = await store.list_deliveries(call.tx, row.id, call.start, limit + 1)
     return page(call, rows, limit, lambda item: (item.created_at, item.id), show_delivery)
 
 
