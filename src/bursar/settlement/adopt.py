@@ -44,7 +44,7 @@ async def adopt(
 
     async def work(tx: Tx) -> WithdrawalRow:
         await ledger_store.lock_agents(tx, [agent_id], [wallet.realm_id])
-        if await store.is_paid_with(tx, signature):
+        if await store.in_the_books(tx, account, [signature]):
             raise CommandFailed(f"{signature} is in the books already.")
         ours = await store.still_to_pay(tx, landed.memos)
         if ours:

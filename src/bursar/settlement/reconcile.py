@@ -51,7 +51,7 @@ class Reconciler:
                 await self._stop(wallet, gap)
         await self._release_those_in_order(short)
         for wallet, gap in differences:
-            if gap > 0 and self._looks[wallet.agent_id] == _LOOKS:
+            if gap > 0 and reads_again(self._looks[wallet.agent_id]):
                 await self._look_again(wallet)
         return 0
 
@@ -87,6 +87,14 @@ class Reconciler:
                 if looks >= _LOOKS:
                     await store.hold_wallet(tx, agent_id, held=False)
                     _log.info("wallet_whole_again", agent=agent_id)
+
+
+def reads_again(looks: int) -> bool:
+    """Whether so many looks in a row that found too much are worth a whole history: at 3, 6, 12,
+    24 and so on. One that could not be read comes back, and one that explains nothing costs less
+    and less."""
+    times, rest = divmod(looks, _LOOKS)
+    return rest == 0 and times.bit_count() == 1
 
 
 async def unexplained(
@@ -157,7 +165,7 @@ async def _left_unknown(db: Database, chain: Solana, mint: str, wallet: WatchedW
     account = token_account(wallet.address, mint)
     mentions = [each for each in await chain.signatures_of(account) if each.error is None]
     async with db.read() as tx:
-        known = await store.in_the_books(tx, [each.signature for each in mentions])
+        known = await store.in_the_books(tx, account, [each.signature for each in mentions])
         ours = await store.still_to_pay(tx, [memo for each in mentions for memo in each.memos])
     lines: list[str] = []
     for mention in mentions:

@@ -146,23 +146,15 @@ async def insert_adopted(tx: Tx, withdrawal_id: str) -> None:
     )
 
 
-async def is_paid_with(tx: Tx, signature: str) -> bool:
-    """Whether a transaction is an attempt of ours, or a payment that was found on the chain."""
-    return await tx.fetchval(
-        "SELECT EXISTS (SELECT FROM submission WHERE signature = $1)"
-        " OR EXISTS (SELECT FROM spend WHERE signature = $1)"
-        " OR EXISTS (SELECT FROM withdrawal WHERE signature = $1)",
-        signature,
-    )
-
-
-async def in_the_books(tx: Tx, signatures: Sequence[str]) -> set[str]:
-    """Those of the transactions that are attempts, payments or deposits of ours."""
+async def in_the_books(tx: Tx, token_account: str, signatures: Sequence[str]) -> set[str]:
+    """Those of the transactions that are attempts of ours, payments that were found on the chain,
+    or deposits into this account. What another wallet of ours received explains nothing here."""
     rows = await tx.fetch(
-        "SELECT signature FROM submission WHERE signature = ANY($1)"
-        " UNION ALL SELECT signature FROM spend WHERE signature = ANY($1)"
-        " UNION ALL SELECT signature FROM withdrawal WHERE signature = ANY($1)"
-        " UNION ALL SELECT signature FROM deposit WHERE signature = ANY($1)",
+        "SELECT signature FROM submission WHERE signature = ANY($2)"
+        " UNION ALL SELECT signature FROM spend WHERE signature = ANY($2)"
+        " UNION ALL SELECT signature FROM withdrawal WHERE signature = ANY($2)"
+        " UNION ALL SELECT signature FROM deposit WHERE signature = ANY($2) AND token_account = $1",
+        token_account,
         signatures,
     )
     return {row["signature"] for row in rows}
@@ -305,7 +297,7 @@ async def let_payment_wait(tx: Tx, payment_id: str, problem: str) -> None:
 
 
 async def backlog(tx: Tx, mode: Mode) -> Row:
-    """waiting, live, in_doubt, failed attempts, and the age of the oldest open payment."""
+    """waiting, live, in_doubt, and the age in seconds of the oldest open payment."""
     row = await tx.fetchrow(
         "SELECT count(*) FILTER (WHERE p.state = 'waiting') AS waiting,"
         " count(*) FILTER (WHERE p.state = 'live') AS live,"
