@@ -500,31 +500,39 @@ class Settler:
         payment = submission.payment
         give_up = final or submission.attempt >= MOST_ATTEMPTS
 
-        async def work(tx: Tx) -> bool:
+        async def work(tx: Tx) -> tuple[bool, bool]:
+            failed = False
             # The wallet's lock first, as everywhere.
             locked = await ledger_store.lock_agents(tx, [payment.agent_id], [payment.realm_id])
             buried = await store.bury_submission(
                 tx, payment.id, submission.attempt, outcome, fee_lamports
             )
             if buried and give_up:
-                await self._close(tx, payment, locked, "settlement_failed", outcome, was="live")
+                failed = await self._close(
+                    tx, payment, locked, "settlement_failed", outcome, was="live"
+                )
             elif buried:
                 await store.let_payment_wait(tx, payment.id, outcome)
-            return buried
+            return buried, failed
 
-        if not await self.db.transact(work):
+        buried, failed = await self.db.transact(work)
+        if not buried:
             return  # somebody else ended it
         Metrics.dead(self.mode)
+        if failed:
+            Metrics.failed(self.mode)
         _log.warning("attempt_dead", payment=payment.id, attempt=submission.attempt, why=outcome)
 
     async def _fail(self, payment: PaymentRow, code: FailureCode, why: str) -> None:
         """Before anything was signed, or with every attempt dead."""
 
-        async def work(tx: Tx) -> None:
+        async def work(tx: Tx) -> bool:
             locked = await ledger_store.lock_agents(tx, [payment.agent_id], [payment.realm_id])
-            await self._close(tx, payment, locked, code, why, was="waiting")
+            return await self._close(tx, payment, locked, code, why, was="waiting")
 
-        await self.db.transact(work)
+        if not await self.db.transact(work):
+            return  # somebody else ended it, or an attempt lives
+        Metrics.failed(self.mode)
         _log.warning("payment_failed", payment=payment.id, why=why)
 
     async def _close(
@@ -536,9 +544,10 @@ class Settler:
         why: str,
         *,
         was: Literal["waiting", "live"],
-    ) -> None:
+    ) -> bool:
+        """False when there was nothing left to fail."""
         if not await store.fail_payment(tx, payment.id, why, was):
-            return
+            return False
         account = locked[payment.agent_id].account
         if payment.is_withdrawal:
             await fail_withdrawal(tx, account, payment.id, code)
@@ -549,10 +558,11 @@ class Settler:
                 [payment.id],
                 expected="approved",
                 code=RejectCode.SETTLEMENT_FAILED,
-                decided_by="system",
-                reason=why,
+                # Whoever approved it did; why it was not paid is with the payment.
+                decided_by=None,
+                reason=None,
             )
-        Metrics.failed(self.mode)
+        return True
 
     async def _look_again(self, looks: Sequence[Look]) -> None:
         if looks:
