@@ -205,10 +205,12 @@ async def credit_deposit(
     block_time: int | None,
     at: datetime,
 ) -> DepositRow | None:
-    """pending -> credited; None when it was credited before."""
+    """pending -> credited; None when it was credited before. Never before it was noticed: the
+    faucet may write it down while the one who credits it holds the wallet's lock."""
     row = await tx.fetchrow(
         "UPDATE deposit SET status = 'credited', amount_micros = $2, sender = $3, block_time = $4,"
-        f" credited_at = $5 WHERE id = $1 AND status = 'pending' RETURNING {_DEPOSIT}",
+        " credited_at = greatest($5, created_at) WHERE id = $1 AND status = 'pending'"
+        f" RETURNING {_DEPOSIT}",
         deposit_id,
         amount_micros,
         sender,
