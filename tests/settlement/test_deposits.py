@@ -115,7 +115,8 @@ async def test_a_deposit_is_not_credited_before_it_is_noticed(stage: Stage):
         credited = await wallet_store.credit_deposit(
             watcher, noticed.id, amount_micros=7, sender=None, block_time=None, at=moment
         )
-        await book.credit(watcher, PolicyCache(), locked[agent["id"]], noticed.id, 7)
+        locked[agent["id"]].account.deposit(noticed.id, 7)
+        await book.save_balances(watcher, PolicyCache(), list(locked.values()))
     assert credited is not None
     assert credited.credited_at == noticed.created_at > moment
 

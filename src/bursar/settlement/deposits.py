@@ -169,7 +169,8 @@ class DepositWatcher:
                 at=locked.account.now,
             )
             if credited is not None:
-                await book.credit(tx, self.policies, locked, row.id, gained)
+                locked.account.deposit(row.id, gained)
+                await book.save_balances(tx, self.policies, [locked])
             return credited is not None
 
         return await self.db.transact(work)

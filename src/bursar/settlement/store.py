@@ -11,6 +11,7 @@ from bursar.settlement.model import (
     LedgerNow,
     Look,
     NewSubmission,
+    Paid,
     PaymentRow,
     SubmissionRow,
     Watch,
@@ -255,12 +256,12 @@ async def bury_submission(
     return status == "UPDATE 1"
 
 
-async def settle_payments(tx: Tx, landed: Sequence[tuple[str, str, int]]) -> set[str]:
-    """Rows of (payment, signature, fee): the payments that this call settled.
+async def settle_payments(tx: Tx, paid: Sequence[Paid]) -> set[str]:
+    """Those of the payments that this call settled.
 
     A payment found on the chain without its attempt here (after a restore) says so.
     """
-    payments, signatures, fees = zip(*landed, strict=True)
+    payments, signatures, _, fees = zip(*paid, strict=True)
     rows = await tx.fetch(
         "UPDATE payment p SET state = 'settled', problem = CASE WHEN s.payment_id IS NULL"
         " THEN 'found on the chain' END"
