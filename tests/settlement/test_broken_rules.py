@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bursar.chain.port import Height, Landed
+from bursar.chain.port import Height
 from bursar.chain.solana import Solana
 from bursar.settlement import evidence, store, worker
 from bursar.settlement.model import PaymentRow, SubmissionRow, Watch
@@ -28,8 +28,8 @@ async def _as_it_comes(witness: Any, submission: SubmissionRow) -> Height:
     return await witness.finalized()
 
 
-async def _no_memo(*_: Any) -> Landed | None:
-    return None
+async def _no_memo(*_: Any) -> evidence.Found:
+    return {}
 
 
 async def test_rule_1_sent_before_it_is_stored(stage: Stage, broken: pytest.MonkeyPatch):

@@ -1,10 +1,13 @@
 """The six rules of `settlement/worker.py`, against a real node that can be made to misbehave."""
 
+import asyncio
 from typing import Any
 
 import pytest
 
+from bursar.settlement import store
 from bursar.settlement.model import MOST_ATTEMPTS
+from tests.processes import until
 from tests.settlement import scenarios
 from tests.settlement.scenarios import NEVER_ARRIVES, Outcome
 from tests.settlement.support import Stage, deny_everything, in_front_of
@@ -289,6 +292,88 @@ async def test_a_forgotten_payment_is_found_although_another_attempt_lives(stage
     assert await stage.made(agent, payment_id) == 1
     assert await stage.status(payment_id) == "settled"
     assert [a["state"] for a in await stage.attempts(payment_id)] == ["dead"]
+
+
+async def test_forgotten_payments_of_a_wallet_share_one_reading(stage: Stage):
+    """Goal: after a failover a wallet's history is read once for all its payments, made or not."""
+    readings: list[str] = []
+
+    def count(method: str, result: Any) -> Any:
+        if method == "getSignaturesForAddress":
+            readings.append(method)
+        return result
+
+    agent = await stage.agent()
+    made = [await stage.spend(agent) for _ in range(3)]
+    async with in_front_of(stage.rpc, count) as address:
+        settler = await stage.settler(address)
+        await settler.sign()
+        await stage.next_block()
+        for payment_id in made:
+            await stage.forget_attempts(payment_id)
+        unmade = [await stage.spend(agent) for _ in range(3)]
+        await stage.fail_over()
+        await stage.round(settler)
+        await stage.pass_blocks()
+        await stage.due()
+        await settler.sign()
+        # One page with everything, and one that is empty.
+        assert len(readings) == 2
+        await stage.round(settler, 2)
+    for payment_id in (*made, *unmade):
+        assert await stage.status(payment_id) == "settled"
+        assert await stage.made(agent, payment_id) == 1
+
+
+async def test_a_worker_that_is_stopped_gives_its_claims_back(stage: Stage):
+    """Goal: payments and attempts are free at once for whoever goes on, not after their lease."""
+    agent = await stage.agent()
+    payment_id = await stage.spend(agent)
+    settler = await stage.settler()
+    queues = (
+        (settler.sign, "SELECT leased_until FROM payment WHERE id = $1"),
+        (settler.follow, "SELECT next_check_at FROM submission WHERE payment_id = $1"),
+    )
+    for work, free_from in queues:
+
+        async def claimed(free_from: str = free_from) -> bool:
+            async with stage.db.read() as tx:
+                return bool(
+                    await tx.fetchval(
+                        f"SELECT ({free_from}) > clock_timestamp() + interval '20 s'", payment_id
+                    )
+                )
+
+        await stage.due()
+        await stage.faults({"action": "delay", "at": "request", "ms": 1_000})
+        working = asyncio.create_task(work())
+        await until(claimed, seconds=5)
+        working.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await working
+        async with stage.db.read() as tx:
+            assert await tx.fetchval(f"SELECT ({free_from}) <= clock_timestamp()", payment_id)
+        await stage.faults()
+        await settler.sign()
+    await stage.round(settler, 2)
+    assert await stage.status(payment_id) == "settled"
+    assert await stage.made(agent, payment_id) == 1
+
+
+async def test_the_oldest_payments_are_served_first(stage: Stage):
+    """Goal: claims are in the order of the spends, whatever happened to the rows since."""
+    agent = await stage.agent()
+    made = [await stage.spend(agent, "0.1") for _ in range(12)]
+    for _ in range(3):
+        async with stage.db.transaction() as tx:
+            # The plan that the server chooses when there are many of them.
+            await tx.execute("SET LOCAL enable_nestloop = off")
+            claimed = await store.claim_payments(tx, "test", 100)
+            assert [payment.id for payment in claimed] == made
+        # Each is written anew, the newest first.
+        for payment_id in reversed(made):
+            async with stage.db.read() as tx:
+                await store.release_payments(tx, [payment_id], 0, None)
 
 
 async def test_a_strangers_memo_is_not_believed(stage: Stage):

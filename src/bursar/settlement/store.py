@@ -18,7 +18,9 @@ from bursar.settlement.model import (
     WatchedWallet,
 )
 
-# Longer than any round of the worker takes. A worker that died gives its payments back then.
+# Longer than a round of the worker takes, so that a worker that died gives its payments back. Only
+# a search of long histories after a restore may outlast it: then another round searches the same
+# ones, which costs twice the reading and pays nothing twice.
 _LEASE: Final = "30 seconds"
 # Whoever signed sends at once and then says so; if he cannot, others look after it from then on.
 _FIRST_LOOK: Final = "5 seconds"
@@ -75,7 +77,8 @@ async def claim_payments(tx: Tx, mode: Mode, limit: int) -> list[PaymentRow]:
         mode,
         limit,
     )
-    return [_payment(row) for row in rows]
+    # What an UPDATE returns has no order of its own.
+    return sorted((_payment(row) for row in rows), key=lambda payment: payment.created_at)
 
 
 async def release_payments(

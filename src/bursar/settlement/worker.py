@@ -14,6 +14,7 @@
 """
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
@@ -106,6 +107,10 @@ class Settler:
         except ChainOutOfReach as problem:
             # Nothing was stored, so nothing was sent: they are free again after a while.
             await self._give_back(claimed, str(problem))
+        except asyncio.CancelledError:
+            # Stopped: whoever goes on need not wait for the lease to end.
+            await self._give_back(claimed, None, after_seconds=0)
+            raise
         return len(claimed)
 
     async def _sign(self, claimed: Sequence[PaymentRow], watch: Watch) -> None:
@@ -219,22 +224,30 @@ class Settler:
         if before is None:
             return list(claimed)
 
-        async def unpaid(payment: PaymentRow) -> bool:
-            if payment.created_at > before:
-                return True
-            try:
-                landed = await evidence.made_before(self.chain, payment, watch)
-            except ChainOutOfReach as problem:  # one that cannot be searched holds up no other
-                await self._give_back([payment], str(problem))
-                return False
-            if landed is None:
-                return True
-            _log.warning("payment_found_on_chain", payment=payment.id)
-            await outcome.settle(self.db, self.policies, [(payment, landed)])
-            return False
+        by_wallet: defaultdict[str, list[PaymentRow]] = defaultdict(list)
+        for payment in claimed:
+            if payment.created_at <= before:
+                by_wallet[payment.source].append(payment)
+        not_now: set[str] = set()
 
-        answers = await _gather(unpaid, claimed)
-        return [payment for payment, answer in zip(claimed, answers, strict=True) if answer]
+        async def look(payments: Sequence[PaymentRow]) -> None:
+            found = await evidence.made_before(self.chain, payments, watch)
+            not_now.update(found)
+            made: list[tuple[PaymentRow, Landed]] = []
+            for payment in payments:
+                match found.get(payment.id):
+                    case Landed() as landed:
+                        _log.warning("payment_found_on_chain", payment=payment.id)
+                        made.append((payment, landed))
+                    case ChainOutOfReach() as problem:  # it holds up no other
+                        await self._give_back([payment], str(problem))
+                    case None:
+                        pass
+            if made:
+                await outcome.settle(self.db, self.policies, made)
+
+        await _gather(look, list(by_wallet.values()))
+        return [payment for payment in claimed if payment.id not in not_now]
 
     async def _watch(self) -> Watch:
         """Notices a failover or restore by the database's timeline (rule 6)."""
@@ -268,6 +281,9 @@ class Settler:
         except ChainOutOfReach as problem:
             _log.warning("chain_out_of_reach", mode=self.mode, problem=str(problem))
             await self._look_again([Look(s, _RETRY_SECONDS, in_doubt=s.in_doubt) for s in alive])
+        except asyncio.CancelledError:
+            await self._look_again([Look(s, 0, in_doubt=s.in_doubt) for s in alive])
+            raise
         return len(alive)
 
     async def _follow(self, alive: Sequence[SubmissionRow]) -> None:
@@ -370,9 +386,12 @@ class Settler:
                 if seen_until is None:
                     await self._look_again([Look(submission, _pause(submission), in_doubt=True)])
                     return
-                landed = await evidence.find_by_memo(
-                    witness, payment, submission.signed_slot, seen_until.slot
+                found = await evidence.find_by_memo(
+                    witness, [payment], submission.signed_slot, seen_until.slot
                 )
+                landed = found.get(payment.id)
+                if isinstance(landed, ChainOutOfReach):
+                    raise landed
                 if landed is not None:
                     # By bytes that this database forgot, or the node denied a status it has.
                     _log.warning("payment_found_on_chain", payment=payment.id)
@@ -395,9 +414,11 @@ class Settler:
             async with self.db.read() as tx:
                 await store.look_again(tx, looks)
 
-    async def _give_back(self, claimed: Sequence[PaymentRow], why: str) -> None:
+    async def _give_back(
+        self, claimed: Sequence[PaymentRow], why: str | None, after_seconds: int = _RETRY_SECONDS
+    ) -> None:
         async with self.db.read() as tx:
-            await store.release_payments(tx, [p.id for p in claimed], _RETRY_SECONDS, why)
+            await store.release_payments(tx, [p.id for p in claimed], after_seconds, why)
 
     async def report(self) -> int:
         """Backlog, age of the oldest and doubts, as metrics."""
