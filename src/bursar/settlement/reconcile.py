@@ -19,7 +19,7 @@ from bursar.ledger.audit import MAX_NAMED, Finding
 from bursar.metrics import Settlement as Metrics
 from bursar.money import format_micros
 from bursar.settlement import store
-from bursar.settlement.deposits import SWEEP_AT_ONCE, DepositWatcher
+from bursar.settlement.deposits import SWEEP_AT_ONCE, DepositWatcher, compare, every_wallet
 from bursar.settlement.model import WatchedWallet
 
 # One node may be behind another, so one look proves nothing.
@@ -194,17 +194,12 @@ async def _compare_all(
     db: Database, chain: Solana, network: Pinned
 ) -> tuple[int, list[tuple[WatchedWallet, int]]]:
     """(how many there are, those that differ)."""
-    checked, after = 0, ""
+    checked = 0
     differing: list[tuple[WatchedWallet, int]] = []
-    while True:
-        async with db.read() as tx:
-            wallets = await store.wallets_after(tx, network.mode, after, SWEEP_AT_ONCE)
-        if wallets:
-            differing += await _differing(chain, network.mint, wallets)
-            after = wallets[-1].agent_id
+    async for wallets in every_wallet(db, network.mode):
         checked += len(wallets)
-        if len(wallets) < SWEEP_AT_ONCE:
-            return checked, differing
+        differing += await compare(chain, network.mint, wallets)
+    return checked, differing
 
 
 async def _compare_again(
@@ -212,15 +207,7 @@ async def _compare_again(
 ) -> list[tuple[WatchedWallet, int]]:
     async with db.read() as tx:
         wallets = await store.wallets(tx, agent_ids)
-    return await unexplained(db, await _differing(chain, mint, wallets))
-
-
-async def _differing(
-    chain: Solana, mint: str, wallets: Sequence[WatchedWallet]
-) -> list[tuple[WatchedWallet, int]]:
-    held = await chain.token_balances([wallet.address for wallet in wallets], mint)
-    compared = [(wallet, held.micros[wallet.address]) for wallet in wallets]
-    return [(wallet, micros) for wallet, micros in compared if micros != wallet.balance_micros]
+    return await unexplained(db, await compare(chain, mint, wallets))
 
 
 def _told(wallet: WatchedWallet, gap: int) -> str:
