@@ -16,6 +16,7 @@
 import asyncio
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
@@ -43,7 +44,7 @@ from bursar.config import Mode
 from bursar.custody import store as custody_store
 from bursar.custody.model import SealedKey
 from bursar.custody.vault import KeyUnusable, Vault
-from bursar.db import Database
+from bursar.db import OUT_OF_REACH, Database
 from bursar.errors import check
 from bursar.metrics import Settlement as Metrics
 from bursar.policy.cache import PolicyCache
@@ -109,7 +110,8 @@ class Settler:
             await self._give_back(claimed, str(problem))
         except asyncio.CancelledError:
             # Stopped: whoever goes on need not wait for the lease to end.
-            await self._give_back(claimed, None, after_seconds=0)
+            with suppress(*OUT_OF_REACH):
+                await self._give_back(claimed, None, after_seconds=0)
             raise
         return len(claimed)
 
@@ -282,7 +284,8 @@ class Settler:
             _log.warning("chain_out_of_reach", mode=self.mode, problem=str(problem))
             await self._look_again([Look(s, _RETRY_SECONDS, in_doubt=s.in_doubt) for s in alive])
         except asyncio.CancelledError:
-            await self._look_again([Look(s, 0, in_doubt=s.in_doubt) for s in alive])
+            with suppress(*OUT_OF_REACH):
+                await self._look_again([Look(s, 0, in_doubt=s.in_doubt) for s in alive])
             raise
         return len(alive)
 
