@@ -15,7 +15,7 @@ class PlainAuthoriser(Authoriser):
         async def answer(_: object) -> None:
             """Nobody waits for others here."""
 
-        (outcome,) = await self._write([request], answer)
+        (outcome,) = await self._write([request], answer, hurried=False)
         if isinstance(outcome, ApiError):
             raise outcome
         return outcome

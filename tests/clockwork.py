@@ -94,8 +94,7 @@ async def settle(db: Database, spend_id: str) -> None:
             spend_id,
         )
         locked.account.post(spend_id, spend.amount_micros)
-        policy = (await PolicyCache().get(tx, [locked.policy_key]))[locked.policy_key]
-        await book.save_balance(tx, locked.account, policy.cap_micros_daily, locked.agent_status)
+        await book.save_balances(tx, PolicyCache(), [locked])
         totals = Totals(shard=0)
         totals.settle(spend)
         await totals.write(tx)

@@ -11,7 +11,8 @@ from bursar.chain.message import token_account
 from bursar.config import Config, Mode
 from bursar.db import Database, Tx
 from bursar.ids import new_id
-from bursar.ledger.book import deposit
+from bursar.ledger import book
+from bursar.ledger import store as ledger_store
 from bursar.money import parse_micros
 from bursar.policy.cache import PolicyCache
 from bursar.service.first_key import make_key
@@ -72,7 +73,10 @@ class Service:
 
         async def work(tx: Tx) -> None:
             realm_id = await tx.fetchval("SELECT realm_id FROM agent WHERE id = $1", agent_id)
-            account = await deposit(tx, PolicyCache(), agent_id, realm_id, deposit_id, micros)
+            locked = await ledger_store.lock_agents(tx, [agent_id], [realm_id])
+            account = locked[agent_id].account
+            account.deposit(deposit_id, micros)
+            await book.save_balances(tx, PolicyCache(), list(locked.values()))
             await wallet_store.insert_deposit(
                 tx,
                 deposit_id=deposit_id,

@@ -152,8 +152,9 @@ class Database:
                 server_settings={
                     "application_name": "bursar",
                     "timezone": "UTC",
-                    # Statements wait for rows that others hold only so long.
-                    "lock_timeout": f"{int(timeout_seconds * 1000)}",
+                    # Statements wait for rows that others hold only so long: a little less than
+                    # for an answer, so that the server says which it was.
+                    "lock_timeout": f"{int(timeout_seconds * 900)}",
                     "idle_in_transaction_session_timeout": f"{int(timeout_seconds * 2000)}",
                     # A machine that vanished holds the locks of its sessions until the server
                     # notices: within some ten seconds, not after two hours.

@@ -2,6 +2,7 @@
 
 import asyncio
 
+import asyncpg
 import pytest
 
 from bursar.access.model import IdempotencyKey
@@ -51,6 +52,40 @@ async def test_a_session_that_ends_is_no_second_problem(db: Database):
     assert await db.transact(fine, answer_and_cut) == ended[0]
 
 
+async def test_a_wallet_that_is_held_fails_only_its_own_spends(service: Service):
+    """Goal: of one batch, the spends of a wallet that somebody sits on are refused, and all others
+    are decided, once each."""
+    async with await service.admin() as admin:
+        held, free = [(await new_agent(admin))["id"] for _ in range(2)]
+    for agent_id in (held, free):
+        await service.fund(agent_id, "50")
+    async with service.db.read() as tx:
+        realm_id = await tx.fetchval("SELECT realm_id FROM agent WHERE id = $1", held)
+    asked = [_request(realm_id, agent_id, None) for agent_id in (held, free, held, free, free)]
+    assert service.config.database_url is not None
+    hasty = await Database.open(service.config.database_url, 2, 1)
+    try:
+        async with service.db.transaction() as tx:
+            await tx.execute("SELECT FROM wallet WHERE agent_id = $1 FOR NO KEY UPDATE", held)
+            deciding = _authoriser(hasty)
+            outcomes = await asyncio.gather(
+                *(deciding.authorise(request) for request in asked), return_exceptions=True
+            )
+        assert [type(outcome) for outcome in outcomes] == [
+            asyncpg.LockNotAvailableError if request.agent_id == held else Authorised
+            for request in asked
+        ]
+        # Nobody was hurried for longer than that: the wallet is free, and the session as before.
+        assert isinstance(await deciding.authorise(asked[0]), Authorised)
+        async with hasty.read() as tx:
+            assert await tx.fetchval("SHOW lock_timeout") == "900ms"
+    finally:
+        await hasty.close()
+    async with service.db.read() as tx:
+        count = "SELECT count(*) FROM spend WHERE agent_id = $1"
+        assert [await tx.fetchval(count, agent_id) for agent_id in (held, free)] == [1, 3]
+
+
 async def test_a_key_of_another_process_is_found_by_its_uniqueness(service: Service):
     """Goal: a process that never saw a key answers as the first did, spends nothing twice, and
     the neighbours in the batch lose nothing."""
@@ -62,18 +97,8 @@ async def test_a_key_of_another_process_is_found_by_its_uniqueness(service: Serv
         realm_id = await tx.fetchval("SELECT realm_id FROM agent WHERE id = $1", agent_id)
 
     def request(key: str, fingerprint: bytes = bytes(32)) -> SpendRequest:
-        return SpendRequest(
-            realm_id=realm_id,
-            mode="test",
-            agent_id=agent_id,
-            amount_micros=1_000_000,
-            recipient="api.example.com",
-            memo='a "quoted" \\ memo',
-            metadata={"a": '"'},
-            created_by="key_test",
-            network="localnet",
-            key=IdempotencyKey(realm_id, "POST /v1/spend/authorise", agent_id, key, fingerprint),
-        )
+        place = (realm_id, "POST /v1/spend/authorise", agent_id, key)
+        return _request(realm_id, agent_id, IdempotencyKey(*place, fingerprint))
 
     first, second = (_authoriser(service.db) for _ in range(2))
     made = [await first.authorise(request(f"key {number}")) for number in range(3)]
@@ -97,3 +122,18 @@ async def test_a_key_of_another_process_is_found_by_its_uniqueness(service: Serv
 
 def _authoriser(db: Database) -> Authoriser:
     return Authoriser(db, PolicyCache(), Directory(), approval_seconds=60, shard=0)
+
+
+def _request(realm_id: int, agent_id: str, key: IdempotencyKey | None) -> SpendRequest:
+    return SpendRequest(
+        realm_id=realm_id,
+        mode="test",
+        agent_id=agent_id,
+        amount_micros=1_000_000,
+        recipient="api.example.com",
+        memo='a "quoted" \\ memo',
+        metadata={"a": '"'},
+        created_by="key_test",
+        network="localnet",
+        key=key,
+    )

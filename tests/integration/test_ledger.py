@@ -29,6 +29,7 @@ from bursar.migrations.migrate import migrate
 from bursar.policy.engine import RejectCode
 from bursar.service.api import Api
 from bursar.service.postgres import ROLE, EmbeddedPostgres
+from bursar.settlement.model import Paid
 from bursar.spend.close import reject_spends
 from bursar.wallet.withdraw import settle_withdrawals
 from tests.processes import bursar, until
@@ -221,7 +222,8 @@ async def pay(db: Database, agent_id: str, withdrawal_id: str) -> None:
         realm_id = await tx.fetchval("SELECT realm_id FROM agent WHERE id = $1", agent_id)
         locked = (await lock_agents(tx, [agent_id], [realm_id]))[agent_id]
         accounts = {agent_id: locked.account}
-        await settle_withdrawals(tx, accounts, [(withdrawal_id, f"{withdrawal_id}/2", 1, 5_000)])
+        paid = Paid(withdrawal_id, f"{withdrawal_id}/2", block_time=1, fee_lamports=5_000)
+        await settle_withdrawals(tx, accounts, [paid])
         await save(tx, [locked.account])
 
     await db.transact(work)

@@ -145,12 +145,13 @@ class Stage:
         secret = self.vault._unseal(sealed)  # pyright: ignore[reportPrivateUsage]
         return Keypair.from_seed(secret)
 
-    async def steal(self, agent_id: str, micros: int) -> str:
+    async def steal(self, agent_id: str, micros: int, to: str | None = None) -> str:
         """Moves tokens out of a wallet behind Bursar's back; returns the signature."""
-        owner, thief = await self.key_of(agent_id), Keypair()
+        owner = await self.key_of(agent_id)
+        thief = Pubkey.from_string(to) if to else Keypair().pubkey()
         await self.rpc("requestAirdrop", str(owner.pubkey()), 10_000_000_000)
         blockhash = await self.rpc.blockhash()
-        stolen = payment(owner, thief.pubkey(), micros, blockhash, "not by Bursar")
+        stolen = payment(owner, thief, micros, blockhash, "not by Bursar")
         return await self.rpc.send(stolen)
 
     async def differences(self) -> list[str]:

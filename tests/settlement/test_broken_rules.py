@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from bursar.chain.port import Height, Landed
+from bursar.chain.port import Height
 from bursar.chain.solana import Solana
-from bursar.settlement import store, worker
+from bursar.settlement import evidence, store, worker
 from bursar.settlement.model import PaymentRow, SubmissionRow, Watch
+from bursar.settlement.outcome import bury
 from bursar.settlement.worker import Settler
 from tests.settlement import scenarios
 from tests.settlement.support import Stage
@@ -22,13 +23,13 @@ def broken(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     return monkeypatch
 
 
-async def _as_it_comes(_: Settler, witness: Any, submission: SubmissionRow) -> Height:
+async def _as_it_comes(witness: Any, submission: SubmissionRow) -> Height:
     """Believes the first look: the witness is not asked for the status again."""
     return await witness.finalized()
 
 
-async def _no_memo(*_: Any) -> Landed | None:
-    return None
+async def _no_memo(*_: Any) -> evidence.Found:
+    return {}
 
 
 async def test_rule_1_sent_before_it_is_stored(stage: Stage, broken: pytest.MonkeyPatch):
@@ -56,15 +57,15 @@ async def test_rule_1_sent_whether_stored_or_not(stage: Stage, broken: pytest.Mo
 
 
 async def test_rule_2_the_first_look_is_believed(stage: Stage, broken: pytest.MonkeyPatch):
-    broken.setattr(Settler, "_never_saw", _as_it_comes)
-    broken.setattr(Settler, "_find_by_memo", _no_memo)
+    broken.setattr(evidence, "never_saw", _as_it_comes)
+    broken.setattr(evidence, "find_by_memo", _no_memo)
     assert (await scenarios.lands_between_status_and_height(stage)).made == 2
 
 
 async def test_rule_2_an_error_means_failed(stage: Stage, broken: pytest.MonkeyPatch):
     async def give_up(settler: Settler, unseen: Any) -> None:
         for submission in unseen:
-            await settler._bury(submission, "no answer", None, final=False)
+            await bury(settler.db, submission, "no answer", None, final=False)
 
     broken.setattr(Settler, "_resend", give_up)
     assert (await scenarios.arrives_at_last(stage)).made > 1
@@ -78,7 +79,7 @@ async def test_rule_3_an_error_is_overlooked(stage: Stage, broken: pytest.Monkey
         return {key: landed and replace(landed, error=None) for key, landed in found.items()}
 
     broken.setattr(Settler, "_shown", overlook)
-    broken.setattr(worker, "_pays", lambda *_: True)
+    broken.setattr(evidence, "pays", lambda *_: True)
     outcome, _ = await scenarios.lands_with_an_error(stage)
     assert (outcome.made, outcome.status) == (0, "settled")
 
@@ -95,7 +96,7 @@ async def test_rule_3_confirmed_is_taken_for_final(stage: Stage, broken: pytest.
 
 
 async def test_rule_4_no_search_for_the_memo(stage: Stage, broken: pytest.MonkeyPatch):
-    broken.setattr(Settler, "_find_by_memo", _no_memo)
+    broken.setattr(evidence, "find_by_memo", _no_memo)
     assert (await scenarios.denied_by_its_status(stage)).made == 2
 
 
@@ -106,14 +107,15 @@ async def test_rule_4_one_witness_is_enough(stage: Stage, broken: pytest.MonkeyP
 
 
 async def test_rules_4_and_5_no_wait_for_the_expiry(stage: Stage, broken: pytest.MonkeyPatch):
-    broken.setattr(worker, "SAFETY_BLOCKS", -1_000)
+    for module in (worker, evidence):
+        broken.setattr(module, "SAFETY_BLOCKS", -1_000)
     assert (await scenarios.arrives_at_last(stage)).made > 1
 
 
 async def test_rule_5_a_refusal_is_final_at_once(stage: Stage, broken: pytest.MonkeyPatch):
     async def fail_at_once(settler: Settler, unseen: Any) -> None:
         for submission in unseen:
-            await settler._bury(submission, "refused", None, final=True)
+            await bury(settler.db, submission, "refused", None, final=True)
 
     broken.setattr(Settler, "_resend", fail_at_once)
     outcome = await scenarios.refused_but_funded_later(stage)
@@ -142,7 +144,7 @@ async def test_rule_6_no_search_after_a_failover(stage: Stage, broken: pytest.Mo
 
 
 async def test_rule_6_any_memo_is_believed(stage: Stage, broken: pytest.MonkeyPatch):
-    broken.setattr(worker, "_pays", lambda *_: True)
+    broken.setattr(evidence, "pays", lambda *_: True)
     outcome = await scenarios.somebody_writes_its_memo(stage)
     assert (outcome.made, outcome.status) == (0, "settled")
 

@@ -14,14 +14,18 @@ from solders.token.associated import get_associated_token_address
 
 from bursar.clock import SystemClock
 from bursar.ids import new_id
+from bursar.ledger import book
+from bursar.ledger import store as ledger_store
 from bursar.localnet import programs
 from bursar.money import parse_micros
 from bursar.policy.cache import PolicyCache
 from bursar.service.api import Api
 from bursar.service.postgres import EmbeddedPostgres
 from bursar.settlement.deposits import DepositWatcher
+from bursar.wallet import store as wallet_store
 from tests.localnet.support import MINT, payment, sign
-from tests.settlement.stage import Stage, get, running_stage
+from tests.processes import until
+from tests.settlement.stage import Stage, get, running_stage, token_account_of
 from tests.support import error_of, new_account, new_agent, spend
 
 FIELDS = [
@@ -83,6 +87,40 @@ async def test_the_faucet_answers_when_it_is_credited(stage: Stage):
         assert await stage.tokens(agent["wallet"]["address"]) == 12_500_000
         assert (await spend(client, agent["id"], "12.5"))["status"] == "approved"
         assert await get(client, f"/v1/wallets/{agent['id']}/deposits") == [deposit]
+
+
+async def test_a_deposit_is_not_credited_before_it_is_noticed(stage: Stage):
+    """Goal: creditedAt is not before createdAt, though the faucet writes the deposit down while
+    the watcher holds the wallet's lock, whose moment is the older one."""
+    async with await stage.service.admin() as client:
+        agent = await new_agent(client)
+    signature = await stage.rpc("bursar_faucet", agent["wallet"]["address"], 7)
+    async with stage.db.transaction() as watcher:
+        realm_id = await watcher.fetchval("SELECT realm_id FROM agent WHERE id = $1", agent["id"])
+        locked = await ledger_store.lock_agents(watcher, [agent["id"]], [realm_id])
+        moment = locked[agent["id"]].account.now
+
+        async def later() -> bool:
+            return await watcher.fetchval("SELECT moment() > $1", moment)
+
+        await until(later, seconds=5)
+        async with stage.db.read() as faucet:
+            noticed = await wallet_store.insert_deposit(
+                faucet,
+                deposit_id=new_id("dep"),
+                realm_id=realm_id,
+                agent_id=agent["id"],
+                amount_micros=7,
+                token_account=token_account_of(agent["wallet"]["address"]),
+                signature=signature,
+            )
+        credited = await wallet_store.credit_deposit(
+            watcher, noticed.id, amount_micros=7, sender=None, block_time=None, at=moment
+        )
+        locked[agent["id"]].account.deposit(noticed.id, 7)
+        await book.save_balances(watcher, PolicyCache(), list(locked.values()))
+    assert credited is not None
+    assert credited.credited_at == noticed.created_at > moment
 
 
 async def test_the_faucet_once_per_key(stage: Stage):

@@ -1,18 +1,22 @@
 """What goes wrong outside Bursar ends in a clear state: nothing lost, nothing paid twice."""
 
 import asyncio
+import itertools
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import asyncpg
 import httpx
 import pytest
+from prometheus_client import REGISTRY
 from solders.keypair import Keypair
 from solders.pubkey import Pubkey
 
 from bursar.clock import SystemClock
+from bursar.db import Database, Tx
 from bursar.localnet.rpc import Settings, serve
 from bursar.localnet.slots import Lag
 from bursar.service.postgres import EmbeddedPostgres
@@ -52,8 +56,7 @@ async def assert_given_back(
     """Rejected with settlement_failed: funds, day and totals are as before, with one event."""
     ended = await stage.ended(client, made["id"])
     assert (ended["status"], ended["rejectCode"]) == ("rejected", "settlement_failed")
-    assert ended["decidedBy"] == "system"
-    assert ended["decisionReason"]
+    assert (ended["decidedBy"], ended["decidedAt"], ended["decisionReason"]) == (None, None, None)
     assert ended["signature"] is None
     wallet = await stage.wallet(client, agent["id"])
     assert (wallet["available"], wallet["reserved"]) == ("10.000000", "0.000000")
@@ -144,6 +147,51 @@ async def test_an_attempt_that_expires_is_made_again_and_pays_once(stage: Stage)
             )
         assert [tuple(row) for row in states] == [("dead", "expired"), ("settled", "finalized")]
         assert await stage.tokens(str(to)) == 3_000_000
+
+
+async def test_who_approved_a_spend_stays_known_when_it_cannot_be_paid(stage: Stage):
+    """Goal: a failed payment is nobody's decision, and undoes none."""
+    async with await stage.service.admin() as client:
+        policy = {"allowlist": ["*"], "approvalThreshold": "1"}
+        agent = await stage.funded_agent(client, "10", policy=policy)
+        made = await spend(client, agent["id"], "3", recipient=str(MINT))
+        path = f"/v1/transactions/{made['id']}"
+        answer = await client.post(f"{path}/approve", json={"reason": "we need it"})
+        approved = answer.json()["data"]
+        ended = await stage.ended(client, made["id"])
+        assert (ended["status"], ended["rejectCode"]) == ("rejected", "settlement_failed")
+        for name in ("decidedBy", "decidedAt", "decisionReason"):
+            assert ended[name] == approved[name] is not None
+        async with stage.db.read() as tx:
+            problem = await tx.fetchval("SELECT problem FROM payment WHERE id = $1", made["id"])
+        assert problem == "the destination is no wallet"
+
+
+async def test_a_payment_that_fails_is_counted_once(stage: Stage, monkeypatch: pytest.MonkeyPatch):
+    """Goal: what is rolled back and done again counts once."""
+    transact = Database.transact
+
+    async def lost_at_first(db: Database, work: Any, answer: Any = None) -> Any:
+        tries = itertools.count()
+
+        async def again(tx: Tx) -> Any:
+            result = await work(tx)
+            if next(tries) == 0:
+                raise asyncpg.SerializationError("to be done again")
+            return result
+
+        return await transact(db, again, answer)
+
+    def failed() -> float:
+        labels = {"mode": "test", "end": "failed"}
+        counted = REGISTRY.get_sample_value("bursar_payments_ended_total", labels)
+        return counted or 0.0
+
+    async with paying(stage, "3", str(MINT)) as (client, _, made):
+        before = failed()
+        monkeypatch.setattr(Database, "transact", lost_at_first)
+        assert (await stage.ended(client, made["id"]))["status"] == "rejected"
+        assert failed() == before + 1
 
 
 # The fee payer -----------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from bursar.settlement import store
 from bursar.settlement.adopt import adopt as enter
 from bursar.settlement.deposits import DepositWatcher
 from bursar.settlement.model import WatchedWallet
-from bursar.settlement.reconcile import unexplained
+from bursar.settlement.reconcile import reads_again, unexplained
 from bursar.wallet.model import WithdrawalRow
 from tests.localnet.support import MINT
 from tests.processes import Finished, bursar
@@ -219,6 +219,46 @@ async def test_more_than_the_ledger_says_is_read_again_from_the_start(stage: Sta
             await stage.reconciler.sweep()
         assert metric("over") == 0
         assert (await stage.wallet(client, agent["id"]))["balance"] == "0.000033"
+
+
+async def test_a_surplus_that_could_not_be_read_is_read_later(stage: Stage):
+    """Goal: a history that no node shows at the third look is read at the sixth."""
+    async with await stage.service.admin() as client:
+        agent = await new_agent(client)
+        newest = await stage.rpc("bursar_faucet", agent["wallet"]["address"], 11)
+        async with stage.db.read() as tx:
+            await store.put_deposit_cursor(tx, agent["id"], newest)
+        unread = {"action": "fail", "methods": ["getSignaturesForAddress"], "at": "request"}
+        await stage.rpc("bursar_faults", {"rules": [unread]})
+        for _ in range(3):
+            await stage.reconciler.sweep()
+        await stage.rpc("bursar_faults", {})
+        for _ in range(3):
+            assert (await stage.wallet(client, agent["id"]))["balance"] == "0.000000"
+            await stage.reconciler.sweep()
+        assert (await stage.wallet(client, agent["id"]))["balance"] == "0.000011"
+
+
+def test_a_lasting_surplus_costs_ever_fewer_histories():
+    """Goal: each wait is twice the last."""
+    assert [looks for looks in range(100) if reads_again(looks)] == [3, 6, 12, 24, 48, 96]
+
+
+async def test_a_payment_between_two_wallets_of_ours_is_named(stage: Stage):
+    """Goal: one that a restore forgot is unknown to the payer, though the payee's deposit of the
+    same transaction is in the books."""
+    async with await stage.service.admin() as client:
+        payer = await stage.funded_agent(client, "10")
+        payee = await new_agent(client)
+        forgotten = await stage.steal(payer["id"], 4_000_000, to=payee["wallet"]["address"])
+        await stage.reconciler.sweep()
+        assert (await stage.wallet(client, payee["id"]))["balance"] == "4.000000"
+        _, unknown = await stage.differences()
+        assert unknown.startswith(
+            f"{payer['id']}: unknown payment of 4.000000 USDC, transaction {forgotten}"
+        )
+        await adopt(stage, payer["id"], forgotten)
+        assert await stage.differences() == []
 
 
 async def test_the_audit_says_what_it_could_not_check(stage: Stage):

@@ -1,10 +1,18 @@
 """The six rules of `settlement/worker.py`, against a real node that can be made to misbehave."""
 
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from bursar.db import Database
+from bursar.settlement import store
 from bursar.settlement.model import MOST_ATTEMPTS
+from bursar.settlement.worker import Settler
+from tests.processes import until
 from tests.settlement import scenarios
 from tests.settlement.scenarios import NEVER_ARRIVES, Outcome
 from tests.settlement.support import Stage, deny_everything, in_front_of
@@ -289,6 +297,112 @@ async def test_a_forgotten_payment_is_found_although_another_attempt_lives(stage
     assert await stage.made(agent, payment_id) == 1
     assert await stage.status(payment_id) == "settled"
     assert [a["state"] for a in await stage.attempts(payment_id)] == ["dead"]
+
+
+async def test_forgotten_payments_of_a_wallet_share_one_reading(stage: Stage):
+    """Goal: after a failover a wallet's history is read once for all its payments, made or not."""
+    readings: list[str] = []
+
+    def count(method: str, result: Any) -> Any:
+        if method == "getSignaturesForAddress":
+            readings.append(method)
+        return result
+
+    agent = await stage.agent()
+    made = [await stage.spend(agent) for _ in range(3)]
+    async with in_front_of(stage.rpc, count) as address:
+        settler = await stage.settler(address)
+        await settler.sign()
+        await stage.next_block()
+        for payment_id in made:
+            await stage.forget_attempts(payment_id)
+        unmade = [await stage.spend(agent) for _ in range(3)]
+        await stage.fail_over()
+        await stage.round(settler)
+        await stage.pass_blocks()
+        await stage.due()
+        await settler.sign()
+        # One page with everything, and one that is empty.
+        assert len(readings) == 2
+        await stage.round(settler, 2)
+    for payment_id in (*made, *unmade):
+        assert await stage.status(payment_id) == "settled"
+        assert await stage.made(agent, payment_id) == 1
+
+
+QUEUES = {
+    "sign": "SELECT leased_until FROM payment WHERE id = $1",
+    "follow": "SELECT next_check_at FROM submission WHERE payment_id = $1",
+}
+
+
+@asynccontextmanager
+async def claimed(
+    stage: Stage, settler: Settler, duty: str, payment_id: str
+) -> AsyncGenerator["asyncio.Task[int]"]:
+    """While a round waits for the chain with its claim on the payment."""
+
+    async def leased() -> bool:
+        long = f"SELECT ({QUEUES[duty]}) > clock_timestamp() + interval '20 s'"
+        async with stage.db.read() as tx:
+            return bool(await tx.fetchval(long, payment_id))
+
+    await stage.due()
+    await stage.faults({"action": "delay", "at": "request", "ms": 1_000})
+    working = asyncio.create_task(getattr(settler, duty)())
+    await until(leased, seconds=5)
+    yield working
+    await stage.faults()
+
+
+async def test_a_worker_that_is_stopped_gives_its_claims_back(stage: Stage):
+    """Goal: payments and attempts are free at once for whoever goes on, not after their lease."""
+    agent = await stage.agent()
+    payment_id = await stage.spend(agent)
+    settler = await stage.settler()
+    for duty, free_from in QUEUES.items():
+        async with claimed(stage, settler, duty, payment_id) as working:
+            working.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await working
+            async with stage.db.read() as tx:
+                assert await tx.fetchval(f"SELECT ({free_from}) <= clock_timestamp()", payment_id)
+        await settler.sign()
+    await stage.round(settler, 2)
+    assert await stage.status(payment_id) == "settled"
+    assert await stage.made(agent, payment_id) == 1
+
+
+async def test_a_worker_without_a_database_can_be_stopped(stage: Stage):
+    """Goal: claims that cannot be given back keep no worker running."""
+    payment_id = await stage.spend(await stage.agent())
+    settler = await stage.settler()
+    assert stage.config.database_url is not None
+    for duty in QUEUES:
+        lost = await Database.open(stage.config.database_url, 1, 5)
+        async with claimed(stage, replace(settler, db=lost), duty, payment_id) as working:
+            await lost.close()
+            working.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await working
+        await stage.due()
+        await settler.sign()
+
+
+async def test_the_oldest_payments_are_served_first(stage: Stage):
+    """Goal: claims are in the order of the spends, whatever happened to the rows since."""
+    agent = await stage.agent()
+    made = [await stage.spend(agent, "0.1") for _ in range(12)]
+    for _ in range(3):
+        async with stage.db.transaction() as tx:
+            # The plan that the server chooses when there are many of them.
+            await tx.execute("SET LOCAL enable_nestloop = off")
+            claimed = await store.claim_payments(tx, "test", 100)
+            assert [payment.id for payment in claimed] == made
+        # Each is written anew, the newest first.
+        for payment_id in reversed(made):
+            async with stage.db.read() as tx:
+                await store.release_payments(tx, [payment_id], 0, None)
 
 
 async def test_a_strangers_memo_is_not_believed(stage: Stage):

@@ -11,7 +11,7 @@ import structlog
 from bursar.access import store
 from bursar.access.model import Caller, key_hash, well_formed
 from bursar.clock import Clock
-from bursar.db import OUT_OF_REACH, Database
+from bursar.db import OUT_OF_REACH, ROLLED_BACK, Database
 from bursar.errors import ApiError, ErrorCode
 
 # A revoked key must stop within a second everywhere. Entries are checked again in one query every
@@ -90,7 +90,7 @@ class Guard:
             await asyncio.sleep(_RECHECK_SECONDS)
             try:
                 await self._recheck()
-            except OUT_OF_REACH as problem:
+            except (*OUT_OF_REACH, *ROLLED_BACK) as problem:
                 _log.warning("keys_not_rechecked", problem=type(problem).__name__)
 
     async def _recheck(self) -> None:

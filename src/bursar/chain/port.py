@@ -42,7 +42,7 @@ class RefusalKind(IntEnum):
     BLOCKHASH = 1  # unknown or expired blockhash: this node may lag; wait for the expiry rule
     FEE_PAYER = 2  # the fee payer cannot pay: not the payment's fault, never fail it for this
     PAYMENT = 3  # the transaction would fail (funds, frozen account): final after the expiry rule
-    BUG = 4  # we built something no node accepts: halt
+    BUG = 4  # we built something no node accepts: logged, sent again until it expires
     BUSY = 5  # rate limit, unhealthy, behind: says nothing about the transaction; later again
 
 

@@ -53,6 +53,11 @@ async def lock_agents(
     return {row["agent_id"]: _locked(row, now or row["now"]) for row in rows}
 
 
+async def wait_for_locks(tx: Tx, millis: int) -> None:
+    """How long the rest of this transaction waits for a lock that others hold."""
+    await tx.execute(f"SET LOCAL lock_timeout = {int(millis)}")
+
+
 async def read_agent(tx: Tx, agent_id: str, realm_id: int) -> LockedAgent | None:
     """The same without any lock, for those who only look."""
     row = await tx.fetchrow("SELECT * FROM lock_agents($1, $2, 'none')", [agent_id], [realm_id])

@@ -9,6 +9,7 @@ from bursar.ledger import book
 from bursar.ledger import store as ledger_store
 from bursar.policy.cache import PolicyCache
 from bursar.settlement import store
+from bursar.settlement.model import Paid
 from bursar.wallet import store as wallet_store
 from bursar.wallet import withdraw as withdrawals
 from bursar.wallet.model import WithdrawalRow
@@ -44,7 +45,7 @@ async def adopt(
 
     async def work(tx: Tx) -> WithdrawalRow:
         await ledger_store.lock_agents(tx, [agent_id], [wallet.realm_id])
-        if await store.is_paid_with(tx, signature):
+        if await store.in_the_books(tx, account, [signature]):
             raise CommandFailed(f"{signature} is in the books already.")
         ours = await store.still_to_pay(tx, landed.memos)
         if ours:
@@ -69,10 +70,9 @@ async def adopt(
         await withdrawals.settle_withdrawals(
             tx,
             {agent_id: locked.account},
-            [(row.id, signature, landed.block_time, landed.fee_lamports)],
+            [Paid(row.id, signature, landed.block_time, landed.fee_lamports)],
         )
-        policy = (await PolicyCache().get(tx, [locked.policy_key]))[locked.policy_key]
-        await book.save_balance(tx, locked.account, policy.cap_micros_daily, locked.agent_status)
+        await book.save_balances(tx, PolicyCache(), [locked])
         settled = await wallet_store.get_withdrawal(tx, wallet.realm_id, row.id)
         assert settled is not None
         return settled

@@ -6,7 +6,7 @@ yet becomes a deposit. What still differs afterwards is for `reconcile.py`.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -46,15 +46,11 @@ class DepositWatcher:
     async def sweep(self) -> list[tuple[WatchedWallet, int]]:
         """Looks at every wallet once; returns those that differ, with what the chain holds."""
         differing: list[tuple[WatchedWallet, int]] = []
-        after = ""
-        while True:
-            async with self.db.read() as tx:
-                wallets = await store.wallets_after(tx, self.mode, after, SWEEP_AT_ONCE)
-            if wallets:
-                differing += await self._compare(wallets)
-                after = wallets[-1].agent_id
-            if len(wallets) < SWEEP_AT_ONCE:
-                return differing
+        async for wallets in every_wallet(self.db, self.mode):
+            some = await compare(self.chain, self.mint, wallets)
+            await self._look_at_those([wallet for wallet, _ in some])
+            differing += some
+        return differing
 
     async def look_at(self, agent_id: str) -> None:
         """One wallet, because somebody knows that something came in."""
@@ -94,13 +90,7 @@ class DepositWatcher:
             _log.info("deposits_credited", agent=wallet.agent_id, count=credited)
         return credited
 
-    async def _compare(self, wallets: Sequence[WatchedWallet]) -> list[tuple[WatchedWallet, int]]:
-        held = await self.chain.token_balances([w.address for w in wallets], self.mint)
-        differing = [
-            (wallet, held.micros[wallet.address])
-            for wallet in wallets
-            if held.micros[wallet.address] != wallet.balance_micros
-        ]
+    async def _look_at_those(self, wallets: Sequence[WatchedWallet]) -> None:
         turns = asyncio.Semaphore(_LOOKS_AT_ONCE)
 
         async def one(wallet: WatchedWallet) -> None:
@@ -111,8 +101,7 @@ class DepositWatcher:
                 except ChainOutOfReach as problem:
                     _log.warning("deposits_put_off", agent=wallet.agent_id, problem=str(problem))
 
-        await asyncio.gather(*(one(wallet) for wallet, _ in differing))
-        return differing
+        await asyncio.gather(*(one(wallet) for wallet in wallets))
 
     async def _credit_page(
         self, wallet: WatchedWallet, account: str, page: Sequence[Mention]
@@ -169,7 +158,30 @@ class DepositWatcher:
                 at=locked.account.now,
             )
             if credited is not None:
-                await book.credit(tx, self.policies, locked, row.id, gained)
+                locked.account.deposit(row.id, gained)
+                await book.save_balances(tx, self.policies, [locked])
             return credited is not None
 
         return await self.db.transact(work)
+
+
+async def every_wallet(db: Database, mode: Mode) -> AsyncGenerator[list[WatchedWallet]]:
+    """All wallets of a mode, as many at once as are compared in one go."""
+    after = ""
+    while True:
+        async with db.read() as tx:
+            wallets = await store.wallets_after(tx, mode, after, SWEEP_AT_ONCE)
+        if wallets:
+            yield wallets
+            after = wallets[-1].agent_id
+        if len(wallets) < SWEEP_AT_ONCE:
+            return
+
+
+async def compare(
+    chain: Chain, mint: str, wallets: Sequence[WatchedWallet]
+) -> list[tuple[WatchedWallet, int]]:
+    """Those that hold something else than the ledger says, with what the chain holds."""
+    held = await chain.token_balances([wallet.address for wallet in wallets], mint)
+    compared = [(wallet, held.micros[wallet.address]) for wallet in wallets]
+    return [(wallet, micros) for wallet, micros in compared if micros != wallet.balance_micros]

@@ -7,7 +7,7 @@ failed   every attempt is dead, and there will be no other
 """
 
 from datetime import datetime
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -67,6 +67,15 @@ class NewSubmission(msgspec.Struct, frozen=True, kw_only=True):
     blockhash: str
     last_valid_height: int
     signed_slot: int
+
+
+class Paid(NamedTuple):
+    """A payment as the chain has it: which transaction made it, when, and what that cost."""
+
+    payment_id: str
+    signature: str
+    block_time: int | None
+    fee_lamports: int
 
 
 class Watch(msgspec.Struct, frozen=True, kw_only=True):

@@ -19,7 +19,7 @@ from bursar.ledger.audit import MAX_NAMED, Finding
 from bursar.metrics import Settlement as Metrics
 from bursar.money import format_micros
 from bursar.settlement import store
-from bursar.settlement.deposits import SWEEP_AT_ONCE, DepositWatcher
+from bursar.settlement.deposits import SWEEP_AT_ONCE, DepositWatcher, compare, every_wallet
 from bursar.settlement.model import WatchedWallet
 
 # One node may be behind another, so one look proves nothing.
@@ -51,7 +51,7 @@ class Reconciler:
                 await self._stop(wallet, gap)
         await self._release_those_in_order(short)
         for wallet, gap in differences:
-            if gap > 0 and self._looks[wallet.agent_id] == _LOOKS:
+            if gap > 0 and reads_again(self._looks[wallet.agent_id]):
                 await self._look_again(wallet)
         return 0
 
@@ -87,6 +87,14 @@ class Reconciler:
                 if looks >= _LOOKS:
                     await store.hold_wallet(tx, agent_id, held=False)
                     _log.info("wallet_whole_again", agent=agent_id)
+
+
+def reads_again(looks: int) -> bool:
+    """Whether so many looks in a row that found too much are worth a whole history: at 3, 6, 12,
+    24 and so on. One that could not be read comes back, and one that explains nothing costs less
+    and less."""
+    times, rest = divmod(looks, _LOOKS)
+    return rest == 0 and times.bit_count() == 1
 
 
 async def unexplained(
@@ -157,7 +165,7 @@ async def _left_unknown(db: Database, chain: Solana, mint: str, wallet: WatchedW
     account = token_account(wallet.address, mint)
     mentions = [each for each in await chain.signatures_of(account) if each.error is None]
     async with db.read() as tx:
-        known = await store.in_the_books(tx, [each.signature for each in mentions])
+        known = await store.in_the_books(tx, account, [each.signature for each in mentions])
         ours = await store.still_to_pay(tx, [memo for each in mentions for memo in each.memos])
     lines: list[str] = []
     for mention in mentions:
@@ -186,17 +194,12 @@ async def _compare_all(
     db: Database, chain: Solana, network: Pinned
 ) -> tuple[int, list[tuple[WatchedWallet, int]]]:
     """(how many there are, those that differ)."""
-    checked, after = 0, ""
+    checked = 0
     differing: list[tuple[WatchedWallet, int]] = []
-    while True:
-        async with db.read() as tx:
-            wallets = await store.wallets_after(tx, network.mode, after, SWEEP_AT_ONCE)
-        if wallets:
-            differing += await _differing(chain, network.mint, wallets)
-            after = wallets[-1].agent_id
+    async for wallets in every_wallet(db, network.mode):
         checked += len(wallets)
-        if len(wallets) < SWEEP_AT_ONCE:
-            return checked, differing
+        differing += await compare(chain, network.mint, wallets)
+    return checked, differing
 
 
 async def _compare_again(
@@ -204,15 +207,7 @@ async def _compare_again(
 ) -> list[tuple[WatchedWallet, int]]:
     async with db.read() as tx:
         wallets = await store.wallets(tx, agent_ids)
-    return await unexplained(db, await _differing(chain, mint, wallets))
-
-
-async def _differing(
-    chain: Solana, mint: str, wallets: Sequence[WatchedWallet]
-) -> list[tuple[WatchedWallet, int]]:
-    held = await chain.token_balances([wallet.address for wallet in wallets], mint)
-    compared = [(wallet, held.micros[wallet.address]) for wallet in wallets]
-    return [(wallet, micros) for wallet, micros in compared if micros != wallet.balance_micros]
+    return await unexplained(db, await compare(chain, mint, wallets))
 
 
 def _told(wallet: WatchedWallet, gap: int) -> str:

@@ -11,13 +11,16 @@ from bursar.settlement.model import (
     LedgerNow,
     Look,
     NewSubmission,
+    Paid,
     PaymentRow,
     SubmissionRow,
     Watch,
     WatchedWallet,
 )
 
-# Longer than any round of the worker takes. A worker that died gives its payments back then.
+# Longer than a round of the worker takes, so that a worker that died gives its payments back. Only
+# a search of long histories after a restore may outlast it: then another round searches the same
+# ones, which costs twice the reading and pays nothing twice.
 _LEASE: Final = "30 seconds"
 # Whoever signed sends at once and then says so; if he cannot, others look after it from then on.
 _FIRST_LOOK: Final = "5 seconds"
@@ -74,7 +77,8 @@ async def claim_payments(tx: Tx, mode: Mode, limit: int) -> list[PaymentRow]:
         mode,
         limit,
     )
-    return [_payment(row) for row in rows]
+    # What an UPDATE returns has no order of its own.
+    return sorted((_payment(row) for row in rows), key=lambda payment: payment.created_at)
 
 
 async def release_payments(
@@ -146,23 +150,15 @@ async def insert_adopted(tx: Tx, withdrawal_id: str) -> None:
     )
 
 
-async def is_paid_with(tx: Tx, signature: str) -> bool:
-    """Whether a transaction is an attempt of ours, or a payment that was found on the chain."""
-    return await tx.fetchval(
-        "SELECT EXISTS (SELECT FROM submission WHERE signature = $1)"
-        " OR EXISTS (SELECT FROM spend WHERE signature = $1)"
-        " OR EXISTS (SELECT FROM withdrawal WHERE signature = $1)",
-        signature,
-    )
-
-
-async def in_the_books(tx: Tx, signatures: Sequence[str]) -> set[str]:
-    """Those of the transactions that are attempts, payments or deposits of ours."""
+async def in_the_books(tx: Tx, token_account: str, signatures: Sequence[str]) -> set[str]:
+    """Those of the transactions that are attempts of ours, payments that were found on the chain,
+    or deposits into this account. What another wallet of ours received explains nothing here."""
     rows = await tx.fetch(
-        "SELECT signature FROM submission WHERE signature = ANY($1)"
-        " UNION ALL SELECT signature FROM spend WHERE signature = ANY($1)"
-        " UNION ALL SELECT signature FROM withdrawal WHERE signature = ANY($1)"
-        " UNION ALL SELECT signature FROM deposit WHERE signature = ANY($1)",
+        "SELECT signature FROM submission WHERE signature = ANY($2)"
+        " UNION ALL SELECT signature FROM spend WHERE signature = ANY($2)"
+        " UNION ALL SELECT signature FROM withdrawal WHERE signature = ANY($2)"
+        " UNION ALL SELECT signature FROM deposit WHERE signature = ANY($2) AND token_account = $1",
+        token_account,
         signatures,
     )
     return {row["signature"] for row in rows}
@@ -263,12 +259,12 @@ async def bury_submission(
     return status == "UPDATE 1"
 
 
-async def settle_payments(tx: Tx, landed: Sequence[tuple[str, str, int]]) -> set[str]:
-    """Rows of (payment, signature, fee): the payments that this call settled.
+async def settle_payments(tx: Tx, paid: Sequence[Paid]) -> set[str]:
+    """Those of the payments that this call settled.
 
     A payment found on the chain without its attempt here (after a restore) says so.
     """
-    payments, signatures, fees = zip(*landed, strict=True)
+    payments, signatures, _, fees = zip(*paid, strict=True)
     rows = await tx.fetch(
         "UPDATE payment p SET state = 'settled', problem = CASE WHEN s.payment_id IS NULL"
         " THEN 'found on the chain' END"
@@ -305,7 +301,7 @@ async def let_payment_wait(tx: Tx, payment_id: str, problem: str) -> None:
 
 
 async def backlog(tx: Tx, mode: Mode) -> Row:
-    """waiting, live, in_doubt, failed attempts, and the age of the oldest open payment."""
+    """waiting, live, in_doubt, and the age in seconds of the oldest open payment."""
     row = await tx.fetchrow(
         "SELECT count(*) FILTER (WHERE p.state = 'waiting') AS waiting,"
         " count(*) FILTER (WHERE p.state = 'live') AS live,"

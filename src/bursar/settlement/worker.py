@@ -14,9 +14,11 @@
 """
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Final, Literal, TypeVar
+from typing import Final, TypeVar
 
 import structlog
 
@@ -31,30 +33,24 @@ from bursar.chain.port import (
     Account,
     Chain,
     ChainOutOfReach,
-    Height,
     Landed,
     RefusalKind,
     Refused,
     Sent,
     Unknown,
-    View,
 )
 from bursar.chain.refusal import kind_of_text
 from bursar.config import Mode
 from bursar.custody import store as custody_store
 from bursar.custody.model import SealedKey
 from bursar.custody.vault import KeyUnusable, Vault
-from bursar.db import Database, Tx
+from bursar.db import OUT_OF_REACH, Database
 from bursar.errors import check
-from bursar.ledger import book
-from bursar.ledger import store as ledger_store
 from bursar.metrics import Settlement as Metrics
 from bursar.policy.cache import PolicyCache
-from bursar.policy.engine import RejectCode
-from bursar.settlement import store
+from bursar.settlement import evidence, outcome, store
 from bursar.settlement.model import (
     BLOCKHASH_BLOCKS,
-    MOST_ATTEMPTS,
     SAFETY_BLOCKS,
     Look,
     NewSubmission,
@@ -62,10 +58,6 @@ from bursar.settlement.model import (
     SubmissionRow,
     Watch,
 )
-from bursar.spend.close import reject_spends
-from bursar.spend.settle import settle_spends
-from bursar.wallet.model import FailureCode
-from bursar.wallet.withdraw import fail_withdrawal, settle_withdrawals
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -76,11 +68,6 @@ FOLLOW_AT_ONCE: Final = 256
 # Wallets whose locks one commit holds at most.
 SETTLE_AT_ONCE: Final = 64
 CALLS_AT_ONCE: Final = 16
-# Pages of 1,000 transactions of the source account that are searched for a memo: half a million,
-# because after a restore the search goes back to before the payment was made.
-_MOST_PAGES: Final = 500
-# No clock is so wrong that a payment lands this long before it was made.
-_CLOCKS_DIFFER_SECONDS: Final = 3_600
 # How long until the next look: at first soon, because an instant chain is done by then.
 _LOOK_SECONDS: Final = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
 _DOUBT_SECONDS: Final = 10.0
@@ -121,6 +108,11 @@ class Settler:
         except ChainOutOfReach as problem:
             # Nothing was stored, so nothing was sent: they are free again after a while.
             await self._give_back(claimed, str(problem))
+        except asyncio.CancelledError:
+            # Stopped: whoever goes on need not wait for the lease to end.
+            with suppress(*OUT_OF_REACH):
+                await self._give_back(claimed, None, after_seconds=0)
+            raise
         return len(claimed)
 
     async def _sign(self, claimed: Sequence[PaymentRow], watch: Watch) -> None:
@@ -209,7 +201,9 @@ class Settler:
             if account is None or (account.owner == _SYSTEM_PROGRAM and not account.executable):
                 payable.append(payment)
             else:
-                await self._fail(payment, "destination_invalid", "the destination is no wallet")
+                await outcome.fail(
+                    self.db, payment, "destination_invalid", "the destination is no wallet"
+                )
         return payable
 
     async def _within_means(
@@ -232,33 +226,30 @@ class Settler:
         if before is None:
             return list(claimed)
 
-        async def unpaid(payment: PaymentRow) -> bool:
-            if payment.created_at > before:
-                return True
-            try:
-                landed = await self._made_before(payment, watch)
-            except ChainOutOfReach as problem:  # one that cannot be searched holds up no other
-                await self._give_back([payment], str(problem))
-                return False
-            if landed is None:
-                return True
-            _log.warning("payment_found_on_chain", payment=payment.id)
-            await self._settle([(payment, landed)])
-            return False
+        by_wallet: defaultdict[str, list[PaymentRow]] = defaultdict(list)
+        for payment in claimed:
+            if payment.created_at <= before:
+                by_wallet[payment.source].append(payment)
+        not_now: set[str] = set()
 
-        answers = await _gather(unpaid, claimed)
-        return [payment for payment, answer in zip(claimed, answers, strict=True) if answer]
+        async def look(payments: Sequence[PaymentRow]) -> None:
+            found = await evidence.made_before(self.chain, payments, watch)
+            not_now.update(found)
+            made: list[tuple[PaymentRow, Landed]] = []
+            for payment in payments:
+                match found.get(payment.id):
+                    case Landed() as landed:
+                        _log.warning("payment_found_on_chain", payment=payment.id)
+                        made.append((payment, landed))
+                    case ChainOutOfReach() as problem:  # it holds up no other
+                        await self._give_back([payment], str(problem))
+                    case None:
+                        pass
+            if made:
+                await outcome.settle(self.db, self.policies, made)
 
-    async def _made_before(self, payment: PaymentRow, watch: Watch) -> Landed | None:
-        """Every node is asked, past the point where what was forgotten could land."""
-        for witness in self.chain.witnesses():
-            final = await witness.finalized()
-            if final.height <= watch.quiet_until_height:
-                raise ChainOutOfReach(f"{witness.name} is behind")
-            landed = await self._find_by_memo(witness, payment, 0, final.slot)
-            if landed is not None:
-                return landed
-        return None
+        await _gather(look, list(by_wallet.values()))
+        return [payment for payment in claimed if payment.id not in not_now]
 
     async def _watch(self) -> Watch:
         """Notices a failover or restore by the database's timeline (rule 6)."""
@@ -292,6 +283,10 @@ class Settler:
         except ChainOutOfReach as problem:
             _log.warning("chain_out_of_reach", mode=self.mode, problem=str(problem))
             await self._look_again([Look(s, _RETRY_SECONDS, in_doubt=s.in_doubt) for s in alive])
+        except asyncio.CancelledError:
+            with suppress(*OUT_OF_REACH):
+                await self._look_again([Look(s, 0, in_doubt=s.in_doubt) for s in alive])
+            raise
         return len(alive)
 
     async def _follow(self, alive: Sequence[SubmissionRow]) -> None:
@@ -327,14 +322,14 @@ class Settler:
                 await self._look_again([Look(submission, _pause(submission), in_doubt=long_since)])
             elif transaction.error is not None:
                 await self._bury_failed(submission, transaction.error)
-            elif not _pays(transaction, submission.payment):
+            elif not evidence.pays(transaction, submission.payment):
                 # Never to be seen: our own signature on something we did not sign.
                 _log.error("payment_differs_from_chain", payment=submission.payment.id)
                 await self._look_again([Look(submission, _DOUBT_SECONDS, in_doubt=True)])
             else:
                 paid.append((submission.payment, transaction))
         for start in range(0, len(paid), SETTLE_AT_ONCE):
-            await self._settle(paid[start : start + SETTLE_AT_ONCE])
+            await outcome.settle(self.db, self.policies, paid[start : start + SETTLE_AT_ONCE])
 
     async def _shown(self, signatures: Sequence[str]) -> Mapping[str, Landed | None]:
         return await self.chain.transactions(signatures) if signatures else {}
@@ -383,185 +378,50 @@ class Settler:
             await self._doubt(submission, problem)
             return
         final = kind_of_text(error) is RefusalKind.PAYMENT
-        await self._bury(submission, error, fee, final=final)
+        await outcome.bury(self.db, submission, error, fee, final=final)
 
     async def _bury_if_dead(self, submission: SubmissionRow) -> None:
         """Rule 4. Every node must say so; one that cannot be asked leaves the attempt in doubt."""
         payment = submission.payment
         try:
             for witness in self.chain.witnesses():
-                seen_until = await self._never_saw(witness, submission)
+                seen_until = await evidence.never_saw(witness, submission)
                 if seen_until is None:
                     await self._look_again([Look(submission, _pause(submission), in_doubt=True)])
                     return
-                landed = await self._find_by_memo(
-                    witness, payment, submission.signed_slot, seen_until.slot
+                found = await evidence.find_by_memo(
+                    witness, [payment], submission.signed_slot, seen_until.slot
                 )
+                landed = found.get(payment.id)
+                if isinstance(landed, ChainOutOfReach):
+                    raise landed
                 if landed is not None:
                     # By bytes that this database forgot, or the node denied a status it has.
                     _log.warning("payment_found_on_chain", payment=payment.id)
-                    await self._settle([(payment, landed)])
+                    await outcome.settle(self.db, self.policies, [(payment, landed)])
                     return
         except ChainOutOfReach as problem:
             await self._doubt(submission, problem)
             return
-        outcome = submission.refusal or "expired"
-        await self._bury(submission, outcome, None, final=submission.refusal is not None)
+        refusal = submission.refusal
+        await outcome.bury(
+            self.db, submission, refusal or "expired", None, final=refusal is not None
+        )
 
     async def _doubt(self, submission: SubmissionRow, problem: ChainOutOfReach) -> None:
         _log.warning("payment_in_doubt", payment=submission.payment.id, problem=str(problem))
         await self._look_again([Look(submission, _DOUBT_SECONDS, in_doubt=True)])
-
-    async def _never_saw(self, witness: View, submission: SubmissionRow) -> Height | None:
-        """How far this node is, if that is past where it could land and it has no such signature.
-
-        The height is read before the status: what lands between the two is then seen.
-        """
-        final = await witness.finalized()
-        if final.height <= submission.last_valid_height + SAFETY_BLOCKS:
-            return None
-        statuses = await witness.statuses([submission.signature])
-        if statuses.found[submission.signature] is not None:
-            return None
-        return None if statuses.context_slot < final.slot else final
-
-    async def _find_by_memo(
-        self, view: View, payment: PaymentRow, since_slot: int, from_slot: int
-    ) -> Landed | None:
-        """A transaction that made this payment, whoever signed it and whenever it was sent."""
-        account = token_account(payment.source, payment.mint)
-        since_time = payment.created_at.timestamp() - _CLOCKS_DIFFER_SECONDS
-        before: str | None = None
-        for _ in range(_MOST_PAGES):
-            mentions = await view.signatures_of(account, before=before, from_slot=from_slot)
-            for mention in mentions:
-                if mention.error is None and payment.id in mention.memos:
-                    landed = await view.transaction(mention.signature)
-                    if landed is None:
-                        raise ChainOutOfReach(f"{mention.signature} is mentioned but not shown")
-                    # A memo alone proves nothing: anybody can write one.
-                    if _pays(landed, payment):
-                        return landed
-            if not mentions:
-                return None
-            oldest = mentions[-1]
-            if oldest.slot < since_slot or (
-                oldest.block_time is not None and oldest.block_time < since_time
-            ):
-                return None
-            before = oldest.signature
-        raise ChainOutOfReach(f"the history of {account} is longer than is searched")
-
-    # Outcomes ------------------------------------------------------------------------------------
-
-    async def _settle(self, paid: Sequence[tuple[PaymentRow, Landed]]) -> None:
-        """One commit for the payment, its spend or withdrawal, the ledger, totals and events."""
-
-        async def work(tx: Tx) -> int:
-            locked = await ledger_store.lock_agents(
-                tx,
-                sorted({payment.agent_id for payment, _ in paid}),
-                sorted({payment.realm_id for payment, _ in paid}),
-            )
-            settled = await store.settle_payments(
-                tx, [(p.id, found.signature, found.fee_lamports) for p, found in paid]
-            )
-            rows = [
-                (p.id, found.signature, found.block_time, found.fee_lamports)
-                for p, found in paid
-                if p.id in settled
-            ]
-            accounts = {agent_id: found.account for agent_id, found in locked.items()}
-            await settle_spends(tx, accounts, [row for row in rows if row[0].startswith("txn_")])
-            await settle_withdrawals(
-                tx, accounts, [row for row in rows if row[0].startswith("wdr_")]
-            )
-            policies = await self.policies.get(tx, [found.policy_key for found in locked.values()])
-            await book.save_balances(
-                tx,
-                [
-                    (
-                        found.account,
-                        policies[found.policy_key].cap_micros_daily,
-                        found.agent_status,
-                    )
-                    for found in locked.values()
-                    if found.account.moves
-                ],
-            )
-            return len(settled)
-
-        Metrics.settled(self.mode, await self.db.transact(work))
-
-    async def _bury(
-        self, submission: SubmissionRow, outcome: str, fee_lamports: int | None, final: bool
-    ) -> None:
-        """The attempt is dead. The payment is tried again, or fails if that can never help."""
-        payment = submission.payment
-        give_up = final or submission.attempt >= MOST_ATTEMPTS
-
-        async def work(tx: Tx) -> bool:
-            # The wallet's lock first, as everywhere.
-            locked = await ledger_store.lock_agents(tx, [payment.agent_id], [payment.realm_id])
-            buried = await store.bury_submission(
-                tx, payment.id, submission.attempt, outcome, fee_lamports
-            )
-            if buried and give_up:
-                await self._close(tx, payment, locked, "settlement_failed", outcome, was="live")
-            elif buried:
-                await store.let_payment_wait(tx, payment.id, outcome)
-            return buried
-
-        if not await self.db.transact(work):
-            return  # somebody else ended it
-        Metrics.dead(self.mode)
-        _log.warning("attempt_dead", payment=payment.id, attempt=submission.attempt, why=outcome)
-
-    async def _fail(self, payment: PaymentRow, code: FailureCode, why: str) -> None:
-        """Before anything was signed, or with every attempt dead."""
-
-        async def work(tx: Tx) -> None:
-            locked = await ledger_store.lock_agents(tx, [payment.agent_id], [payment.realm_id])
-            await self._close(tx, payment, locked, code, why, was="waiting")
-
-        await self.db.transact(work)
-        _log.warning("payment_failed", payment=payment.id, why=why)
-
-    async def _close(
-        self,
-        tx: Tx,
-        payment: PaymentRow,
-        locked: "dict[str, ledger_store.LockedAgent]",
-        code: FailureCode,
-        why: str,
-        *,
-        was: Literal["waiting", "live"],
-    ) -> None:
-        if not await store.fail_payment(tx, payment.id, why, was):
-            return
-        account = locked[payment.agent_id].account
-        if payment.is_withdrawal:
-            await fail_withdrawal(tx, account, payment.id, code)
-        else:
-            await reject_spends(
-                tx,
-                account,
-                [payment.id],
-                expected="approved",
-                code=RejectCode.SETTLEMENT_FAILED,
-                decided_by="system",
-                reason=why,
-            )
-        Metrics.failed(self.mode)
 
     async def _look_again(self, looks: Sequence[Look]) -> None:
         if looks:
             async with self.db.read() as tx:
                 await store.look_again(tx, looks)
 
-    async def _give_back(self, claimed: Sequence[PaymentRow], why: str) -> None:
+    async def _give_back(
+        self, claimed: Sequence[PaymentRow], why: str | None, after_seconds: int = _RETRY_SECONDS
+    ) -> None:
         async with self.db.read() as tx:
-            await store.release_payments(tx, [p.id for p in claimed], _RETRY_SECONDS, why)
+            await store.release_payments(tx, [p.id for p in claimed], after_seconds, why)
 
     async def report(self) -> int:
         """Backlog, age of the oldest and doubts, as metrics."""
@@ -569,18 +429,6 @@ class Settler:
             row = await store.backlog(tx, self.mode)
         Metrics.backlog(self.mode, row["waiting"], row["live"], row["in_doubt"], row["oldest"])
         return 0
-
-
-def _pays(landed: Landed, payment: PaymentRow) -> bool:
-    """Whether the transaction is this payment: its memo, from this wallet, exactly this amount."""
-    return (
-        landed.error is None
-        and payment.id in landed.memos
-        and landed.moved(token_account(payment.source, payment.mint), payment.mint)
-        == -payment.amount_micros
-        and landed.moved(token_account(payment.destination, payment.mint), payment.mint)
-        == payment.amount_micros
-    )
 
 
 def _pause(submission: SubmissionRow) -> float:

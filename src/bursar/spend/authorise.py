@@ -42,6 +42,9 @@ from bursar.spend.store import Decided, Touched
 MAX_BATCH: Final = 128
 # Requests that may wait in a process; beyond that they are told to come back (503).
 MAX_WAITING: Final = 2_000
+# How long one of a batch that a lock held up waits for its own locks: the batch has been patient,
+# and as many as are in it wait one after the other.
+_HURRIED_MILLIS: Final = 50
 # Keys remembered, twice over: about a megabyte each.
 MAX_RECENT_KEYS: Final = 20_000
 
@@ -78,6 +81,7 @@ class Authorised(msgspec.Struct, frozen=True):
 
 _Outcome = Authorised | ApiError
 _Answer = Callable[[list[_Outcome]], Awaitable[None]]
+_Write = Callable[[Sequence[SpendRequest], _Answer, bool], Awaitable[list[_Outcome]]]
 
 
 class Authoriser:
@@ -112,19 +116,30 @@ class Authoriser:
         state = (await self._facts(tx, [request], {request.agent_id: found}))[request.agent_id]
         return state.policy, state.pay_to[request.recipient], state.decide(request)
 
-    async def _write(self, batch: Sequence[SpendRequest], answer: "_Answer") -> list[_Outcome]:
+    async def _write(
+        self, batch: Sequence[SpendRequest], answer: _Answer, hurried: bool
+    ) -> list[_Outcome]:
         """Looks for stored answers only where there may be one; the keys' uniqueness sees to the
         rest, because a look for each of them would cost a tenth of the whole."""
         keys = [request.key for request in batch if request.key is not None]
         known = keys if self._recent.has_any(keys) else []
         self._recent.add(keys)
+
+        async def decide_with(keys: Sequence[IdempotencyKey]) -> list[_Outcome]:
+            async def work(tx: Tx) -> list[_Outcome]:
+                if hurried:
+                    await ledger_store.wait_for_locks(tx, _HURRIED_MILLIS)
+                return await self._decide_batch(tx, batch, keys)
+
+            return await self._db.transact(work, answer)
+
         try:
-            return await self._db.transact(lambda tx: self._decide_batch(tx, batch, known), answer)
+            return await decide_with(known)
         except asyncpg.UniqueViolationError as problem:
             if known or problem.constraint_name != store.KEY_CONSTRAINT:
                 raise
             # Another process used one of the keys, or this one did long ago. Nothing was written.
-            return await self._db.transact(lambda tx: self._decide_batch(tx, batch, keys), answer)
+            return await decide_with(keys)
 
     async def _decide_batch(
         self, tx: Tx, batch: Sequence[SpendRequest], keys: Sequence[IdempotencyKey]
@@ -328,9 +343,7 @@ class _RecentKeys:
 class _Queue:
     """One batch at a time: what arrives meanwhile is the next batch."""
 
-    def __init__(
-        self, write: Callable[[Sequence[SpendRequest], _Answer], Awaitable[list[_Outcome]]]
-    ) -> None:
+    def __init__(self, write: _Write) -> None:
         self._write = write
         self._queue: deque[tuple[SpendRequest, asyncio.Future[Authorised]]] = deque()
         self._running: asyncio.Task[None] | None = None
@@ -355,7 +368,10 @@ class _Queue:
             self._running = None
 
     async def _decide(
-        self, batch: Sequence[tuple[SpendRequest, "asyncio.Future[Authorised]"]]
+        self,
+        batch: Sequence[tuple[SpendRequest, "asyncio.Future[Authorised]"]],
+        *,
+        hurried: bool = False,
     ) -> None:
         async def answer(outcomes: list[_Outcome]) -> None:
             """Runs while the session still holds the realm's decisions: whoever waits for the
@@ -368,21 +384,21 @@ class _Queue:
             await asyncio.sleep(0)
 
         try:
-            await self._write([request for request, _ in batch], answer)
-        except OUT_OF_REACH as problem:
-            # Perhaps it was committed, perhaps not: the idempotency key finds out.
-            for _, waiting in batch:
-                _settle(waiting, problem)
-        except Exception as problem:  # noqa: BLE001 - whatever it is, it is one request's fault
-            if len(batch) == 1:
-                _settle(batch[0][1], problem)
+            await self._write([request for request, _ in batch], answer, hurried)
+        except Exception as problem:  # noqa: BLE001 - whatever it is, the waiting are told
+            # A wallet that somebody else holds is of one request, and surely nothing was written.
+            locked = isinstance(problem, asyncpg.LockNotAvailableError)
+            if len(batch) == 1 or (isinstance(problem, OUT_OF_REACH) and not locked):
+                # Perhaps it was committed, perhaps not: the idempotency key finds out.
+                for _, waiting in batch:
+                    _settle(waiting, problem)
                 return
-            # One bad request must not fail its neighbours: each gets a transaction of its own.
+            # One request must not fail its neighbours: each gets a transaction of its own.
             # Never those that are answered: their batch is committed.
             _log.warning("batch_undone", size=len(batch), problem=type(problem).__name__)
             for item in batch:
                 if not item[1].done():
-                    await self._decide([item])
+                    await self._decide([item], hurried=locked)
 
 
 def _settle(answer: "asyncio.Future[Authorised]", outcome: Authorised | BaseException) -> None:

@@ -6,24 +6,19 @@ from bursar.db import Tx
 from bursar.event.catalog import EventType
 from bursar.event.outbox import NewEvent, emit
 from bursar.ledger.model import Account
+from bursar.settlement.model import Paid
 from bursar.spend import store
 from bursar.spend.model import show_spend
 from bursar.spend.stats import Totals
 
 
-async def settle_spends(
-    tx: Tx,
-    accounts: Mapping[str, Account],
-    landed: Sequence[tuple[str, str, int | None, int]],
-) -> None:
-    """Rows of (spend, signature, block time, fee), of wallets whose locks the caller holds.
-
-    Posts to the accounts; the caller saves them.
-    """
-    if not landed:
+async def settle_spends(tx: Tx, accounts: Mapping[str, Account], paid: Sequence[Paid]) -> None:
+    """Spends of wallets whose locks the caller holds. Posts to the accounts; the caller saves
+    them."""
+    if not paid:
         return
     now = max(account.now for account in accounts.values())
-    spends = await store.settle_spends(tx, landed, now)
+    spends = await store.settle_spends(tx, paid, now)
     totals = Totals(shard=0)
     for spend in spends:
         accounts[spend.agent_id].post(spend.id, spend.amount_micros)

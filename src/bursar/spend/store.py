@@ -9,6 +9,7 @@ import msgspec
 from bursar.access.model import IdempotencyKey
 from bursar.db import Row, Tx, numbers, words
 from bursar.policy.engine import Decision, RejectCode
+from bursar.settlement.model import Paid
 from bursar.spend.model import SpendRow, SpendStatus
 
 _COLUMNS = (
@@ -257,11 +258,9 @@ async def move_spends(
     return [spend_of(row) for row in rows]
 
 
-async def settle_spends(
-    tx: Tx, landed: Sequence[tuple[str, str, int | None, int]], at: datetime
-) -> list[SpendRow]:
-    """Rows of (spend, signature, block time, fee): those that were approved until now."""
-    ids, signatures, times, fees = zip(*landed, strict=True)
+async def settle_spends(tx: Tx, paid: Sequence[Paid], at: datetime) -> list[SpendRow]:
+    """Those that were approved until now."""
+    ids, signatures, times, fees = zip(*paid, strict=True)
     rows = await tx.fetch(
         "UPDATE spend SET status = 'settled', signature = l.signature, block_time = l.block_time,"
         " fee_lamports = l.fee, settled_at = $5, updated_at = $5"

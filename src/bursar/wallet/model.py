@@ -1,4 +1,4 @@
-"""A wallet: four counters of the ledger, and what the API shows of them."""
+"""A wallet: three counters of the ledger, and what the API shows of them."""
 
 from dataclasses import dataclass
 from datetime import datetime

@@ -7,6 +7,7 @@ import msgspec
 
 from bursar.custody.model import SealedKey
 from bursar.db import Row, Tx
+from bursar.settlement.model import Paid
 from bursar.wallet.model import DepositRow, WalletRow, WithdrawalRow
 
 COLUMNS = (
@@ -125,18 +126,13 @@ async def list_withdrawals(
     return [_withdrawal(row) for row in rows]
 
 
-async def settle_withdrawal(
-    tx: Tx, withdrawal_id: str, signature: str, block_time: int | None, fee: int, at: datetime
-) -> WithdrawalRow | None:
+async def settle_withdrawal(tx: Tx, paid: Paid, at: datetime) -> WithdrawalRow | None:
     """pending -> settled; None when it no longer was pending."""
     row = await tx.fetchrow(
         "UPDATE withdrawal SET status = 'settled', signature = $2, block_time = $3,"
         " fee_lamports = $4, settled_at = $5 WHERE id = $1 AND status = 'pending'"
         f" RETURNING {_WITHDRAWAL}",
-        withdrawal_id,
-        signature,
-        block_time,
-        fee,
+        *paid,
         at,
     )
     return None if row is None else _withdrawal(row)
@@ -205,10 +201,12 @@ async def credit_deposit(
     block_time: int | None,
     at: datetime,
 ) -> DepositRow | None:
-    """pending -> credited; None when it was credited before."""
+    """pending -> credited; None when it was credited before. Never before it was noticed: the
+    faucet may write it down while the one who credits it holds the wallet's lock."""
     row = await tx.fetchrow(
         "UPDATE deposit SET status = 'credited', amount_micros = $2, sender = $3, block_time = $4,"
-        f" credited_at = $5 WHERE id = $1 AND status = 'pending' RETURNING {_DEPOSIT}",
+        " credited_at = greatest($5, created_at) WHERE id = $1 AND status = 'pending'"
+        f" RETURNING {_DEPOSIT}",
         deposit_id,
         amount_micros,
         sender,

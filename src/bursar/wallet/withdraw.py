@@ -13,6 +13,7 @@ from bursar.ledger import book
 from bursar.ledger import store as ledger_store
 from bursar.ledger.model import Account
 from bursar.money import format_micros
+from bursar.settlement.model import Paid
 from bursar.wallet import store
 from bursar.wallet.model import FailureCode, WithdrawalRow, show_withdrawal
 
@@ -76,15 +77,11 @@ async def withdraw(
     return row
 
 
-async def settle_withdrawals(
-    tx: Tx,
-    accounts: Mapping[str, Account],
-    landed: Sequence[tuple[str, str, int | None, int]],
-) -> None:
-    """Rows of (withdrawal, signature, block time, fee). Posts; the caller saves the accounts."""
+async def settle_withdrawals(tx: Tx, accounts: Mapping[str, Account], paid: Sequence[Paid]) -> None:
+    """As `settle_spends`: posts; the caller saves the accounts."""
     now = max(account.now for account in accounts.values())
-    for withdrawal_id, signature, block_time, fee in landed:
-        row = await store.settle_withdrawal(tx, withdrawal_id, signature, block_time, fee, now)
+    for each in paid:
+        row = await store.settle_withdrawal(tx, each, now)
         if row is not None:
             accounts[row.agent_id].post(row.id, row.amount_micros)
             await _announce(tx, EventType.WITHDRAWAL_SETTLED, row, accounts[row.agent_id])

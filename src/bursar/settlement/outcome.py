@@ -1,0 +1,121 @@
+"""How a payment ends, in one commit each: settled, failed, or tried again after a dead attempt."""
+
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+import structlog
+
+from bursar.chain.port import Landed
+from bursar.db import Database, Tx
+from bursar.ledger import book
+from bursar.ledger import store as ledger_store
+from bursar.metrics import Settlement as Metrics
+from bursar.policy.cache import PolicyCache
+from bursar.policy.engine import RejectCode
+from bursar.settlement import store
+from bursar.settlement.model import MOST_ATTEMPTS, Paid, PaymentRow, SubmissionRow
+from bursar.spend.close import reject_spends
+from bursar.spend.settle import settle_spends
+from bursar.wallet.model import FailureCode
+from bursar.wallet.withdraw import fail_withdrawal, settle_withdrawals
+
+_log = structlog.get_logger()
+
+
+async def settle(
+    db: Database, policies: PolicyCache, made: Sequence[tuple[PaymentRow, Landed]]
+) -> None:
+    """One commit for the payments of a mode, their spends and withdrawals, the ledger, totals and
+    events."""
+    payments = [payment for payment, _ in made]
+    paid = {
+        payment.id: Paid(payment.id, landed.signature, landed.block_time, landed.fee_lamports)
+        for payment, landed in made
+    }
+
+    async def work(tx: Tx) -> int:
+        locked = await ledger_store.lock_agents(
+            tx,
+            sorted({payment.agent_id for payment in payments}),
+            sorted({payment.realm_id for payment in payments}),
+        )
+        settled = await store.settle_payments(tx, list(paid.values()))
+        accounts = {agent_id: found.account for agent_id, found in locked.items()}
+        open_ones = [payment for payment in payments if payment.id in settled]
+        spends = [paid[payment.id] for payment in open_ones if not payment.is_withdrawal]
+        await settle_spends(tx, accounts, spends)
+        withdrawals = [paid[payment.id] for payment in open_ones if payment.is_withdrawal]
+        await settle_withdrawals(tx, accounts, withdrawals)
+        await book.save_balances(tx, policies, list(locked.values()))
+        return len(settled)
+
+    Metrics.settled(payments[0].mode, await db.transact(work))
+
+
+async def bury(
+    db: Database, submission: SubmissionRow, why: str, fee_lamports: int | None, final: bool
+) -> None:
+    """The attempt is dead. The payment is tried again, or fails if that can never help."""
+    payment = submission.payment
+    give_up = final or submission.attempt >= MOST_ATTEMPTS
+
+    async def work(tx: Tx) -> tuple[bool, bool]:
+        failed = False
+        # The wallet's lock first, as everywhere.
+        locked = await ledger_store.lock_agents(tx, [payment.agent_id], [payment.realm_id])
+        buried = await store.bury_submission(tx, payment.id, submission.attempt, why, fee_lamports)
+        if buried and give_up:
+            failed = await _close(tx, payment, locked, "settlement_failed", why, was="live")
+        elif buried:
+            await store.let_payment_wait(tx, payment.id, why)
+        return buried, failed
+
+    buried, failed = await db.transact(work)
+    if not buried:
+        return  # somebody else ended it
+    Metrics.dead(payment.mode)
+    if failed:
+        Metrics.failed(payment.mode)
+    _log.warning("attempt_dead", payment=payment.id, attempt=submission.attempt, why=why)
+
+
+async def fail(db: Database, payment: PaymentRow, code: FailureCode, why: str) -> None:
+    """Before anything was signed, or with every attempt dead."""
+
+    async def work(tx: Tx) -> bool:
+        locked = await ledger_store.lock_agents(tx, [payment.agent_id], [payment.realm_id])
+        return await _close(tx, payment, locked, code, why, was="waiting")
+
+    if not await db.transact(work):
+        return  # somebody else ended it, or an attempt lives
+    Metrics.failed(payment.mode)
+    _log.warning("payment_failed", payment=payment.id, why=why)
+
+
+async def _close(
+    tx: Tx,
+    payment: PaymentRow,
+    locked: Mapping[str, ledger_store.LockedAgent],
+    code: FailureCode,
+    why: str,
+    *,
+    was: Literal["waiting", "live"],
+) -> bool:
+    """False when there was nothing left to fail."""
+    if not await store.fail_payment(tx, payment.id, why, was):
+        return False
+    account = locked[payment.agent_id].account
+    if payment.is_withdrawal:
+        await fail_withdrawal(tx, account, payment.id, code)
+    else:
+        await reject_spends(
+            tx,
+            account,
+            [payment.id],
+            expected="approved",
+            code=RejectCode.SETTLEMENT_FAILED,
+            # Whoever approved it did; why it was not paid is with the payment.
+            decided_by=None,
+            reason=None,
+        )
+    return True
