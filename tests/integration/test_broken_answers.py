@@ -91,7 +91,7 @@ async def test_half_an_export_is_counted_and_logged(
     assert line["event"] == "answer_broken"
     assert line["request_id"] == "half-an-export"
     assert line["route"] == f"GET {path}"
-    assert isinstance(line["exc_info"], TimeoutError)
+    assert isinstance(line["exc_info"], asyncpg.LockNotAvailableError)
 
 
 async def test_the_head_of_an_export_is_not_the_whole():
