@@ -9,7 +9,9 @@ from typing import Final
 from bench.rows import Row, figure
 
 _WIDTH, _HEIGHT = 860, 330
-_LEFT, _RIGHT, _TOP, _BOTTOM = 60, 120, 30, 64
+_LEFT, _RIGHT, _TOP, _BOTTOM = 70, 120, 30, 64
+# Between the names of two lines that end close together.
+_APART: Final = 15.0
 _NAME: Final = re.compile(r"authorise at (\d+) connections?, (rate|p50|p99|p99\.9)")
 _LINES: Final = {"p50": "#2da44e", "p99": "#bf8700", "p99.9": "#cf222e"}
 _STYLE: Final = """
@@ -55,15 +57,18 @@ def curve(rows: Sequence[Row]) -> str | None:
         parts.append(
             f'<text x="{x(number):.1f}" text-anchor="middle" y="{foot + 40}">{rate}</text>'
         )
-    for kind, colour in _LINES.items():
+    free = math.inf
+    for kind, colour in _LINES.items():  # from the lowest line up
         points = [(x(n), y(shown[kind].value)) for n, shown in enumerate(found.values())]
         line = " ".join(f"{px:.1f},{py:.1f}" for px, py in points)
         parts.append(
             f'<polyline points="{line}" fill="none" stroke="{colour}" stroke-width="2.5"/>'
         )
         last = list(found.values())[-1][kind]
+        at = min(points[-1][1] + 4, free)
+        free = at - _APART
         parts.append(
-            f'<text x="{points[-1][0] + 10:.1f}" y="{points[-1][1] + 4:.1f}">{kind}:'
+            f'<text x="{points[-1][0] + 10:.1f}" y="{at:.1f}">{kind}:'
             f" {figure(last.value)} ms</text>"
         )
     return "\n".join([*parts, "</svg>"]) + "\n"

@@ -23,7 +23,7 @@ FAULTS_BETWEEN_AUDITS: Final = 25
 # Of the time, what is kept for the last audit.
 LAST_AUDIT_SHARE: Final = 0.05
 # From one strike to the next, or as long as it takes: there has to be something to break.
-STRIKE_SECONDS: Final = 4.7
+STRIKE_SECONDS: Final = 4.0
 # Between the end of one and the next, at least.
 REST_SECONDS: Final = 0.5
 
