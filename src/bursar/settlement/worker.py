@@ -17,7 +17,7 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
 import structlog
@@ -88,6 +88,7 @@ class Settler:
     policies: PolicyCache
     mode: Mode
     decimals: int
+    histories: evidence.Histories = field(default_factory=evidence.Histories)
 
     async def work(self) -> int:
         """One round; returns how many payments or attempts it touched."""
@@ -233,7 +234,7 @@ class Settler:
         not_now: set[str] = set()
 
         async def look(payments: Sequence[PaymentRow]) -> None:
-            found = await evidence.made_before(self.chain, payments, watch)
+            found = await evidence.made_before(self.histories, self.chain, payments, watch)
             not_now.update(found)
             made: list[tuple[PaymentRow, Landed]] = []
             for payment in payments:
@@ -390,7 +391,7 @@ class Settler:
                     await self._look_again([Look(submission, _pause(submission), in_doubt=True)])
                     return
                 found = await evidence.find_by_memo(
-                    witness, [payment], submission.signed_slot, seen_until.slot
+                    self.histories, witness, [payment], submission.signed_slot, seen_until.slot
                 )
                 landed = found.get(payment.id)
                 if isinstance(landed, ChainOutOfReach):
