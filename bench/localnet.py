@@ -15,7 +15,7 @@ from tests.localnet.test_startup import fill_with_token_accounts
 
 Row = tuple[str, float, str]
 
-PAYMENTS = 2_000
+PAYMENTS = 1_000
 
 
 async def rows() -> list[Row]:

@@ -46,7 +46,7 @@ AT_ONCE = 4 * WEBHOOKS
 DELIVERIES = 4_800
 ROUNDS = 3
 # For the hanging receiver: pairs of runs, events a second, and how long each run takes.
-PAIRS = 5
+PAIRS = 4
 PACE = 40
 SECONDS = 2
 
