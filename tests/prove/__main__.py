@@ -14,6 +14,7 @@ import uvloop
 
 from bursar.logs import set_up_logs
 from tests.prove.campaign import Plan, run
+from tests.prove.faults import resize
 from tests.prove.report import render, write
 
 # Set in the process that has file systems of its own.
@@ -71,7 +72,11 @@ def _mount(folder: Path) -> Path | None:
         subprocess.run(["mount", "-t", "tmpfs", "-o", options, "none", str(folder)], check=True)
     except subprocess.CalledProcessError:
         return None
-    return folder
+    # Those who are root only in a namespace of their own may mount, and on some systems not resize.
+    if resize(folder, DISK_BYTES):
+        return folder
+    subprocess.run(["umount", str(folder)], check=True)
+    return None
 
 
 if __name__ == "__main__":

@@ -187,10 +187,10 @@ class Faults:
         size = psutil.disk_usage(str(self._mount)).total
         # Whatever is written meanwhile does not fit any more, and then it is tried again.
         for _ in range(_TRIES):
-            if _resize(self._mount, psutil.disk_usage(str(self._mount)).used):
+            if resize(self._mount, psutil.disk_usage(str(self._mount)).used):
                 break
         await asyncio.sleep(_FULL_SECONDS + fault.seconds)
-        assert _resize(self._mount, size), "the disk stays full"
+        assert resize(self._mount, size), "the disk stays full"
         cluster = self._stage.cluster
         for server in (cluster.primary, *cluster.standbys):
             if not await server.answers():
@@ -215,7 +215,7 @@ def _title(process: psutil.Process) -> str:
         return ""
 
 
-def _resize(mount: Path, size: int) -> bool:
+def resize(mount: Path, size: int) -> bool:
     command = ["mount", "-o", f"remount,size={size}", str(mount)]
     return subprocess.run(command, stderr=subprocess.DEVNULL).returncode == 0
 

@@ -4,6 +4,7 @@ import asyncio
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 from tests.processes import clean_environment
 from tests.sdk.test_surface import ENDPOINTS
@@ -13,7 +14,7 @@ from tests.test_tidy import ROOT
 PAGE = (ROOT / "docs/sdk.md").read_text("utf-8")
 
 
-async def test_the_page_runs(served: Service):
+async def test_the_page_runs(served: Service, tmp_path: Path):
     """Goal: whoever copies the blocks one after the other gets what the page says."""
     program = "\n".join(re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL))
     key = await served.key(account=new_account())
@@ -21,6 +22,7 @@ async def test_the_page_runs(served: Service):
         subprocess.run,
         [sys.executable, "-c", program],
         env=clean_environment() | {"BURSAR_API_KEY": key, "BURSAR_BASE_URL": served.url},
+        cwd=tmp_path,
         capture_output=True,
         text=True,
         timeout=120,
