@@ -7,11 +7,13 @@ service beside it. Takes the same commands: `python -m bench.plain api`.
 from bursar.cli.main import main
 from bursar.errors import ApiError
 from bursar.service import api
-from bursar.spend.authorise import Authorised, Authoriser, SpendRequest
+from bursar.spend.authorise import Authorised, Authoriser, SpendRequest, Written
 
 
 class PlainAuthoriser(Authoriser):
-    async def authorise(self, request: SpendRequest) -> Authorised:
+    async def authorise(self, request: SpendRequest, written: Written | None = None) -> Authorised:
+        del written
+
         async def answer(_: object) -> None:
             """Nobody waits for others here."""
 

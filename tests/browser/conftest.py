@@ -1,11 +1,8 @@
 """A browser, and a service of its own for it: database, HTTP, worker, a receiver of webhooks.
 
-Chromium is Debian's, driven by Playwright. Where it is missing these tests are skipped, but never
-in CI.
+Chromium is Debian's, driven by Playwright.
 """
 
-import os
-import shutil
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -17,20 +14,13 @@ from playwright.async_api import Browser, async_playwright
 from bursar.config import Config
 from bursar.service.postgres import EmbeddedPostgres
 from tests.browser.support import Console, Guest
+from tests.parts import program
 from tests.webhooks.conftest import Hooks, own_hooks, running_worker
-
-_NAMES = ("chromium", "chromium-browser", "google-chrome")
-MISSING = "Chromium is not installed; on Debian or Ubuntu: apt-get install chromium"
 
 
 @pytest.fixture(scope="session")
 def chromium() -> str:
-    found = next((path for name in _NAMES if (path := shutil.which(name))), None)
-    if found is None:
-        if os.environ.get("CI"):
-            pytest.fail(MISSING)
-        pytest.skip(MISSING)
-    return found
+    return program("chromium", "chromium", "chromium-browser", "google-chrome")
 
 
 @pytest.fixture(scope="package")

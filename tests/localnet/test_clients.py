@@ -1,13 +1,11 @@
 """Goal: clients that nobody here wrote go from blockhash to a confirmed payment and read it back.
 
 The Python one is `solana`; the JavaScript one is `@solana/kit` with its own sendAndConfirm, which
-needs Node and npm: skipped where these are missing, but never in CI.
+needs Node and npm.
 """
 
 import asyncio
 import json
-import os
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +22,7 @@ from bursar.localnet.genesis import TEST_MINT
 from bursar.localnet.slots import Lag
 from tests.localnet.conftest import OpenNode
 from tests.localnet.support import LAMPORTS_PER_SOL, MINT, Rpc, payment
+from tests.parts import program
 
 KIT = Path(__file__).parent / "kit"
 
@@ -145,9 +144,8 @@ async def test_kit_from_npm(open_node: OpenNode, lag: Lag) -> None:
 
 
 async def install_kit() -> None:
-    if shutil.which("node") is None or shutil.which("npm") is None:
-        assert not os.environ.get("CI"), "CI must have Node and npm"
-        pytest.skip("needs Node and npm")
+    program("nodejs", "node")
+    program("npm", "npm")
     installed = KIT / "node_modules" / ".package-lock.json"
     lock = KIT / "package-lock.json"
     if not installed.exists() or installed.stat().st_mtime < lock.stat().st_mtime:

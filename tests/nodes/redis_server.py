@@ -3,27 +3,17 @@ unless a test asks for it."""
 
 import asyncio
 import os
-import shutil
 import signal
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import pytest
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
 from bursar.service.ports import free_port
+from tests.parts import redis_program
 from tests.processes import until
-
-
-def redis_program() -> str:
-    """Debian's `redis-server`, or Valkey's. `.ci/run` installs it, so CI never skips."""
-    program = shutil.which("redis-server") or shutil.which("valkey-server")
-    if program is None:
-        assert os.environ.get("CI") != "true", "CI installs redis-server"
-        pytest.skip("needs redis-server: apt-get install redis-server")
-    return program
 
 
 class RedisServer:

@@ -18,6 +18,7 @@ from bursar.service.limits import SocketLimiter, counting_limits
 from bursar.service.postgres import EmbeddedPostgres
 from tests.nodes.redis_server import RedisServer
 from tests.nodes.test_shared_limits import refused
+from tests.parts import faketime
 from tests.processes import spawn_api, until
 from tests.simulation.test_kills import Serve
 from tests.simulation.wire import Answer, Connection, Cut
@@ -27,8 +28,6 @@ from tests.support import Service, new_account
 PATH = "/v1/spend/authorise"
 LIMIT = 1_200
 CONNECTIONS = 24
-# Debian's libfaketime: a process that sees another time of day than the machine.
-FAKETIME = next(Path("/usr/lib").glob("*/faketime/libfaketime.so.1"), None)
 
 
 async def ask(urls: Sequence[str], key: str, count: int) -> list[Answer]:
@@ -47,10 +46,8 @@ async def ask(urls: Sequence[str], key: str, count: int) -> list[Answer]:
 
 def skewed(hours: int) -> dict[str, str]:
     """Variables of a process whose clock is `hours` off."""
-    if FAKETIME is None:
-        pytest.skip("needs libfaketime: apt-get install libfaketime")
     return {
-        "LD_PRELOAD": str(FAKETIME),
+        "LD_PRELOAD": str(faketime()),
         "FAKETIME": f"{hours:+}h",
         "FAKETIME_DONT_FAKE_MONOTONIC": "1",
     }

@@ -16,7 +16,7 @@ import psutil
 
 from bursar.db import OUT_OF_REACH
 from tests.localnet.support import RpcFailed
-from tests.nodes.test_limits_of_nodes import FAKETIME
+from tests.parts import FAKETIME
 from tests.processes import until
 from tests.prove.schedule import BAD_NODES, Fault
 from tests.prove.stage import Stage

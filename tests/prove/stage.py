@@ -26,7 +26,7 @@ from bursar.service.supervisor import Child, Supervisor
 from tests.localnet.support import Rpc
 from tests.nodes.cluster import Cluster, Server
 from tests.nodes.redis_server import RedisServer
-from tests.nodes.test_limits_of_nodes import FAKETIME
+from tests.parts import FAKETIME
 from tests.processes import clean_environment, until
 from tests.prove.receiver import Receiver, running_receiver
 from tests.prove.schedule import APIS, WORKERS

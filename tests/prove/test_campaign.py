@@ -10,7 +10,7 @@ from itertools import islice
 
 import pytest
 
-from tests.nodes.redis_server import redis_program
+from tests.parts import redis_program
 from tests.processes import clean_environment
 from tests.prove.schedule import KINDS, PAIRS, schedule
 from tests.prove.wires import SLOW_SECONDS, Wire

@@ -1,11 +1,15 @@
 """The data folder is private, has one owner at a time, and says clearly what is wrong with it."""
 
 import os
+import pwd
 import signal
 import stat
 import subprocess
 import sys
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -107,11 +111,23 @@ def test_a_place_where_nothing_can_be_made_is_refused() -> None:
         open_data_dir(Path("/proc/bursar"))
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_folder_without_write_permission_is_refused(tmp_path: Path) -> None:
-    tmp_path.chmod(0o500)
+@contextmanager
+def nobody_special() -> Generator[None]:
+    """Root may write everywhere, so it is somebody else for a moment."""
+    if os.geteuid() != 0:
+        yield
+        return
+    os.seteuid(pwd.getpwnam("nobody").pw_uid)
     try:
-        with pytest.raises(CommandFailed, match="permission denied"):
-            open_data_dir(tmp_path / "data")
+        yield
     finally:
-        tmp_path.chmod(0o700)
+        os.seteuid(0)
+
+
+def test_a_folder_without_write_permission_is_refused() -> None:
+    with TemporaryDirectory() as name:  # where everybody may pass, unlike pytest's own folders
+        folder = Path(name)
+        folder.chmod(0o555)
+        with nobody_special(), pytest.raises(CommandFailed, match="permission denied"):
+            open_data_dir(folder / "data")
+        folder.chmod(0o700)

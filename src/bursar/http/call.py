@@ -67,6 +67,8 @@ class Call(msgspec.Struct, kw_only=True):
     idempotency_header: str | None
     prefer: str | None
     headers: Mapping[bytes, bytes]
+    # Waits until the answer has left this process; None: there is no telling.
+    written: Callable[[], Awaitable[None]] | None
     after_commit: list[Callable[[], None]] = msgspec.field(default_factory=list)
     _tx: Tx | None = None
 

@@ -81,6 +81,7 @@ class Dispatcher:
             idempotency_header=request.header(b"idempotency-key"),
             prefer=request.header(b"prefer"),
             headers=request.headers,
+            written=request.written,
         )
         return await perform(call)
 

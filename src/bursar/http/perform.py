@@ -1,7 +1,7 @@
 """A request on its way to its handler, once it is known who asks: what every surface of the
 service shares, so that scopes, limits, validation and transactions are the same for all of them."""
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
@@ -56,6 +56,7 @@ def prepare(
     idempotency_header: str | None,
     prefer: str | None,
     headers: Mapping[bytes, bytes] | None = None,
+    written: Callable[[], Awaitable[None]] | None = None,
 ) -> Call:
     """The validated call; raises ValidationFailed with everything that is wrong with it."""
     if route.permits is not None:
@@ -89,6 +90,7 @@ def prepare(
         idempotency_header=key,
         prefer=prefer,
         headers=headers or {},
+        written=written,
     )
 
 

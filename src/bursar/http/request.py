@@ -94,6 +94,11 @@ class Request:
         self._unread = message.get("more_body", False)
         return message.get("body", b"")
 
+    async def written(self) -> None:
+        """Waits until the answer has been written to its connection, or nobody is there to take it:
+        ASGI tells the end of an exchange to whoever asks for more of it."""
+        await self._receive()
+
     async def discard_rest(self) -> None:
         """Reads on after a refusal: a connection closed on unread data loses the answer."""
         if not self._unread:

@@ -92,9 +92,9 @@ _decode_transaction = msgspec.json.Decoder(dict[str, Transaction]).decode
 
 async def authorise(call: Call) -> Answer:
     request = _request(call)
-    made = await call.services.authoriser.authorise(request)
-    headers = {"Idempotent-Replayed": "true"} if made.replayed else {}
     seconds = wanted_seconds(call.prefer)
+    made = await call.services.authoriser.authorise(request, None if seconds else call.written)
+    headers = {"Idempotent-Replayed": "true"} if made.replayed else {}
     if seconds:
         transaction = _decode_transaction(made.body)["data"]
         if transaction.status in ("pending", "approved"):

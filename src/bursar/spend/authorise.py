@@ -10,6 +10,7 @@ with two, each was smaller and cost more than their overlap gave back.
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Final
@@ -45,6 +46,8 @@ MAX_WAITING: Final = 2_000
 # How long one of a batch that a lock held up waits for its own locks: the batch has been patient,
 # and as many as are in it wait one after the other.
 _HURRIED_MILLIS: Final = 50
+# How long an answer may take to be written, with the changes of its tenant waiting for it.
+_WRITTEN_SECONDS: Final = 1.0
 # Keys remembered, twice over: about a megabyte each.
 MAX_RECENT_KEYS: Final = 20_000
 
@@ -81,6 +84,8 @@ class Authorised(msgspec.Struct, frozen=True):
 
 _Outcome = Authorised | ApiError
 _Answer = Callable[[list[_Outcome]], Awaitable[None]]
+# Waits until the answer to a request has left the process.
+Written = Callable[[], Awaitable[None]]
 _Write = Callable[[Sequence[SpendRequest], _Answer, bool], Awaitable[list[_Outcome]]]
 
 
@@ -102,11 +107,15 @@ class Authoriser:
         self._recent = _RecentKeys()
         self._queue = _Queue(self._write)
 
-    async def authorise(self, request: SpendRequest) -> Authorised:
-        """Decides, reserves and stores the spend, or finds it again by its idempotency key."""
+    async def authorise(self, request: SpendRequest, written: Written | None = None) -> Authorised:
+        """Decides, reserves and stores the spend, or finds it again by its idempotency key.
+
+        `written` is given by whoever answers at once, as the API does unless it is told to wait: a
+        change that makes the decision old is then answered after it.
+        """
         if self._queue.waiting >= MAX_WAITING:
             raise unavailable("Too many spends are waiting to be decided. Nothing was changed.")
-        return await self._queue.submit(request)
+        return await self._queue.submit(_Waiting(request, written))
 
     async def preview(self, tx: Tx, request: SpendRequest) -> tuple[Policy, str | None, Decision]:
         """What `authorise` would decide now: (policy, address paid, decision). Writes nothing."""
@@ -340,24 +349,40 @@ class _RecentKeys:
         self._newer.update(hash(key.place) for key in keys)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Waiting:
+    request: SpendRequest
+    written: Written | None
+    answer: asyncio.Future[Authorised] = field(
+        default_factory=lambda: asyncio.get_running_loop().create_future()
+    )
+
+    def settle(self, outcome: Authorised | BaseException) -> None:
+        if self.answer.done():  # the caller went away; the spend stands, its key finds it
+            return
+        if isinstance(outcome, Authorised):
+            self.answer.set_result(outcome)
+        else:
+            self.answer.set_exception(outcome)
+
+
 class _Queue:
     """One batch at a time: what arrives meanwhile is the next batch."""
 
     def __init__(self, write: _Write) -> None:
         self._write = write
-        self._queue: deque[tuple[SpendRequest, asyncio.Future[Authorised]]] = deque()
+        self._queue: deque[_Waiting] = deque()
         self._running: asyncio.Task[None] | None = None
 
     @property
     def waiting(self) -> int:
         return len(self._queue)
 
-    async def submit(self, request: SpendRequest) -> Authorised:
-        answer: asyncio.Future[Authorised] = asyncio.get_running_loop().create_future()
-        self._queue.append((request, answer))
+    async def submit(self, waiting: _Waiting) -> Authorised:
+        self._queue.append(waiting)
         if self._running is None:
             self._running = asyncio.create_task(self._drain())
-        return await answer
+        return await waiting.answer
 
     async def _drain(self) -> None:
         try:
@@ -367,44 +392,36 @@ class _Queue:
         finally:
             self._running = None
 
-    async def _decide(
-        self,
-        batch: Sequence[tuple[SpendRequest, "asyncio.Future[Authorised]"]],
-        *,
-        hurried: bool = False,
-    ) -> None:
+    async def _decide(self, batch: Sequence[_Waiting], *, hurried: bool = False) -> None:
         async def answer(outcomes: list[_Outcome]) -> None:
             """Runs while the session still holds the realm's decisions: whoever waits for the
             answers to go out (see `hold_decisions`) waits for this."""
             check(len(outcomes) == len(batch), "every request of a batch has an outcome")
-            for (_, waiting), outcome in zip(batch, outcomes, strict=True):
-                _settle(waiting, outcome)
+            for waiting, outcome in zip(batch, outcomes, strict=True):
+                waiting.settle(outcome)
             # The handlers are woken in this turn of the loop, and those of the API are done in it.
             # A tool's answer at /mcp still has to be put in words: it may be a little later.
             await asyncio.sleep(0)
+            # What they handed over is written by a thread of the HTTP server, one after the other:
+            # when the last answer is out, all are.
+            last = next((one.written for one in reversed(batch) if one.written), None)
+            if last is not None:
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(last(), _WRITTEN_SECONDS)
 
         try:
-            await self._write([request for request, _ in batch], answer, hurried)
+            await self._write([waiting.request for waiting in batch], answer, hurried)
         except Exception as problem:  # noqa: BLE001 - whatever it is, the waiting are told
             # A wallet that somebody else holds is of one request, and surely nothing was written.
             locked = isinstance(problem, asyncpg.LockNotAvailableError)
             if len(batch) == 1 or (isinstance(problem, OUT_OF_REACH) and not locked):
                 # Perhaps it was committed, perhaps not: the idempotency key finds out.
-                for _, waiting in batch:
-                    _settle(waiting, problem)
+                for waiting in batch:
+                    waiting.settle(problem)
                 return
             # One request must not fail its neighbours: each gets a transaction of its own.
             # Never those that are answered: their batch is committed.
             _log.warning("batch_undone", size=len(batch), problem=type(problem).__name__)
-            for item in batch:
-                if not item[1].done():
-                    await self._decide([item], hurried=locked)
-
-
-def _settle(answer: "asyncio.Future[Authorised]", outcome: Authorised | BaseException) -> None:
-    if answer.done():  # the caller went away; the spend stands, its key finds it
-        return
-    if isinstance(outcome, Authorised):
-        answer.set_result(outcome)
-    else:
-        answer.set_exception(outcome)
+            for waiting in batch:
+                if not waiting.answer.done():
+                    await self._decide([waiting], hurried=locked)
