@@ -22,7 +22,7 @@ async def test_events_are_printed_and_forwarded(hooks: Hooks):
         agent = (await new_agent(client))["id"]
         await _pause(client, agent)
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "bursar.cli.main", "listen", "--url", hooks.service.url),
+            *(sys.executable, "-m", "bursar.cli.main", "listen", "--base-url", hooks.service.url),
             *("--forward-to", hooks.receiver.url("ok/listen"), "--events", "agent.paused"),
             env=clean_environment() | {"BURSAR_API_KEY": key, "PYTHONUNBUFFERED": "1"},
             stdout=asyncio.subprocess.PIPE,
@@ -49,7 +49,7 @@ async def test_a_bad_key_ends_it_with_a_sentence(hooks: Hooks):
     """Goal: no key or a wrong one is said, not polled for ever."""
     for key, code in (("", 2), ("bur_test_wrong", 5)):
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "bursar.cli.main", "listen", "--url", hooks.service.url),
+            *(sys.executable, "-m", "bursar.cli.main", "listen", "--base-url", hooks.service.url),
             env=clean_environment() | {"BURSAR_API_KEY": key},
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,

@@ -10,7 +10,7 @@ import typer
 
 from bursar.cli.connection import find_connection
 from bursar.cli.exits import ExitCode, exit_code
-from bursar.cli.remote import Remote
+from bursar.cli.remote import ApiKey, BaseUrl, ProfileName, Remote
 from bursar.cli.show import Output
 from bursar.clock import iso, unix_milliseconds
 from bursar.webhook.signature import new_secret, signed_headers
@@ -34,22 +34,17 @@ def listen(
         str | None, typer.Option(help="Where to POST the events, e.g. http://localhost:3000/hook.")
     ] = None,
     events: Annotated[str, typer.Option(help="Types to show, with commas between them.")] = "*",
-    api_key: Annotated[
-        str | None,
-        typer.Option("--api-key", "--key", help="A key, not of scope agent. [BURSAR_API_KEY]"),
-    ] = None,
-    base_url: Annotated[
-        str | None,
-        typer.Option("--base-url", "--url", help="Where the service is. [BURSAR_BASE_URL]"),
-    ] = None,
-    profile: Annotated[
-        str | None, typer.Option(help="A saved connection, see `bursar login`. [BURSAR_PROFILE]")
-    ] = None,
+    api_key: ApiKey = None,
+    base_url: BaseUrl = None,
+    profile: ProfileName = None,
     secret: Annotated[
         str | None, typer.Option(help="Sign with this secret; without it a new one is printed.")
     ] = None,
 ) -> None:
-    """Print events live and forward them, signed as webhooks are. Ends with Ctrl-C."""
+    """Print events live and forward them, signed as webhooks are. Ends with Ctrl-C.
+
+    Any key will do but an agent's.
+    """
     import httpx
 
     connection = find_connection(api_key=api_key, base_url=base_url, profile=profile)

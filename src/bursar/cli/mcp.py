@@ -1,30 +1,17 @@
 """`bursar mcp`: an agent's tools for an MCP client that starts its servers itself."""
 
 import asyncio
-from typing import Annotated
-
-import typer
 
 from bursar.cli.connection import API_KEY, find_connection
+from bursar.cli.remote import ApiKey, BaseUrl, ProfileName
 from bursar.errors import CommandFailed, ConfigError
 
 
-def mcp(
-    api_key: Annotated[
-        str | None,
-        typer.Option("--api-key", "--key", help="A key of scope agent. [BURSAR_API_KEY]"),
-    ] = None,
-    base_url: Annotated[
-        str | None,
-        typer.Option("--base-url", "--url", help="Where the service is. [BURSAR_BASE_URL]"),
-    ] = None,
-    profile: Annotated[
-        str | None, typer.Option(help="A saved connection, see `bursar login`. [BURSAR_PROFILE]")
-    ] = None,
-) -> None:
+def mcp(api_key: ApiKey = None, base_url: BaseUrl = None, profile: ProfileName = None) -> None:
     """Serve an agent's tools (budget, preview, spend, transactions) over standard input and output.
 
-    For MCP clients, which start it; docs/mcp.md has the lines to paste into theirs.
+    Needs a key of scope agent. For MCP clients, which start it; docs/mcp.md has the lines to paste
+    into theirs.
     """
     connection = find_connection(api_key=api_key, base_url=base_url, profile=profile)
     if connection.api_key is None:

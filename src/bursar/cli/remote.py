@@ -21,38 +21,34 @@ P = ParamSpec("P")
 
 _PANEL: Final = "Connection"
 _ONCE: Final = "idempotency_key"
+
+# Where the service is and who calls it.
+ApiKey = Annotated[
+    str | None,
+    typer.Option(
+        "--api-key",
+        help="The key to call with; shows in the list of processes. [BURSAR_API_KEY]",
+        rich_help_panel=_PANEL,
+    ),
+]
+BaseUrl = Annotated[
+    str | None,
+    typer.Option(
+        "--base-url", help="Where the service is. [BURSAR_BASE_URL]", rich_help_panel=_PANEL
+    ),
+]
+ProfileName = Annotated[
+    str | None,
+    typer.Option(
+        "--profile",
+        help="A saved connection, see `bursar login`. [BURSAR_PROFILE]",
+        rich_help_panel=_PANEL,
+    ),
+]
 _OPTIONS: Final[dict[str, Any]] = {
-    "api_key": (
-        Annotated[
-            str | None,
-            typer.Option(
-                "--api-key",
-                help="The key to call with; shows in the list of processes. [BURSAR_API_KEY]",
-                rich_help_panel=_PANEL,
-            ),
-        ],
-        None,
-    ),
-    "base_url": (
-        Annotated[
-            str | None,
-            typer.Option(
-                "--base-url", help="Where the service is. [BURSAR_BASE_URL]", rich_help_panel=_PANEL
-            ),
-        ],
-        None,
-    ),
-    "profile": (
-        Annotated[
-            str | None,
-            typer.Option(
-                "--profile",
-                help="A saved connection, see `bursar login`. [BURSAR_PROFILE]",
-                rich_help_panel=_PANEL,
-            ),
-        ],
-        None,
-    ),
+    "api_key": (ApiKey, None),
+    "base_url": (BaseUrl, None),
+    "profile": (ProfileName, None),
     "as_json": (Annotated[bool, typer.Option("--json", help="Print JSON.")], False),
 }
 
