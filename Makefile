@@ -47,7 +47,7 @@ prove: $(VENV)/.dev ## Break everything for an hour under load, and audit it (PR
 fuzz: $(VENV)/.dev ## Hostile input for long: parsers, headers, every endpoint (FUZZ_EXAMPLES, FUZZ_SCHEMATHESIS)
 	FUZZ_EXAMPLES=$${FUZZ_EXAMPLES:-20000} FUZZ_SCHEMATHESIS=$${FUZZ_SCHEMATHESIS:-500} \
 		$(BIN)/python -m pytest -p no:cacheprovider --timeout 7200 \
-		tests/fuzz tests/unit tests/integration/test_schemathesis.py tests/integration/test_malformed.py
+		tests/fuzz tests/unit tests/integration/test_schemathesis.py tests/malformed
 
 security: $(VENV)/.dev ## Static security checks of the source (bandit's rules, by ruff and by bandit itself)
 	$(BIN)/ruff check --select S --ignore S101 src

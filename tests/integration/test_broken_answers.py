@@ -17,7 +17,7 @@ from bursar.http import way_out
 from bursar.http.call import Stream
 from bursar.http.request import Request
 from bursar.service.api import Api
-from tests.integration.test_console import browser_of, sign_in
+from tests.console.support import browser_of, sign_in
 from tests.support import Service, new_account, new_agent, spend
 
 # One page of an export and a row.

@@ -1,0 +1,171 @@
+"""Forms: no token, no effect; sent twice, done once."""
+
+import html
+import re
+from dataclasses import replace
+from typing import Any
+
+import httpx
+import pytest
+
+from bursar.access.store import lock_idempotency_key
+from bursar.clock import SystemClock
+from bursar.console.screens import SCREENS
+from bursar.service.api import Api
+from tests.console.support import HOSTILE, Tenant, Visitor, browser_of, sign_in, token_of
+from tests.support import ON_CURVE, Service, new_agent
+
+
+def _concrete(path: str) -> str:
+    return path.replace(":id", "ag_00000000000000000000000000")
+
+
+@pytest.mark.parametrize("screen", [s for s in SCREENS if s.method == "POST"], ids=lambda s: s.path)
+async def test_no_form_without_its_token(tenant: Tenant, screen: Any):
+    """Goal: another site can make a browser send a form, but not one that acts."""
+    for token in ({}, {"form_token": "0" * 64}, {"form_token": HOSTILE}):
+        answer = await tenant.visitor.http.post(_concrete(screen.path), data=token)
+        assert answer.status_code == 403
+        assert "nothing was changed" in answer.text
+    async with browser_of(tenant.service) as http:
+        answer = await http.post(_concrete(screen.path), data={})
+        assert answer.status_code == 303
+        assert answer.headers["location"].startswith("/console/sign-in")
+
+
+async def test_sign_in_and_sign_out_need_a_token_too(tenant: Tenant, service: Service):
+    key = tenant.api.headers["Authorization"].removeprefix("Bearer ")
+    async with browser_of(service) as http:
+        assert (await http.post("/console/sign-in", data={"key": key})).status_code == 403
+        assert "bursar_console" in http.cookies
+        assert (await http.get("/console")).status_code == 303
+    assert (await tenant.visitor.http.post("/console/sign-out", data={})).status_code == 403
+    await tenant.visitor.get("/console")
+
+
+async def test_a_form_that_is_sent_twice_acts_once(tenant: Tenant):
+    """Goal: a double click withdraws once."""
+    agent = await new_agent(tenant.api)
+    await tenant.service.fund(agent["id"], "20")
+    page = await tenant.visitor.get(f"/console/agents/{agent['id']}")
+    fields = {
+        "form_token": token_of(page),
+        "once": "the-same",
+        "amount": "3",
+        "destination": "4zvwRjXUKGfvwnParsHAS3HuSVzV5cA4McphgmoCtajS",
+    }
+    for _ in range(2):
+        answer = await tenant.visitor.http.post(
+            f"/console/agents/{agent['id']}/withdraw", data=fields
+        )
+        assert answer.status_code == 303, answer.text
+    made = (await tenant.api.get(f"/v1/wallets/{agent['id']}/withdrawals")).json()["data"]
+    assert len(made) == 1
+
+
+async def test_a_form_whose_first_try_still_runs_keeps_its_key(tenant: Tenant):
+    """Goal: whoever sends it again, in haste or by the page that says so, withdraws once."""
+    fields, path = await _withdrawal(tenant)
+    async with tenant.service.db.transaction() as tx:
+        realm_id = await tx.fetchval("SELECT realm_id FROM agent WHERE id = $1", path.split("/")[3])
+        await lock_idempotency_key(
+            tx, realm_id, "POST /v1/wallets/:agentId/withdraw", "", fields["once"], 1
+        )
+        page = await tenant.visitor.http.post(path, data=fields)
+    assert page.status_code == 409
+    assert "Still on its way" in page.text
+    await _send_again(tenant, tenant.visitor, page, fields, path)
+
+
+async def test_a_form_whose_outcome_is_open_keeps_its_key(tenant: Tenant):
+    """Goal: the database was out of reach within the withdrawal; the same form finds out what
+    became of it, or does it."""
+    fields, path = await _withdrawal(tenant)
+    service = tenant.service
+    api = await Api.start(replace(service.config, database_timeout_seconds=1), SystemClock())
+    impatient = replace(service, url=f"http://127.0.0.1:{api.port}")
+    key = tenant.api.headers["Authorization"].removeprefix("Bearer ")
+    try:
+        async with browser_of(impatient) as http:
+            visitor = await sign_in(http, key)
+            fields["form_token"] = token_of(await visitor.get("/console"))
+            async with service.db.transaction() as tx:
+                await tx.execute(
+                    "SELECT 1 FROM wallet WHERE agent_id = $1 FOR UPDATE", path.split("/")[3]
+                )
+                page = await http.post(path, data=fields)
+            assert page.status_code == 503
+            assert 'href=""' not in page.text, "there is nothing to GET at a form's address"
+            await _send_again(tenant, visitor, page, fields, path)
+    finally:
+        await api.stop()
+
+
+async def _withdrawal(tenant: Tenant) -> tuple[dict[str, str], str]:
+    """What a form of withdrawing sends, and where to."""
+    agent = await new_agent(tenant.api)
+    await tenant.service.fund(agent["id"], "20")
+    page = await tenant.visitor.get(f"/console/agents/{agent['id']}")
+    fields = {
+        "form_token": token_of(page),
+        "once": "only once",
+        "amount": "3",
+        "destination": ON_CURVE,
+        "memo": HOSTILE,
+    }
+    return fields, f"/console/agents/{agent['id']}/withdraw"
+
+
+async def _send_again(
+    tenant: Tenant, visitor: Visitor, page: httpx.Response, fields: dict[str, str], path: str
+) -> None:
+    """By the one form of the page, three times; it must be the form that was sent."""
+    main = page.text.partition("<main")[2]
+    assert f'action="{path}"' in main
+    found = re.findall(r'<input type="hidden" name="([^"]+)" value="([^"]*)">', main)
+    again = {name: html.unescape(value) for name, value in found}
+    assert again == fields
+    for _ in range(3):
+        answer = await visitor.http.post(path, data=again)
+        assert answer.status_code == 303, answer.text
+    agent_id = path.split("/")[3]
+    made = (await tenant.api.get(f"/v1/wallets/{agent_id}/withdrawals")).json()["data"]
+    assert [one["memo"] for one in made] == [HOSTILE]
+
+
+async def test_only_the_form_that_comes_back_keeps_its_key(tenant: Tenant):
+    """Goal: an earlier try may still be on its way; a key that did something else is let go."""
+    fields, path = await _withdrawal(tenant)
+
+    def once_of(page: httpx.Response, form: str) -> str:
+        found = re.search(rf'/{form}">.*?name="once" value="([^"]+)"', page.text, re.DOTALL)
+        assert found is not None
+        return found[1]
+
+    http = tenant.visitor.http
+    page = await http.post(path, data={**fields, "amount": "nonsense"})
+    assert page.status_code == 400
+    assert once_of(page, "withdraw") == "only once"
+    assert once_of(page, "fund") != "only once"
+    assert (await http.post(path, data=fields)).status_code == 303
+    page = await http.post(path, data={**fields, "amount": "4"})
+    assert page.status_code == 422
+    assert once_of(page, "withdraw") != "only once"
+
+
+async def test_odd_bodies(tenant: Tenant):
+    page = await tenant.visitor.get("/console/agents/new")
+    http = tenant.visitor.http
+    token = token_of(page)
+    for body, status in (
+        (b"%ff", 400),
+        (f"form_token={token}&name=%00".encode(), 400),
+        (b"&".join(b"a=b" for _ in range(300)), 400),
+        (b"x" * 600_000, 413),
+    ):
+        answer = await http.post("/console/agents/new", content=body)
+        assert answer.status_code == status, body[:40]
+        assert "<h1>" in answer.text
+    assert (await http.put("/console/agents/new")).status_code == 405
+    assert (await http.get("/console/nothing")).status_code == 404
+    assert (await http.head("/console")).status_code == 200
