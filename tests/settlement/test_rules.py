@@ -347,10 +347,13 @@ async def claimed(
         async with stage.db.read() as tx:
             return bool(await tx.fetchval(long, payment_id))
 
+    async def waits_for_the_chain() -> bool:
+        return (await stage.rpc("bursar_faults"))["struck"].get("delay", 0) > 0 and await leased()
+
     await stage.due()
     await stage.faults({"action": "delay", "at": "request", "ms": 1_000})
     working = asyncio.create_task(getattr(settler, duty)())
-    await until(leased, seconds=5)
+    await until(waits_for_the_chain, seconds=5)
     yield working
     await stage.faults()
 

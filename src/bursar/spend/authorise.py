@@ -47,7 +47,7 @@ MAX_WAITING: Final = 2_000
 # and as many as are in it wait one after the other.
 _HURRIED_MILLIS: Final = 50
 # How long an answer may take to be written, with the changes of its tenant waiting for it.
-_WRITTEN_SECONDS: Final = 1.0
+_WRITTEN_SECONDS: Final = 1
 # Keys remembered, twice over: about a megabyte each.
 MAX_RECENT_KEYS: Final = 20_000
 
