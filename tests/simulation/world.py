@@ -8,8 +8,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from bursar.config import Config, load_config
 from bursar.db import Database
 from bursar.ledger.audit import audit
@@ -87,6 +85,3 @@ async def make_agent(connection: Connection, **policy: Any) -> dict[str, Any]:
 async def assert_clean(db: Database) -> None:
     wrong = [f for f in await audit(db, lambda _: None) if not f.clean]
     assert not wrong, "\n".join(f"{f.question}: {f.differences}" for f in wrong)
-
-
-long_only = pytest.mark.skipif(not LONG, reason="the long version: BURSAR_LONG=1")
