@@ -3,19 +3,43 @@
 import asyncio
 import fcntl
 import json
+import multiprocessing
 import os
 import pty
 import struct
 import sys
 import termios
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
+from bursar.cli.main import main
 from tests.processes import Finished, clean_environment
 
 COMMAND = (sys.executable, "-m", "bursar.cli.main")
+# To start Python and read the package takes longer than most commands. So each is a process of its
+# own that is forked from one that has done both.
+_PREPARED = multiprocessing.get_context("forkserver")
+_PREPARED.set_forkserver_preload(["bursar.cli.main", "bursar.client.client"])
+
+
+def _run(
+    words: Sequence[str], environment: dict[str, str], home: Path, streams: Sequence[Path]
+) -> None:
+    """In the process of the command: what the shell and the start of Python do before it."""
+    for number, path in enumerate(streams):
+        opened = os.open(path, os.O_RDWR)
+        os.dup2(opened, number)
+        os.close(opened)
+    sys.stdin, sys.stdout, sys.stderr = open(0), open(1, "w"), open(2, "w")  # noqa: SIM115
+    os.environ.clear()
+    os.environ.update(environment)
+    os.chdir(home)
+    sys.argv = ["bursar", *words]
+    main()
 
 
 @dataclass
@@ -33,19 +57,21 @@ class Console:
 
     async def __call__(self, *words: str, typed: str = "", **more: str) -> Finished:
         self.ran |= {words[:1], words[:2]}
-        process = await asyncio.create_subprocess_exec(
-            *COMMAND,
-            *words,
-            env=self.environment | more,
-            cwd=self.home,
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-        )
-        out, err = await asyncio.wait_for(process.communicate(typed.encode()), 120)
-        assert process.returncode is not None
-        assert "Traceback" not in err.decode(), err.decode()
-        return Finished(process.returncode, out.decode(), err.decode())
+        with TemporaryDirectory() as name:
+            streams = [Path(name) / stream for stream in ("in", "out", "err")]
+            for stream in streams:
+                stream.touch()
+            streams[0].write_text(typed)
+            process = _PREPARED.Process(
+                target=_run, args=(words, self.environment | more, self.home, streams)
+            )
+            process.start()
+            await asyncio.to_thread(process.join, 120)
+            process.kill()
+            _, out, err = (stream.read_text() for stream in streams)
+            assert process.exitcode is not None, (words, out, err)
+        assert "Traceback" not in err, err
+        return Finished(process.exitcode, out, err)
 
     async def ok(self, *words: str) -> str:
         done = await self(*words)
