@@ -47,6 +47,8 @@ LONGEST = (
     "integration/test_schemathesis.py",
     "documents/test_run.py",
     "settlement/test_under_fire.py",
+    "nodes/test_limits_of_nodes.py",
+    "integration/test_limits.py",
 )
 
 

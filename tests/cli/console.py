@@ -34,7 +34,8 @@ def _run(
         opened = os.open(path, os.O_RDWR)
         os.dup2(opened, number)
         os.close(opened)
-    sys.stdin, sys.stdout, sys.stderr = open(0), open(1, "w"), open(2, "w")  # noqa: SIM115
+    sys.stdin, sys.stdout = open(0), open(1, "w")  # noqa: SIM115
+    sys.stderr = open(2, "w", buffering=1)  # noqa: SIM115
     os.environ.clear()
     os.environ.update(environment)
     os.chdir(home)

@@ -1,5 +1,6 @@
 """Goal: what stock clients wait for arrives over the websocket, at the level they asked for."""
 
+from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -96,9 +97,11 @@ async def test_unsubscribe_and_mistakes(rpc: Rpc) -> None:
         assert isinstance(await subscribe(socket, "rootSubscribe"), int)
 
 
-async def test_the_websocket_is_also_where_nodes_have_it(open_node: OpenNode) -> None:
-    for _ in range(10):  # somebody else may have the next port of one node, hardly of all
-        rpc: Rpc = await open_node()
+async def test_the_websocket_is_also_where_nodes_have_it(
+    open_node: OpenNode, tmp_path: Path
+) -> None:
+    for number in range(10):  # somebody else may have the next port of one node, hardly of all
+        rpc: Rpc = await open_node(data_dir=tmp_path / f"chain-{number}")
         try:
             async with rpc.session.ws_connect(f"ws://127.0.0.1:{rpc.port + 1}") as socket:
                 assert isinstance(await subscribe(socket, "slotSubscribe"), int)

@@ -275,10 +275,9 @@ async def test_a_stalled_process_holds_the_change_back(world: World):
                 continue
             held += not answered
             told += answered
-            if answered:
-                version = changed.data["policy"]["version"]
-                old = [one.data for one in late if one.data["policyVersion"] < version]
-                assert old == [], (round_, version)
+            version = changed.data["policy"]["version"]
+            old = [one.data for one in late if one.data["policyVersion"] < version]
+            assert old == [], (round_, version, answered)
             assert all(answer.status == 201 for answer in decided)
         print(f"the change waited {held} times, was answered {told} times")
         assert held

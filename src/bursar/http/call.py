@@ -23,7 +23,7 @@ from bursar.http.once import Once
 from bursar.http.query import PageSize
 from bursar.policy.cache import PolicyCache
 from bursar.recipient.resolve import Directory
-from bursar.spend.authorise import Authoriser
+from bursar.spend.authorise import Authoriser, Written
 from bursar.spend.wait import Waiter
 from bursar.wallet.fund import TestFunds
 
@@ -67,8 +67,7 @@ class Call(msgspec.Struct, kw_only=True):
     idempotency_header: str | None
     prefer: str | None
     headers: Mapping[bytes, bytes]
-    # Waits until the answer has left this process; None: there is no telling.
-    written: Callable[[], Awaitable[None]] | None
+    written: Written | None
     after_commit: list[Callable[[], None]] = msgspec.field(default_factory=list)
     _tx: Tx | None = None
 

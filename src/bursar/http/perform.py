@@ -1,7 +1,7 @@
 """A request on its way to its handler, once it is known who asks: what every surface of the
 service shares, so that scopes, limits, validation and transactions are the same for all of them."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
@@ -19,6 +19,7 @@ from bursar.http.codec import Record
 from bursar.http.cursor import Place, decode_cursor
 from bursar.http.query import parse_query
 from bursar.ledger.store import hold_decisions
+from bursar.spend.authorise import Written
 
 _NO_BODY: Final = Record("Nothing", ())
 _encode = msgspec.json.Encoder().encode
@@ -56,7 +57,7 @@ def prepare(
     idempotency_header: str | None,
     prefer: str | None,
     headers: Mapping[bytes, bytes] | None = None,
-    written: Callable[[], Awaitable[None]] | None = None,
+    written: Written | None = None,
 ) -> Call:
     """The validated call; raises ValidationFailed with everything that is wrong with it."""
     if route.permits is not None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final, Self
 
 import structlog
-from granian.constants import Interfaces
+from granian.constants import HTTPModes, Interfaces
 from granian.server.embed import Server
 
 from bursar.access.guard import Guard
@@ -149,6 +149,9 @@ class Api:
             address=config.host,
             port=port,
             interface=Interfaces.ASGINL,
+            # One thread that writes one answer after the other, which `Request.written` rests on.
+            http=HTTPModes.http1,
+            runtime_threads=1,
             backlog=_BACKLOG,
             backpressure=_most_connections(),
             websockets=False,

@@ -61,7 +61,7 @@ PREFER = Field(
     "Prefer",
     Text(1, 1_000),
     f"`wait=N`: answer when the spend is settled or rejected, or after N seconds as it stands then;"
-    f" more than {MAX_SECONDS} counts as {MAX_SECONDS}.",
+    f" more than {MAX_SECONDS} counts as {MAX_SECONDS}. It is decided at once all the same.",
 )
 REASON = Record("Reason", (Field("reason", Text(0, 500), "Why, for the books.", nullable=True),))
 _DATES = (
@@ -92,9 +92,9 @@ _decode_transaction = msgspec.json.Decoder(dict[str, Transaction]).decode
 
 async def authorise(call: Call) -> Answer:
     request = _request(call)
-    seconds = wanted_seconds(call.prefer)
-    made = await call.services.authoriser.authorise(request, None if seconds else call.written)
+    made = await call.services.authoriser.authorise(request, call.written)
     headers = {"Idempotent-Replayed": "true"} if made.replayed else {}
+    seconds = wanted_seconds(call.prefer)
     if seconds:
         transaction = _decode_transaction(made.body)["data"]
         if transaction.status in ("pending", "approved"):

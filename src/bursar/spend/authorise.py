@@ -10,7 +10,6 @@ with two, each was smaller and cost more than their overlap gave back.
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Final
@@ -46,7 +45,7 @@ MAX_WAITING: Final = 2_000
 # How long one of a batch that a lock held up waits for its own locks: the batch has been patient,
 # and as many as are in it wait one after the other.
 _HURRIED_MILLIS: Final = 50
-# How long an answer may take to be written, with the changes of its tenant waiting for it.
+# How long the answers of a batch may take to be written, twice, while changes wait for them.
 _WRITTEN_SECONDS: Final = 1
 # Keys remembered, twice over: about a megabyte each.
 MAX_RECENT_KEYS: Final = 20_000
@@ -84,8 +83,9 @@ class Authorised(msgspec.Struct, frozen=True):
 
 _Outcome = Authorised | ApiError
 _Answer = Callable[[list[_Outcome]], Awaitable[None]]
-# Waits until the answer to a request has left the process.
-Written = Callable[[], Awaitable[None]]
+# Waits until the answer to a request, and all that were sent before, have left the process. False
+# if it was not sent.
+Written = Callable[[], Awaitable[bool]]
 _Write = Callable[[Sequence[SpendRequest], _Answer, bool], Awaitable[list[_Outcome]]]
 
 
@@ -110,8 +110,7 @@ class Authoriser:
     async def authorise(self, request: SpendRequest, written: Written | None = None) -> Authorised:
         """Decides, reserves and stores the spend, or finds it again by its idempotency key.
 
-        `written` is given by whoever answers at once, as the API does unless it is told to wait: a
-        change that makes the decision old is then answered after it.
+        A change that makes the decision old is answered after what `written` waits for.
         """
         if self._queue.waiting >= MAX_WAITING:
             raise unavailable("Too many spends are waiting to be decided. Nothing was changed.")
@@ -399,15 +398,17 @@ class _Queue:
             check(len(outcomes) == len(batch), "every request of a batch has an outcome")
             for waiting, outcome in zip(batch, outcomes, strict=True):
                 waiting.settle(outcome)
-            # The handlers are woken in this turn of the loop, and those of the API are done in it.
-            # A tool's answer at /mcp still has to be put in words: it may be a little later.
+            # The handlers are woken in this turn of the loop, and those of the API send in it, but
+            # for spends that are told to wait until they are paid. A tool's answer at /mcp still
+            # has to be put in words: it may be a little later.
             await asyncio.sleep(0)
-            # What they handed over is written by a thread of the HTTP server, one after the other:
-            # when the last answer is out, all are.
-            last = next((one.written for one in reversed(batch) if one.written), None)
-            if last is not None:
-                with suppress(TimeoutError):
-                    await asyncio.wait_for(last(), _WRITTEN_SECONDS)
+            writing = asyncio.create_task(_written(batch))
+            # Twice: a process that was stopped meanwhile finds the first wait over.
+            for _ in range(2):
+                await asyncio.wait({writing}, timeout=_WRITTEN_SECONDS)
+            if not writing.done():
+                writing.cancel()
+                _log.warning("answers_not_written", size=len(batch))
 
         try:
             await self._write([waiting.request for waiting in batch], answer, hurried)
@@ -425,3 +426,9 @@ class _Queue:
             for waiting in batch:
                 if not waiting.answer.done():
                     await self._decide([waiting], hurried=locked)
+
+
+async def _written(batch: Sequence[_Waiting]) -> None:
+    for waiting in reversed(batch):
+        if waiting.written is not None and await waiting.written():
+            return
