@@ -86,7 +86,9 @@ def test_the_readme_ends_in_a_settled_spend(readme: Followed):
 def test_a_page_does_what_it_says(readme: Followed, name: str):
     """Goal: whoever copies the blocks one after the other sees what the page shows."""
     clone = readme.clone
-    assert run_page(PAGES[name], clone.folder, clone.environment, clone.rewrite)
+    # In a terminal that knows what the service was started with, as the README's second one does.
+    environment = clone.environment | {f"{PREFIX}LIVE_NETWORK": "localnet"}
+    assert run_page(PAGES[name], clone.folder, environment, clone.rewrite)
 
 
 def test_a_page_that_lies_is_found_out(tmp_path: Path):

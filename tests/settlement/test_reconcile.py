@@ -11,6 +11,7 @@ from solders.keypair import Keypair
 from solders.signature import Signature
 
 from bursar.chain.port import ChainOutOfReach
+from bursar.chain.store import Pinned, pin
 from bursar.errors import ApiError, CommandFailed
 from bursar.ledger.audit import QUESTIONS
 from bursar.service.postgres import EmbeddedPostgres
@@ -285,6 +286,20 @@ async def test_the_audit_says_what_it_could_not_check(stage: Stage):
         assert (test["differences"], test["problem"]) == (1, None)
         assert "never reached" in live["problem"]
         assert (await stage.audit("--no-chain", live_network="localnet")).code == 0
+
+
+async def test_the_audit_says_that_a_mode_has_no_network_any_more(stage: Stage):
+    """Goal: money that is on a chain nobody named is not left out in silence."""
+    async with stage.db.transaction() as tx:
+        await pin(tx, Pinned("live", "another chain", "its mint", 6))
+    try:
+        forgotten = await stage.audit(live_network="")
+    finally:
+        async with stage.db.transaction() as tx:
+            await tx.execute("DELETE FROM network WHERE mode = 'live'")
+    assert forgotten.code == 2
+    assert "????? every live wallet holds on the chain" in forgotten.out
+    assert "not checked, BURSAR_LIVE_NETWORK is not set" in forgotten.out
 
 
 async def test_the_audit_finds_what_was_tampered_with(stage: Stage):

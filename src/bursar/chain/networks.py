@@ -30,8 +30,8 @@ def usdc_mint(config: Config, mode: Mode) -> str:
     if network is None:
         # Its keys were made when there was one.
         raise unavailable(
-            f"The {mode} network is not configured any more. Whoever runs this service has to set"
-            f" BURSAR_{mode.upper()}_NETWORK again; nothing was changed.",
+            f"This service has no {mode} network now. Whoever runs it has to set"
+            f" BURSAR_{mode.upper()}_NETWORK; nothing was changed.",
             retry_after_seconds=60,
         )
     return _MINTS[mode, network == LOCALNET]

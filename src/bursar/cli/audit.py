@@ -36,10 +36,10 @@ def audit(
     from bursar.ledger.audit import QUESTIONS
     from bursar.ledger.audit import audit as ask
     from bursar.service.networks import open_chain
-    from bursar.settlement.reconcile import audit_chain, chain_question
+    from bursar.settlement.reconcile import audit_chain, audit_without_chain, chain_question
 
     config = load_config(os.environ, data_dir=data_dir)
-    modes: list[Mode] = [mode for mode in MODES if with_chain and config.network(mode) is not None]
+    modes: tuple[Mode, ...] = MODES if with_chain else ()
 
     bar = Progress(
         BarColumn(),
@@ -59,6 +59,9 @@ def audit(
             findings = await ask(db, asked)
             for mode in modes:
                 asked(chain_question(mode))
+                if config.network(mode) is None:
+                    findings += await audit_without_chain(db, mode)
+                    continue
                 chain = open_chain(config, mode)
                 try:
                     findings.append(await audit_chain(db, chain, mode))

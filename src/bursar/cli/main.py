@@ -43,6 +43,25 @@ _ACCESS = "Access"
 _HELP = "First steps and trouble"
 _SERVICE = "The service on this machine"
 
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def bursar(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version."
+        ),
+    ] = False,
+) -> None:
+    del version  # whoever wants it has seen it
+
+
 app.command(rich_help_panel=_HELP)(demo.demo)
 app.command(rich_help_panel=_HELP)(doctor.doctor)
 app.add_typer(agents.app, name="agents", rich_help_panel=_AGENTS)
@@ -158,7 +177,10 @@ def main() -> None:
         _complain(str(problem))
         for fault in getattr(problem, "details", ()):
             typer.echo(f"  {fault.param}: {fault.message}", err=True)
-        sys.exit(exit_code(problem))
+        code = exit_code(problem)
+        if code is ExitCode.UNAVAILABLE:
+            typer.echo("  `bursar doctor` looks into it.", err=True)
+        sys.exit(code)
 
 
 def _complain(text: str) -> None:

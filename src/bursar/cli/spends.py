@@ -1,5 +1,6 @@
 """`bursar spend`, `preview` and `approvals`: pay for an agent, or decide what it asked for."""
 
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -53,16 +54,20 @@ def spend(
     idempotency_key: OnceKey = None,
 ) -> None:
     """Spend from an agent's wallet, as its policy allows. Exit code 3: refused, 4: waits."""
+    pay = partial(
+        to.client.spend.authorise,
+        agent_id=agent_id,
+        amount=amount,
+        recipient=recipient,
+        memo=memo,
+        metadata=metadata(metadata_),
+        idempotency_key=idempotency_key,
+    )
     with to.out.waiting(f"paying {amount} to {recipient} …"):
-        made = to.client.spend.authorise(
-            agent_id=agent_id,
-            amount=amount,
-            recipient=recipient,
-            memo=memo,
-            metadata=metadata(metadata_),
-            wait=wait or None,
-            idempotency_key=idempotency_key,
-        )
+        made = pay()
+        if wait and made.status == "approved":
+            # The same again, by its key. Who has to be asked first is not waited for.
+            made = pay(wait=wait)
     to.out.one(made)
     if not to.out.as_json:
         for line in explained(made):

@@ -230,8 +230,10 @@ def _refused(response: httpx.Response, call: Call) -> ServiceError:
 def _broken(problem: httpx.RequestError, call: Call) -> ConnectionFailed:
     kind = TimedOut if isinstance(problem, httpx.TimeoutException) else ConnectionFailed
     known = "" if call.method == "GET" else " Whether it was done is not known."
+    url = problem.request.url
+    asked = f"{call.method} {url.scheme}://{url.netloc.decode()}{url.path}"
     failure = kind(
-        f"{call.method} {call.path} got no answer ({type(problem).__name__}: {problem}).{known}",
+        f"{asked} got no answer ({type(problem).__name__}: {problem}).{known}",
         idempotency_key=call.idempotency_key,
     )
     failure.__cause__ = problem

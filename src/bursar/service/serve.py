@@ -209,6 +209,12 @@ def base_url(config: Config) -> str:
     return f"http://{f'[{host}]' if ':' in host else host}:{config.port}"
 
 
+def _typed() -> str:
+    """`bursar`, as somebody in this folder has to type it."""
+    here = Path(sys.argv[0])
+    return str(here) if here.name == "bursar" and shutil.which("bursar") is None else "bursar"
+
+
 def banner(config: Config, key: str | None) -> str:
     url = base_url(config)
     lines = [
@@ -219,7 +225,7 @@ def banner(config: Config, key: str | None) -> str:
         f"  Console  {url}/console",
         f"  Data     {config.data_dir}",
         "",
-        "Make a key:  bursar keys create --mode test --scope admin",
+        f"Make a key:  {_typed()} keys create --mode test --scope admin",
     ]
     if key is not None:
         lines += ["", "A test key to begin with (shown only now):", f"  {key}"]

@@ -13,7 +13,7 @@ from bursar.chain.message import token_account
 from bursar.chain.port import ChainOutOfReach
 from bursar.chain.solana import Solana
 from bursar.chain.store import Pinned
-from bursar.config import Mode
+from bursar.config import Mode, variable
 from bursar.db import Database, Tx
 from bursar.ledger.audit import MAX_NAMED, Finding
 from bursar.metrics import Settlement as Metrics
@@ -157,6 +157,14 @@ async def audit_chain(db: Database, chain: Solana, mode: Mode) -> Finding:
                     f"{wallet.agent_id}: its history is not shown: {problem}"
                 )
     return finding
+
+
+async def audit_without_chain(db: Database, mode: Mode) -> list[Finding]:
+    """For a mode without a network: nothing to say, unless it once began on one."""
+    async with db.read() as tx:
+        began = await chain_store.pinned(tx, mode) is not None
+    unset = f"{variable(f'{mode}_network')} is not set"
+    return [Finding(chain_question(mode), problem=unset)] if began else []
 
 
 async def _left_unknown(db: Database, chain: Solana, mint: str, wallet: WatchedWallet) -> list[str]:

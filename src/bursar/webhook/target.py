@@ -164,7 +164,9 @@ def check_address(host: str, text: str, allowed: Allowed) -> None:
         raise TargetRefused(f"resolves to {text!r}, which is no IP address") from None
     kind = refusal(address)
     if kind is not None and not allowed.host(host) and not allowed.address(address):
-        raise TargetRefused(f"leads to {kind} ({address})")
+        raise TargetRefused(
+            f"leads to {kind} ({address}), which only BURSAR_WEBHOOKS_ALLOW of the service allows"
+        )
 
 
 def _check_host(host: str, allowed: Allowed, bracketed: bool) -> bool:

@@ -35,7 +35,7 @@ class News {
     this.sign = document.getElementById("live");
     this.failures = 0;
     this.sign.hidden = false;
-    this.say("live", "Live");
+    this.say("live", "Up to date");
     document.addEventListener("visibilitychange", () => this.plan(0));
     this.plan(NEWS_EVERY_MS);
   }
@@ -62,7 +62,7 @@ class News {
       if (answer.status === 200 && !this.take(await answer.text())) {
         this.say("waits", "News wait while you type");
       } else {
-        this.say("live", "Live");
+        this.say("live", "Up to date");
       }
     } catch {
       this.failures += 1;
