@@ -101,7 +101,8 @@ def budget(found: Fields) -> str:
         state = "frozen" if found["status"] == "active" else found["status"]
         return f"Nothing can be spent: the agent is {state}. Ask your operator."
     return (
-        f"Up to {found['maxAmountNow']} USDC passes now in one payment. Spent today:"
+        f"Up to {found['maxAmountNow']} USDC fits the limits now in one payment; whether a person"
+        " has to approve it first, preview_spend tells. Spent today:"
         f" {found['spentToday']} of {found['dailyCap']}; the count starts again at"
         f" {found['resetsAt']}. The wallet has {found['available']} available."
     )
