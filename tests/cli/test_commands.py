@@ -84,6 +84,8 @@ async def _money(console: Console, agent: str) -> None:
     assert would.code == ExitCode.REFUSED
     assert "per_transaction_cap_exceeded" in would.out
     assert "What would pass now: 9.000000" in would.err
+    stranger = await console("preview", agent, "1", "shop.example.net")
+    assert "bursar policies set AGENT --allow RECIPIENT" in stranger.err
     made = await console.json("spend", agent, "3.50", "api.example.com", "--memo", "a book")
     assert (made["status"], made["amount"]) == ("settled", "3.500000")
     again = await console.json(

@@ -26,6 +26,7 @@ async def test_nobody_there(console: Console):
     assert done.code == ExitCode.FAILED
     assert "bursar serve" in done.out
     assert "All is well" not in done.out
+    assert "API key" not in done.out, "nobody said what it is worth"
 
 
 async def test_a_wrong_key_and_a_disabled_webhook(console: Console):

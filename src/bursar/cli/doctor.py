@@ -177,8 +177,12 @@ def _skew(answer: "httpx.Response") -> Iterator[Finding]:
 
 
 def _key(to: Remote) -> Iterator[Finding]:
+    from bursar.client.errors import ConnectionFailed
+
     try:
         me = to.client.keys.me()
+    except ConnectionFailed:
+        return  # said already
     except BursarError as problem:
         fix = (
             "Make one with `bursar keys create --mode test` on the machine of the service, then"

@@ -40,6 +40,16 @@ _TransactionId = Annotated[str, typer.Argument(metavar="TRANSACTION", help="Its 
 _Reason = Annotated[str | None, typer.Option(help="Why, for the books.")]
 
 
+# What an operator can do about a refusal that no other amount and no other time would mend.
+_ADVICE = {
+    "agent_paused": "To let it spend again: bursar agents resume AGENT",
+    "policy_frozen": "To let it spend again: bursar agents unfreeze AGENT",
+    "recipient_blocked": "To lift the block: bursar policies set AGENT --unblock RECIPIENT",
+    "recipient_not_allowed": "To allow it: bursar policies set AGENT --allow RECIPIENT",
+    "recipient_unresolved": "To say where it is paid: bursar recipients set HOSTNAME ADDRESS",
+}
+
+
 @remote
 def spend(
     to: Remote,
@@ -124,6 +134,8 @@ def explained(answer: "Transaction | Preview") -> list[str]:
         seen = {"limit": decisive.limit, "observed": decisive.observed}
         facts = ", ".join(f"{name} {value}" for name, value in seen.items() if value)
         lines.append(f"  {decisive.rule}: {facts}")
+    if answer.reject_code in _ADVICE:
+        lines.append(f"  {_ADVICE[answer.reject_code]}")
     lines.append(f"  What would pass now: {decision.max_amount_now:f}")
     if decision.retry_at is not None:
         lines.append(f"  This amount may pass again at {decision.retry_at:%Y-%m-%d %H:%M} UTC")
