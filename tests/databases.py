@@ -17,7 +17,7 @@ _numbers = itertools.count(1)
 async def own_database(postgres: EmbeddedPostgres) -> AsyncGenerator[tuple[str, Database]]:
     """Up to date and empty; its address and a pool on it."""
     name = f"own_{next(_numbers)}"
-    await _admin(postgres, f"CREATE DATABASE {name} OWNER {ROLE}")
+    await administer(postgres, f"CREATE DATABASE {name} OWNER {ROLE}")
     dsn = postgres.dsn_for(name)
     await migrate(dsn)
     database = await Database.open(dsn, 4, 10)
@@ -25,10 +25,11 @@ async def own_database(postgres: EmbeddedPostgres) -> AsyncGenerator[tuple[str, 
         yield dsn, database
     finally:
         await database.close()
-        await _admin(postgres, f"DROP DATABASE {name} WITH (FORCE)")
+        await administer(postgres, f"DROP DATABASE {name} WITH (FORCE)")
 
 
-async def _admin(postgres: EmbeddedPostgres, statement: str) -> None:
+async def administer(postgres: EmbeddedPostgres, statement: str) -> None:
+    """Runs what only the server's owner may."""
     connection = await asyncpg.connect(postgres.admin_dsn)
     try:
         await connection.execute(statement)

@@ -3,10 +3,10 @@
 import itertools
 from collections.abc import AsyncGenerator, Awaitable, Callable
 
-import asyncpg
 import pytest
 
 from bursar.service.postgres import ROLE, EmbeddedPostgres
+from tests.databases import administer
 
 _numbers = itertools.count(1)
 # Makes an empty database and says its address.
@@ -20,18 +20,10 @@ async def new_database(postgres: EmbeddedPostgres) -> AsyncGenerator[NewDatabase
 
     async def create() -> str:
         name = f"migration_{next(_numbers)}"
-        await _admin(postgres, f"CREATE DATABASE {name} OWNER {ROLE}")
+        await administer(postgres, f"CREATE DATABASE {name} OWNER {ROLE}")
         made.append(name)
         return postgres.dsn_for(name)
 
     yield create
     for name in made:
-        await _admin(postgres, f"DROP DATABASE {name} WITH (FORCE)")
-
-
-async def _admin(postgres: EmbeddedPostgres, statement: str) -> None:
-    connection = await asyncpg.connect(postgres.admin_dsn)
-    try:
-        await connection.execute(statement)
-    finally:
-        await connection.close()
+        await administer(postgres, f"DROP DATABASE {name} WITH (FORCE)")

@@ -5,7 +5,6 @@ from collections.abc import AsyncGenerator
 from dataclasses import replace
 
 import aiohttp
-import asyncpg
 import pytest
 
 from bursar.clock import SystemClock
@@ -14,6 +13,7 @@ from bursar.db import Database
 from bursar.migrations.migrate import migrate
 from bursar.service.api import Api
 from bursar.service.postgres import ROLE, EmbeddedPostgres
+from tests.databases import administer
 from tests.localnet.support import Rpc, start_node
 from tests.settlement.support import Stage, staged
 from tests.support import Service
@@ -35,7 +35,7 @@ async def faulty_rpc(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator
 @pytest.fixture(scope="session")
 async def template(postgres: EmbeddedPostgres) -> str:
     """A migrated database to be copied."""
-    await _admin(postgres, f"CREATE DATABASE settlement_template OWNER {ROLE}")
+    await administer(postgres, f"CREATE DATABASE settlement_template OWNER {ROLE}")
     await migrate(postgres.dsn_for("settlement_template"))
     return "settlement_template"
 
@@ -48,7 +48,7 @@ async def stage(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> AsyncGenerator[Stage]:
     name = f"settlement_{next(_numbers)}"
-    await _admin(postgres, f"CREATE DATABASE {name} TEMPLATE {template} OWNER {ROLE}")
+    await administer(postgres, f"CREATE DATABASE {name} TEMPLATE {template} OWNER {ROLE}")
     config = load_config(
         {},
         data_dir=tmp_path_factory.mktemp("data"),
@@ -68,12 +68,4 @@ async def stage(
     finally:
         await api.stop()
         await db.close()
-        await _admin(postgres, f"DROP DATABASE {name} WITH (FORCE)")
-
-
-async def _admin(postgres: EmbeddedPostgres, statement: str) -> None:
-    connection = await asyncpg.connect(postgres.admin_dsn)
-    try:
-        await connection.execute(statement)
-    finally:
-        await connection.close()
+        await administer(postgres, f"DROP DATABASE {name} WITH (FORCE)")
