@@ -222,3 +222,21 @@ def _check_syntax(block: Block, where: str) -> None:
 @pytest.mark.parametrize(("page", "test"), pages.RUN_ELSEWHERE.items())
 def test_the_other_pages_have_their_own_test(page: str, test: str):
     assert Path(page).name in (ROOT / test).read_text("utf-8")
+
+
+def test_what_is_installed_is_ours():
+    """Goal: no page and no message of the program sends a reader to the package `bursar` of the
+    package index, which is another product: ours is called `bursar-wallet` there."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    assert project["name"] == "bursar-wallet"
+    texts = [*ROOT.glob("*.md"), *DOCS.rglob("*.md"), ROOT / "pyproject.toml"]
+    texts += [path for folder in ("src", "deploy", "tests") for path in (ROOT / folder).rglob("*")]
+    readable = {".md", ".py", ".toml", ".html", ".js", ".service", ".yaml", ".sh", ""}
+    another = re.compile(r"install [\"']?bursar\b(?!-wallet)|\bbursar\[")
+    wrong = [
+        f"{path.relative_to(ROOT)}: {found}"
+        for path in texts
+        if path.is_file() and path.suffix in readable and "node_modules" not in path.parts
+        for found in another.findall(path.read_text("utf-8"))
+    ]
+    assert wrong == []

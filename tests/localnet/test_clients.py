@@ -22,7 +22,7 @@ from bursar.localnet.genesis import TEST_MINT
 from bursar.localnet.slots import Lag
 from tests.localnet.conftest import OpenNode
 from tests.localnet.support import LAMPORTS_PER_SOL, MINT, Rpc, payment
-from tests.parts import program
+from tests.npm import install_kit, run
 
 KIT = Path(__file__).parent / "kit"
 
@@ -130,9 +130,9 @@ async def test_the_solana_python_websocket(open_node: OpenNode) -> None:
 
 @pytest.mark.parametrize("lag", [Lag(), Lag(2, 8)], ids=["instant", "slowed"])
 async def test_kit_from_npm(open_node: OpenNode, lag: Lag) -> None:
-    await install_kit()
+    await install_kit(KIT)
     rpc: Rpc = await open_node(slot_ms=100, lag=lag)
-    said = await run("node", "pay.mjs", rpc.url, f"ws://127.0.0.1:{rpc.port}", TEST_MINT)
+    said = await run(KIT, "node", "pay.mjs", rpc.url, f"ws://127.0.0.1:{rpc.port}", TEST_MINT)
     saw = json.loads(said)
     assert saw["refusal"]["isSolanaError"]
     assert "Custom program error: #1" in saw["refusal"]["cause"]
@@ -141,24 +141,3 @@ async def test_kit_from_npm(open_node: OpenNode, lag: Lag) -> None:
     assert saw["programs"] == ["spl-associated-token-account", "spl-token", "spl-memo"]
     options = {"searchTransactionHistory": True}
     assert (await rpc("getSignatureStatuses", [saw["signature"]], options))["value"][0]
-
-
-async def install_kit() -> None:
-    program("nodejs", "node")
-    program("npm", "npm")
-    installed = KIT / "node_modules" / ".package-lock.json"
-    lock = KIT / "package-lock.json"
-    if not installed.exists() or installed.stat().st_mtime < lock.stat().st_mtime:
-        await run("npm", "ci", "--no-audit", "--no-fund", "--ignore-scripts")
-
-
-async def run(*arguments: str) -> str:
-    process = await asyncio.create_subprocess_exec(
-        *arguments,
-        cwd=KIT,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    said, complained = await asyncio.wait_for(process.communicate(), 240)
-    assert process.returncode == 0, complained.decode()
-    return said.decode()

@@ -1,5 +1,6 @@
 """An agent with a funded wallet, and the official MCP client over each transport."""
 
+import json
 import sys
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -86,7 +87,11 @@ def words(result: CallToolResult) -> str:
 
 def error_of(result: CallToolResult, code: str) -> dict[str, Any]:
     assert result.is_error, result
-    error = result.structured_content["error"]
+    # Fields would have to fit the tool's output schema; strict clients throw an answer that does not.
+    assert result.structured_content is None
+    block = result.content[1]
+    assert isinstance(block, TextContent)
+    error = json.loads(block.text)["error"]
     assert error["code"] == code, error
     assert code in words(result)
     return error

@@ -180,7 +180,7 @@ async def test_log_lines_share_the_request_id(service: Service, spender: Spender
             headers={"x-request-id": "mine-1"},
         )
     assert answer.headers["x-request-id"] == "mine-1"
-    assert answer.json()["result"]["structuredContent"]["error"]["requestId"] == "mine-1"
+    assert '"requestId": "mine-1"' in answer.json()["result"]["content"][1]["text"]
 
 
 async def test_many_at_once(service: Service, spender: Spender):
@@ -276,7 +276,7 @@ def test_nothing_is_loaded_before_it_is_needed():
 
 
 def test_the_command_needs_nothing_of_the_server():
-    """Goal: `bursar mcp` runs where only `bursar[mcp]` is installed."""
+    """Goal: `bursar mcp` runs where only `bursar-wallet[mcp]` is installed."""
     program = (
         "import sys\n"
         "for name in ('msgspec', 'asyncpg', 'granian', 'structlog', 'solders', 'aiohttp',"

@@ -1,4 +1,4 @@
-"""`pip install bursar` alone: small, quick to import, and enough for the SDK and the operator."""
+"""`pip install bursar-wallet` alone: small, quick to import, and enough for the SDK and the operator."""
 
 import asyncio
 import os
@@ -54,7 +54,7 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     subprocess.run([*pip, *build], check=True)
     venv.create(folder / "env", with_pip=False, symlinks=True)
     made = folder / "env/bin/python"
-    (wheel,) = folder.glob("bursar-*.whl")
+    (wheel,) = folder.glob("bursar_wallet-*.whl")
     subprocess.run([*pip, "--python", str(made), "install", *offline, str(wheel)], check=True)
     (packages,) = (folder / "env/lib").glob("python*/site-packages")
     for found in _closure(list(PROJECT["dependencies"])).values():
@@ -95,7 +95,7 @@ def test_no_server_package_is_there(python: Path):
         "print(*(d.metadata['Name'] for d in distributions()))",
     )
     here = {_name(name) for name in listed.split()}
-    assert {"bursar", "httpx", "rich", "typer"} <= here
+    assert {"bursar-wallet", "httpx", "rich", "typer"} <= here
     shared = _closure(list(PROJECT["dependencies"]))
     server = {_name(line) for line in PROJECT["optional-dependencies"]["server"]}
     # idna is httpx's own need as well.
@@ -134,7 +134,7 @@ def test_the_service_is_named_where_it_is_missing(python: Path):
     for words in (("serve",), ("demo",), ("keys", "create", "--mode", "test"), ("audit",)):
         done = _started(python, "-m", "bursar.cli.main", *words)
         assert done.returncode == 2, done
-        assert "bursar[server]" in done.stderr
+        assert "bursar-wallet[server]" in done.stderr
         assert "Traceback" not in done.stderr
 
 

@@ -98,7 +98,7 @@ def test_a_forgery_is_refused(body: bytes, header: str, secret: str):
 
 
 def test_verifying_needs_no_server():
-    """Goal: `pip install bursar` is enough: nothing of the service is loaded."""
+    """Goal: `pip install bursar-wallet` is enough: nothing of the service is loaded."""
     code = (
         "import sys, bursar.webhooks; bad = {'msgspec', 'asyncpg', 'aiohttp', 'solders',"
         " 'cryptography', 'granian', 'structlog'} & set(sys.modules);"

@@ -148,7 +148,7 @@ def _own_service() -> Generator[Connection]:
         raise ConfigError(
             "BURSAR_API_KEY",
             "is not set, and no service can be started here. Set it (and BURSAR_BASE_URL), or"
-            ' install the service: pip install "bursar[server]"',
+            ' install the service: pip install "bursar-wallet[server]"',
         )
     from bursar.service.ports import free_port
 

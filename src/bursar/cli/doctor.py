@@ -97,7 +97,7 @@ def _install(to: Remote) -> Iterator[Finding]:
         found=f"{__version__} on Python {version}, {platform.system()} {platform.machine()}",
     )
     here = "installed" if service_installed() else "not installed"
-    yield Finding(what='packages of the service ("bursar[server]")', state="ok", found=here)
+    yield Finding(what='packages of the service ("bursar-wallet[server]")', state="ok", found=here)
 
 
 def _profiles(to: Remote) -> Iterator[Finding]:

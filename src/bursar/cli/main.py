@@ -170,7 +170,7 @@ def main() -> None:
             raise
         _complain(
             f"{problem.name} is not installed. Commands that run a service or work on its database"
-            ' need: pip install "bursar[server]"'
+            ' need: pip install "bursar-wallet[server]"'
         )
         sys.exit(ExitCode.USAGE)
     except BursarError as problem:

