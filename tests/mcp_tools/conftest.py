@@ -87,7 +87,7 @@ def words(result: CallToolResult) -> str:
 
 def error_of(result: CallToolResult, code: str) -> dict[str, Any]:
     assert result.is_error, result
-    # Fields would have to fit the tool's output schema; strict clients throw an answer that does not.
+    # Fields would have to fit the output schema; strict clients throw away what does not.
     assert result.structured_content is None
     block = result.content[1]
     assert isinstance(block, TextContent)

@@ -1,4 +1,4 @@
-"""The official TypeScript client, which most agents use and which is stricter than the Python one."""
+"""The official TypeScript client: widely used, and stricter than the Python one."""
 
 import json
 from pathlib import Path

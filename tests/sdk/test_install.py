@@ -1,4 +1,4 @@
-"""`pip install bursar-wallet` alone: small, quick to import, and enough for the SDK and the operator."""
+"""`pip install bursar-wallet` alone: small, quick to import, enough for SDK and operator."""
 
 import asyncio
 import os
