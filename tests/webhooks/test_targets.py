@@ -6,6 +6,7 @@ address that the names lead to.
 
 import asyncio
 import datetime
+import gc
 import ipaddress
 import socket
 import ssl
@@ -224,7 +225,7 @@ async def test_a_name_that_changes_its_mind_is_asked_once(listener: tuple[int, l
     assert outcome.status is None
     assert asked == ["rebind.example.com"]
     again = await _send(f"https://rebind.example.com:{port}/", "127.0.0.1")
-    assert "leads to a loopback address (127.0.0.1)" in (again.error or "")
+    assert "leads to an address that is not public" in (again.error or "")
     assert reached == []
 
 
@@ -288,7 +289,57 @@ async def test_a_hanging_name_server_delays_nobody_else():
         never.set()
         return other
 
-    assert "private" in ((await _with(lookup, work)).error or "")
+    assert "not public" in ((await _with(lookup, work)).error or "")
+
+
+@pytest.mark.parametrize("address", HOSTILE_ADDRESSES)
+async def test_a_refused_name_does_not_tell_what_it_resolves_to(address: str, guarded: Guarded):
+    """Goal: a tenant cannot use deliveries to look names up in the operator's network: neither the
+    address nor its kind is in what it is shown."""
+    outcome = await guarded.send("https://hooks.example.com/x", address)
+    assert outcome.error is not None
+    assert address not in outcome.error
+    for kind in ("loopback", "private", "link-local", "metadata", "multicast"):
+        assert kind not in outcome.error
+
+
+async def test_a_failed_connection_does_not_tell_where_it_went():
+    """Goal: where connecting is allowed and fails, the error names the failure, not the address."""
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        port = closed.getsockname()[1]
+    inside = Allowed(["127.0.0.0/8"])
+    for resolved in (("127.0.0.1",), ("127.0.0.1", "127.0.0.2")):
+        outcome = await _send(f"https://hooks.example.com:{port}/", *resolved, allowed=inside)
+        assert outcome.status is None
+        assert "127.0.0." not in (outcome.error or "")
+        assert "no connection" in (outcome.error or "")
+
+
+async def test_a_lookup_that_fails_late_is_not_left_behind():
+    """Goal: a name server that refuses after everybody stopped waiting leaves no complaint of a
+    task whose exception was never retrieved."""
+    complaints: list[dict[str, Any]] = []
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _, context: complaints.append(context))
+    release = asyncio.Event()
+
+    async def lookup(host: str, port: int) -> list[str]:
+        await release.wait()
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    sender = Sender(NOTHING, 0.1, lookup)
+    outcome = await sender.send("https://late.example.com/", {}, b"")
+    assert "no answer within" in (outcome.error or "")
+    running = next(iter(sender._gate._running.values()))
+    release.set()
+    await asyncio.wait({running})
+    del running
+    await asyncio.sleep(0)
+    gc.collect()
+    loop.set_exception_handler(None)
+    await sender.close()
+    assert complaints == []
 
 
 async def test_the_certificate_must_be_the_hosts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import os
 import re
 import socket
 import ssl
@@ -12,6 +13,7 @@ from functools import lru_cache
 from typing import Any, Final
 
 import aiohttp
+import structlog
 from aiohttp.abc import AbstractResolver, ResolveResult
 from yarl import URL
 
@@ -23,12 +25,13 @@ CONNECT_SECONDS: Final = 5
 # What is read of an answer, and what is kept of it to show. The status alone decides.
 _READ_BYTES: Final = 4_096
 _KEPT_CHARACTERS: Final = 1_000
-_ERROR_CHARACTERS: Final = 200
 # Name look-ups at once. They block a thread each, so that a name server that hangs must not be
 # able to take the few threads that the event loop has for everybody.
 _LOOKUP_THREADS: Final = 128
 _CACHED_TARGETS: Final = 4_096
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
+
+_log = structlog.get_logger()
 
 # What a host resolves to: a list of textual addresses.
 Lookup = Callable[[str, int], Awaitable[list[str]]]
@@ -103,8 +106,9 @@ class Sender:
         except aiohttp.ClientConnectorDNSError:
             return Outcome(None, "the host cannot be resolved")
         except (aiohttp.ClientError, OSError, ValueError) as problem:
-            kind = type(problem).__name__
-            return Outcome(None, _printable(f"{kind}: {problem}")[:_ERROR_CHARACTERS])
+            # The operator may read all of it; the tenant must not learn internal addresses.
+            _log.info("webhook_attempt_failed", host=URL(url).host, problem=repr(problem))
+            return Outcome(None, _reason(problem))
 
     def _parse(self, url: str) -> Target:
         return parse_target(url, self._allowed)
@@ -142,7 +146,7 @@ class _Gate(AbstractResolver):
         task = self._running.get((host, port))
         if task is None:
             task = self._running[host, port] = asyncio.ensure_future(self._lookup(host, port))
-            task.add_done_callback(lambda _: self._running.pop((host, port), None))
+            task.add_done_callback(lambda ended: self._looked_up(host, port, ended))
         addresses = await asyncio.shield(task)
         if not addresses:
             raise OSError(f"{host} has no address")
@@ -179,12 +183,32 @@ class _Gate(AbstractResolver):
     def shut(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
+    def _looked_up(self, host: str, port: int, task: asyncio.Task[list[str]]) -> None:
+        self._running.pop((host, port), None)
+        if not task.cancelled():
+            # Whoever waited may have given up; a failure that nobody fetches would be logged.
+            task.exception()
+
     async def _ask_system(self, host: str, port: int) -> list[str]:
         loop = asyncio.get_running_loop()
         found = await loop.run_in_executor(
             self._threads, lambda: socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         )
         return list(dict.fromkeys(str(entry[4][0]) for entry in found))
+
+
+def _reason(problem: Exception) -> str:
+    """Why there was no answer, in words that hold no address."""
+    match problem:
+        case aiohttp.ClientConnectorCertificateError():
+            detail = getattr(problem.certificate_error, "verify_message", "")
+            return f"Certificate not accepted: {detail}"
+        case OSError(errno=int(number)):
+            return f"no connection: {os.strerror(number)}"
+        case OSError():
+            return f"no connection ({type(problem).__name__})"
+        case _:
+            return f"no answer that is HTTP ({type(problem).__name__})"
 
 
 def _printable(text: str) -> str:

@@ -78,6 +78,8 @@ _PLAIN = re.compile(r"[!-~]+", re.ASCII)
 _PLACE = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\[\]:@]+)(?::([0-9]{1,5}))?", re.ASCII)
 _DOTTED_QUAD = re.compile(r"(?:(?:0|[1-9][0-9]{0,2})\.){3}(?:0|[1-9][0-9]{0,2})", re.ASCII)
 
+_ONLY_IF_ALLOWED: Final = "which only BURSAR_WEBHOOKS_ALLOW of the service allows"
+
 
 class TargetRefused(ValueError):
     """The message finishes a sentence that begins with what was refused."""
@@ -157,16 +159,17 @@ def refusal(address: Address) -> str | None:
 
 
 def check_address(host: str, text: str, allowed: Allowed) -> None:
-    """Whether what a host resolved to may be connected to; raises TargetRefused."""
+    """Whether what a host resolved to may be connected to; raises TargetRefused.
+
+    The reason goes to the tenant who registered the URL, so it says nothing of the address: names
+    may resolve differently inside the operator's network than outside.
+    """
     try:
         address = ip_address(text)
     except ValueError:
-        raise TargetRefused(f"resolves to {text!r}, which is no IP address") from None
-    kind = refusal(address)
-    if kind is not None and not allowed.host(host) and not allowed.address(address):
-        raise TargetRefused(
-            f"leads to {kind} ({address}), which only BURSAR_WEBHOOKS_ALLOW of the service allows"
-        )
+        raise TargetRefused("resolves to something that is no IP address") from None
+    if refusal(address) is not None and not allowed.host(host) and not allowed.address(address):
+        raise TargetRefused(f"leads to an address that is not public, {_ONLY_IF_ALLOWED}")
 
 
 def _check_host(host: str, allowed: Allowed, bracketed: bool) -> bool:
@@ -180,7 +183,9 @@ def _check_host(host: str, allowed: Allowed, bracketed: bool) -> bool:
             raise TargetRefused("has brackets around something else than an IPv6 address")
         if allowed.host(host) or allowed.address(address):
             return True
-        check_address(host, host, allowed)
+        kind = refusal(address)
+        if kind is not None:
+            raise TargetRefused(f"leads to {kind}, {_ONLY_IF_ALLOWED}")
         return False
     if allowed.host(host):
         return True
