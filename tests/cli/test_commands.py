@@ -17,7 +17,7 @@ from bursar.cli.exits import ExitCode
 from bursar.cli.main import app
 from tests.cli.console import Console
 from tests.processes import until
-from tests.support import ON_CURVE
+from tests.support import ON_CURVE, Service
 
 # These run a service or work on its database, and have tests of their own.
 ELSEWHERE = {"serve", "api", "worker", "database", "localnet", "audit", "adopt", "mcp", "listen"}
@@ -256,6 +256,44 @@ async def test_hostile_text_cannot_write_to_the_terminal(console: Console):
     seen = await console.on_terminal("agents", "list")
     assert "[red]a b [2J" in seen.out
     assert "\x1b[2J" not in seen.out
+
+
+# Clears the screen (twice: U+009B is the same in one character), renames the window, turns the text.
+HOSTILE_NAME = "evil\x1b[2J\x9b2J\x1b]0;owned\x07\u202e\nbursar: all is well"
+
+
+async def test_no_command_passes_a_tenants_name_on_raw(console: Console, served: Service):
+    """Goal: sentences, JSON, exports and the list of all keys are shown too, not obeyed."""
+    async with served.client(console.variables["BURSAR_API_KEY"]) as client:
+        answer = await client.post(
+            "/v1/agents", json={"name": HOSTILE_NAME, "policy": {"dailyCap": "1", "allowlist": []}}
+        )
+        agent = answer.json()["data"]["id"]
+        await client.post("/v1/keys", json={"name": HOSTILE_NAME, "scope": "read"})
+        await client.post(
+            "/v1/spend/authorise",
+            json={
+                "agentId": agent,
+                "amount": "1",
+                "recipient": "api.example.com",
+                "memo": HOSTILE_NAME,
+            },
+        )
+    database = {"BURSAR_DATA_DIR": str(served.config.data_dir)}
+    for words in (
+        ("agents", "pause", agent),
+        ("agents", "show", agent, "--json"),
+        ("transactions", "list", "--csv"),
+        ("keys", "list"),
+        ("keys", "list", "--local"),
+        ("keys", "list", "--local", "--json"),
+    ):
+        seen = await console.on_terminal(*words, **database)
+        assert (seen.code, "evil" in seen.out) == (0, True), (words, seen)
+        for character in ("\x1b[2J", "\x1b]", "\x9b", "\x07", "\u202e"):
+            assert character not in seen.out, (words, seen.out)
+        if "--csv" not in words:
+            assert "\nbursar: all is well" not in seen.out, words
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

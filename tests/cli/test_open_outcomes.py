@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from bursar.cli.exits import ExitCode
-from bursar.cli.show import _plain  # pyright: ignore[reportPrivateUsage]
+from bursar.cli.show import plain  # pyright: ignore[reportPrivateUsage]
 from tests.cli.console import COMMAND, Console
 from tests.processes import until
 from tests.sdk.scripted import ScriptedServer
@@ -59,7 +59,7 @@ async def test_the_key_of_an_open_outcome_is_printed(
 
 
 @pytest.mark.parametrize("step", ["validation_error", "insufficient_funds", "forbidden"])
-async def test_a_plain_no_has_no_such_advice(console: Console, server: ScriptedServer, step: str):
+async def test_aplain_no_has_no_such_advice(console: Console, server: ScriptedServer, step: str):
     server.script = [step]
     done = await console("withdraw", "ag_1", "1", ON_CURVE, "--yes")
     assert done.code in (ExitCode.FAILED, ExitCode.NOT_ALLOWED)
@@ -100,4 +100,4 @@ async def test_ctrl_c_prints_the_key_too(console: Console, server: ScriptedServe
 
 def test_names_are_as_harmless_as_values():
     """Goal: an agent's metadata writes nothing but its text on an operator's terminal."""
-    assert _plain({"\x1b]0;owned\x07": "\x1b[2J"}) == " ]0;owned = [2J"
+    assert plain({"\x1b]0;owned\x07": "\x1b[2J"}) == " ]0;owned = [2J"

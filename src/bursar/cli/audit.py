@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bursar.cli.database import on_database
+from bursar.cli.show import say
 from bursar.config import MODES, Mode, load_config, parse_mode
 from bursar.errors import ApiError, CommandFailed, ConfigError
 from bursar.money import format_micros
@@ -71,7 +72,7 @@ def audit(
 
         findings = on_database(config, work)
     if as_json:
-        typer.echo(
+        say(
             json.dumps(
                 [
                     {
@@ -87,7 +88,7 @@ def audit(
         )
     else:
         for finding in findings:
-            typer.echo(_line(finding))
+            say(_line(finding))
     if not all(finding.clean for finding in findings):
         raise typer.Exit(1)
     if any(finding.problem is not None for finding in findings):
@@ -136,7 +137,7 @@ def adopt(
             await chain.close()
 
     row = on_database(config, work)
-    typer.echo(
+    say(
         f"{row.id}: {format_micros(row.amount_micros)} USDC to {row.destination}, out of {agent_id}"
     )
 

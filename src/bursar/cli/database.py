@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
+from bursar.cli.show import say
 from bursar.config import Config, load_config
 from bursar.errors import CommandFailed
 
@@ -36,7 +37,7 @@ def migrate_database(
     config = load_config(os.environ, data_dir=data_dir)
     done = _attempt(lambda: migrate(_dsn(config), after_deploy=after_deploy))
     numbers = ", ".join(str(number) for number in done)
-    typer.echo(f"Applied: {numbers}." if done else "Nothing to do.")
+    say(f"Applied: {numbers}." if done else "Nothing to do.")
 
 
 @app.command()
@@ -54,7 +55,7 @@ def restored(data_dir: _DataDir = None) -> None:
             return await forget_timelines(tx)
 
     count = on_database(load_config(os.environ, data_dir=data_dir), work)
-    typer.echo(
+    say(
         "Nothing is signed until what was forgotten can no longer land (about a minute and a half"
         " on mainnet), and payments from before are looked for on the chain first."
         if count

@@ -19,6 +19,7 @@ from bursar.cli.connection import load_profiles, profiles_path
 from bursar.cli.demo import service_installed
 from bursar.cli.exits import ExitCode
 from bursar.cli.remote import Remote, remote
+from bursar.cli.show import plain
 from bursar.clock import SystemClock
 from bursar.config import load_config
 from bursar.errors import BursarError
@@ -79,10 +80,10 @@ def _print(to: Remote, finding: Finding) -> None:
 
     colours = {"ok": "green", "warning": "yellow", "wrong": "red"}
     line = Text(f"{finding.state:8}", style=colours[finding.state])
-    line.append(f"{finding.what}: {finding.found}", style="default")
+    line.append(plain(f"{finding.what}: {finding.found}"), style="default")
     to.out.console.print(line, soft_wrap=True)
     if finding.fix:
-        to.out.console.print(f"          {finding.fix}", markup=False, soft_wrap=True)
+        to.out.console.print(plain(f"          {finding.fix}"), markup=False, soft_wrap=True)
 
 
 # What is looked at --------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ import typer
 
 from bursar.cli.database import on_database
 from bursar.cli.remote import All, Limit, Remote, remote, row_limit
-from bursar.cli.show import ROWS, Columns
+from bursar.cli.show import ROWS, Columns, plain, say
 from bursar.clock import SystemClock
 from bursar.config import load_config, parse_mode
 from bursar.errors import CommandFailed, ConfigError
@@ -125,7 +125,7 @@ def rotate_master(data_dir: _DataDir = None) -> None:
 
     config = load_config(os.environ, data_dir=data_dir)
     count = on_database(config, lambda db: rotate(db, config, OPERATOR, COMMAND_LINE))
-    typer.echo(f"{count} keys are sealed with the new master key. Back it up.")
+    say(f"{count} keys are sealed with the new master key. Back it up.")
 
 
 def _is_remote(to: Remote, local: bool, data_dir: str | None) -> bool:
@@ -133,8 +133,8 @@ def _is_remote(to: Remote, local: bool, data_dir: str | None) -> bool:
 
 
 def _print_secret(secret: str, key_id: str) -> None:
-    typer.echo(secret)
-    typer.echo(f"{key_id}: shown only now; keep it safe.", err=True)
+    say(secret)
+    say(f"{key_id}: shown only now; keep it safe.", err=True)
 
 
 # On the database ----------------------------------------------------------------------------------
@@ -172,7 +172,7 @@ def _create_local(
     made = on_database(config, lambda db: db.transact(work))
     if as_json:
         shown = {"id": made.row.id, "key": made.secret, "mode": mode, "scope": scope}
-        typer.echo(json.dumps({**shown, "account": account, "agentId": agent}))
+        say(json.dumps({**shown, "account": account, "agentId": agent}))
     else:
         _print_secret(made.secret, made.row.id)
 
@@ -200,13 +200,13 @@ def _list_local(data_dir: str | None, *, as_json: bool) -> None:
         for account, row in found
     ]
     if as_json:
-        typer.echo(json.dumps(rows))
+        say(json.dumps(rows))
         return
     for row in rows:
         state = "revoked" if row["revokedAt"] else "active"
-        typer.echo(
+        say(
             f"{row['id']}  {state:8}{row['mode']:5} {row['scope']:9}"
-            f"{row['account']:12} {row['name']}"
+            f"{plain(row['account']):12} {plain(row['name'])}"
         )
 
 

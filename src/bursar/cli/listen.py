@@ -11,7 +11,7 @@ import typer
 from bursar.cli.connection import find_connection
 from bursar.cli.exits import ExitCode, exit_code
 from bursar.cli.remote import ApiKey, BaseUrl, ProfileName, Remote
-from bursar.cli.show import Output
+from bursar.cli.show import Output, plain, say
 from bursar.clock import iso, unix_milliseconds
 from bursar.webhook.signature import new_secret, signed_headers
 
@@ -56,9 +56,9 @@ def listen(
         httpx.Client(timeout=_FORWARD_SECONDS, trust_env=False) as receiver,
     ):
         feed = _Feed(client)
-        typer.echo(f"Listening to {connection.base_url}. Ctrl-C ends it.")
+        say(f"Listening to {connection.base_url}. Ctrl-C ends it.")
         if forward_to is not None:
-            typer.echo(f"Forwarding to {forward_to}. The secret it is signed with: {signing}")
+            say(f"Forwarding to {forward_to}. The secret it is signed with: {signing}")
         while True:
             for event in feed.news():
                 if wanted & {"*", event.type}:
@@ -101,7 +101,7 @@ class _Feed:
             except RequestFailed as problem:
                 if exit_code(problem) is not ExitCode.UNAVAILABLE:
                     raise
-                typer.echo(str(problem), err=True)
+                say(str(problem), err=True)
                 time.sleep(getattr(problem, "retry_after", None) or _POLL_SECONDS)
 
 
@@ -120,6 +120,6 @@ def _post(receiver: "httpx.Client", url: str, secret: str, event: "Event") -> st
 
 
 def _show(event: "Event", answer: str | None) -> None:
-    subject = event.data.get("id") or event.data.get("agentId") or ""
-    line = f"{iso(event.created_at)}  {event.type:<22} {event.id}  {subject}"
-    typer.echo(line if answer is None else f"{line}  -> {answer}")
+    subject = plain(event.data.get("id") or event.data.get("agentId"))
+    line = f"{iso(event.created_at)}  {plain(event.type):<22} {plain(event.id)}  {subject}"
+    say(line if answer is None else f"{line}  -> {answer}")

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from bursar.cli.show import say
 from bursar.config import load_config
 from bursar.errors import CommandFailed, ConfigError
 from bursar.money import format_micros, parse_micros
@@ -70,7 +71,7 @@ def localnet(
     )
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         clock = SystemClock()
-        runner.run(run(settings, clock) if quiet else run(settings, clock, echo=typer.echo))
+        runner.run(run(settings, clock) if quiet else run(settings, clock, echo=say))
 
 
 @app.command()
@@ -94,4 +95,4 @@ def faucet(
         ) from None
     if "error" in answer:
         raise CommandFailed(f"The localnet refused: {answer['error']['message']}")
-    typer.echo(f"{format_micros(micros)} USDC to {address}\nsignature {answer['result']}")
+    say(f"{format_micros(micros)} USDC to {address}\nsignature {answer['result']}")

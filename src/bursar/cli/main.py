@@ -28,6 +28,7 @@ from bursar.cli import (
     webhooks,
 )
 from bursar.cli.exits import ExitCode, exit_code
+from bursar.cli.show import say
 from bursar.clock import SystemClock
 from bursar.config import load_config
 from bursar.errors import BursarError, ConfigError
@@ -46,7 +47,7 @@ _SERVICE = "The service on this machine"
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(__version__)
+        say(__version__)
         raise typer.Exit
 
 
@@ -105,7 +106,7 @@ def serve(
 
     config = load_config(os.environ, host=host, port=port, data_dir=data_dir, workers=workers)
     set_up_logs(config.log_level, "serve")
-    raise typer.Exit(run(run_service(config, echo=typer.echo, first_key=make_first_key)))
+    raise typer.Exit(run(run_service(config, echo=say, first_key=make_first_key)))
 
 
 @app.command(rich_help_panel=_SERVICE)
@@ -152,7 +153,7 @@ def worker(
 @app.command()
 def version() -> None:
     """Print the version."""
-    typer.echo(__version__)
+    say(__version__)
 
 
 def run(work: Coroutine[Any, Any, Any]) -> Any:
@@ -176,15 +177,15 @@ def main() -> None:
     except BursarError as problem:
         _complain(str(problem))
         for fault in getattr(problem, "details", ()):
-            typer.echo(f"  {fault.param}: {fault.message}", err=True)
+            say(f"  {fault.param}: {fault.message}", err=True)
         code = exit_code(problem)
         if code is ExitCode.UNAVAILABLE:
-            typer.echo("  `bursar doctor` looks into it.", err=True)
+            say("  `bursar doctor` looks into it.", err=True)
         sys.exit(code)
 
 
 def _complain(text: str) -> None:
-    typer.secho(f"bursar: {text}", err=True, fg=typer.colors.RED)
+    say(f"bursar: {text}", err=True, fg=typer.colors.RED)
 
 
 if __name__ == "__main__":

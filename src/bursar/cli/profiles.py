@@ -15,6 +15,7 @@ from bursar.cli.connection import (
     save_profiles,
 )
 from bursar.cli.remote import Remote, remote
+from bursar.cli.show import say
 from bursar.errors import ConfigError
 
 _KEY_CHARACTERS = 200
@@ -47,7 +48,7 @@ def login(
     saved = save_profiles(
         replace(known, default=name, connections={**known.connections, name: connection})
     )
-    typer.echo(f"Saved as {name} in {saved}: a {me.mode} key of {me.account}, scope {me.scope}.")
+    say(f"Saved as {name} in {saved}: a {me.mode} key of {me.account}, scope {me.scope}.")
 
 
 def logout(
@@ -60,7 +61,7 @@ def logout(
     left = {name: row for name, row in known.connections.items() if name != profile}
     default = next(iter(sorted(left)), None) if known.default == profile else known.default
     save_profiles(replace(known, default=default, connections=left))
-    typer.echo(f"{profile} is forgotten.")
+    say(f"{profile} is forgotten.")
 
 
 def profiles(
@@ -74,10 +75,10 @@ def profiles(
         known = replace(known, default=use)
         save_profiles(known)
     if not known.connections:
-        typer.echo(f"None yet in {profiles_path()}. Save one with: bursar login", err=True)
+        say(f"None yet in {profiles_path()}. Save one with: bursar login", err=True)
     for name, connection in sorted(known.connections.items()):
         star = "*" if name == known.default else " "
-        typer.echo(f"{star} {name}\t{_beginning(connection)}\t{connection.base_url}")
+        say(f"{star} {name}\t{_beginning(connection)}\t{connection.base_url}")
 
 
 @remote

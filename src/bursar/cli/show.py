@@ -4,7 +4,9 @@ Data goes to standard output; notes, progress and problems to standard error.
 """
 
 import json
+import re
 import sys
+from codecs import iterdecode
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
@@ -13,6 +15,8 @@ from decimal import Decimal
 from functools import cached_property
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+
+import typer
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -32,6 +36,13 @@ _STYLES: Final = {
     **dict.fromkeys(["pending", "paused", "provisioned"], "yellow"),
     **dict.fromkeys(["rejected", "terminated", "depleted", "failed", "disabled"], "red"),
 }
+# What `json` leaves as it is and a terminal obeys: C1 controls, and signs that turn text around.
+_OBEYED: Final = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+
+
+def say(text: str, *, err: bool = False, fg: str | None = None) -> None:
+    """Lines for people. They may quote what a tenant wrote, so a terminal must not obey them."""
+    typer.secho(_harmless(text), err=err, fg=fg)
 
 
 class Output:
@@ -56,7 +67,7 @@ class Output:
 
     def note(self, text: str) -> None:
         """For people who watch; scripts that read the output never see it."""
-        self.errors.print(text, markup=False, style="dim", soft_wrap=True)
+        self.errors.print(plain(text), markup=False, style="dim", soft_wrap=True)
 
     def one(self, model: Any) -> None:
         """Everything about one object."""
@@ -73,7 +84,7 @@ class Output:
             self.console.print(grid)
         else:
             for name, value in _facts(model):
-                print(f"{name}\t{_plain(value)}")
+                print(f"{name}\t{plain(value)}")
 
     def rows(self, rows: Iterable[T], columns: Columns[T], *, most: int | None = None) -> None:
         """A list, at most so many rows of it; says so when there are more."""
@@ -89,7 +100,7 @@ class Output:
         else:
             print("\t".join(columns))
             for row in shown:
-                print("\t".join(_plain(value(row)) for value in columns.values()))
+                print("\t".join(plain(value(row)) for value in columns.values()))
         if more:
             self.note(f"The first {most}; see more with --limit or --all.")
 
@@ -118,7 +129,17 @@ class Output:
         if self.as_json and model is not None:
             self.one(model)
         elif not self.as_json:
-            self.console.print(text, markup=False, soft_wrap=True)
+            self.console.print(plain(text), markup=False, soft_wrap=True)
+
+    def csv(self, pieces: Iterable[bytes]) -> None:
+        """As it comes; on a terminal without what a terminal would obey."""
+        if self.on_terminal:
+            for text in iterdecode(pieces, "utf-8", "replace"):
+                typer.echo(_harmless(text), nl=False)
+        else:
+            for piece in pieces:
+                sys.stdout.buffer.write(piece)
+        sys.stdout.buffer.flush()
 
     def _table(self, rows: list[T], columns: Columns[T]) -> None:
         """As many columns as fit without breaking a word; names those it leaves out."""
@@ -155,7 +176,7 @@ class Output:
     def _cell(self, value: object) -> "Text":
         from rich.text import Text
 
-        text = _plain(value) or "–"
+        text = plain(value) or "–"
         if isinstance(value, datetime):
             # The space in the middle is one that no line breaks at.
             text = value.astimezone(UTC).strftime("%Y-%m-%d\N{NO-BREAK SPACE}%H:%M:%S")
@@ -163,8 +184,8 @@ class Output:
 
     def _json(self, value: Any) -> None:
         indent = 2 if self.on_terminal else None
-        json.dump(value, sys.stdout, indent=indent, ensure_ascii=False)
-        print()
+        text = json.dumps(value, indent=indent, ensure_ascii=False)
+        print(_OBEYED.sub(lambda found: f"\\u{ord(found[0]):04x}", text))
 
 
 def _facts(model: Any, prefix: str = "") -> Iterator[tuple[str, object]]:
@@ -176,13 +197,13 @@ def _facts(model: Any, prefix: str = "") -> Iterator[tuple[str, object]]:
             yield from _facts(value, f"{name} ")
         elif isinstance(value, tuple) and value and is_dataclass(cast("tuple[Any, ...]", value)[0]):
             for row in cast("tuple[Any, ...]", value):
-                cells = [_plain(getattr(row, inner.name)) for inner in fields(row)]
+                cells = [plain(getattr(row, inner.name)) for inner in fields(row)]
                 yield name, " ".join(cell for cell in cells if cell)
         else:
             yield name, value
 
 
-def _plain(value: object) -> str:
+def plain(value: object) -> str:
     """On one line, exactly, and harmless to a terminal."""
     from bursar.client.codec import write
 
@@ -193,8 +214,13 @@ def _plain(value: object) -> str:
     if isinstance(value, Decimal | datetime):
         return str(write(value))
     if isinstance(value, tuple):
-        return ", ".join(_plain(item) for item in cast("tuple[object, ...]", value))
+        return ", ".join(plain(item) for item in cast("tuple[object, ...]", value))
     if isinstance(value, Mapping):
         pairs = cast("Mapping[str, object]", value).items()
-        return ", ".join(f"{_plain(name)}={_plain(inner)}" for name, inner in pairs)
+        return ", ".join(f"{plain(name)}={plain(inner)}" for name, inner in pairs)
     return "".join(c if c.isprintable() else " " for c in str(value))
+
+
+def _harmless(text: str) -> str:
+    """The same text without control characters, but on its lines."""
+    return "".join(c if c.isprintable() or c in "\n\r\t" else " " for c in text)

@@ -1,6 +1,6 @@
 """`bursar transactions`: what was spent, on what, and why something was not."""
 
-import sys
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -94,7 +94,10 @@ def _export(to: Remote, filters: dict[str, Any]) -> None:
     columns = (SpinnerColumn(), DownloadColumn(), TimeElapsedColumn())
     with Progress(*columns, console=to.out.errors, transient=True, disable=hidden) as progress:
         task = progress.add_task("", total=None)
-        for piece in to.client.transactions.export(**filters):
-            sys.stdout.buffer.write(piece)
-            progress.update(task, advance=len(piece))
-    sys.stdout.buffer.flush()
+
+        def counted() -> Iterator[bytes]:
+            for piece in to.client.transactions.export(**filters):
+                progress.update(task, advance=len(piece))
+                yield piece
+
+        to.out.csv(counted())
