@@ -258,7 +258,7 @@ async def test_hostile_text_cannot_write_to_the_terminal(console: Console):
     assert "\x1b[2J" not in seen.out
 
 
-# Clears the screen (twice: U+009B is the same in one character), renames the window, turns the text.
+# Clears the screen (twice: U+009B is the same in one sign), renames the window, turns the text.
 HOSTILE_NAME = "evil\x1b[2J\x9b2J\x1b]0;owned\x07\u202e\nbursar: all is well"
 
 
