@@ -30,6 +30,7 @@ from bursar.policy.cache import PolicyCache
 from bursar.recipient.resolve import Directory
 from bursar.service.postgres import EmbeddedPostgres, running_postgres
 from bursar.spend.authorise import Authoriser, SpendRequest
+from bursar.spend.model import bounds_of
 
 CONNECTIONS: Final = int(os.environ.get("CONNECTIONS", "64"))
 AGENTS: Final = int(os.environ.get("AGENTS", "1000"))
@@ -59,7 +60,12 @@ async def _measure() -> None:
         db = await Database.open(server.dsn, 8, 60)
         tenants = await make_tenants(db, config, AGENTS, 0)
         authoriser = Authoriser(
-            db, PolicyCache(), Directory(), approval_seconds=86_400, shard=os.getpid()
+            db,
+            PolicyCache(),
+            Directory(),
+            bounds_of(config),
+            approval_seconds=86_400,
+            shard=os.getpid(),
         )
         numbers = itertools.count()
 

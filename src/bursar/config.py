@@ -48,6 +48,7 @@ class Config:
     fee_payer_low_lamports: int
     rate_limits: bool
     approval_seconds: int
+    pending_max: int
     webhooks_allow: tuple[str, ...]
     webhooks_retry_seconds: tuple[int, ...]
     webhooks_timeout_seconds: int
@@ -131,6 +132,7 @@ def load_config(environment: Mapping[str, str], **flags: object) -> Config:
         ),
         rate_limits=_choice("rate_limits", raw["rate_limits"], ("on", "off")) == "on",
         approval_seconds=_integer("approval_seconds", raw["approval_seconds"], 1, 31_536_000),
+        pending_max=_integer("pending_max", raw["pending_max"], 0, 100_000),
         webhooks_allow=_hosts_and_networks("webhooks_allow", raw["webhooks_allow"]),
         webhooks_retry_seconds=tuple(
             _integer("webhooks_retry_seconds", item, 0, 604_800)

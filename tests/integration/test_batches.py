@@ -6,11 +6,13 @@ import asyncpg
 import pytest
 
 from bursar.access.model import IdempotencyKey
+from bursar.config import load_config
 from bursar.db import OUT_OF_REACH, Database, Tx, numbers, words
 from bursar.ledger.store import hold_decisions
 from bursar.policy.cache import PolicyCache
 from bursar.recipient.resolve import Directory
 from bursar.spend.authorise import Authorised, Authoriser, SpendRequest
+from bursar.spend.model import bounds_of
 from tests.support import Service, new_account, new_agent
 
 NASTY = [
@@ -159,7 +161,9 @@ async def test_a_key_of_another_process_is_found_by_its_uniqueness(service: Serv
 
 
 def _authoriser(db: Database) -> Authoriser:
-    return Authoriser(db, PolicyCache(), Directory(), approval_seconds=60, shard=0)
+    return Authoriser(
+        db, PolicyCache(), Directory(), bounds_of(load_config({})), approval_seconds=60, shard=0
+    )
 
 
 def _request(realm_id: int, agent_id: str, key: IdempotencyKey | None) -> SpendRequest:

@@ -192,7 +192,7 @@ class World:
         failures = self.failures(agent, amount, recipient, spent, available)
         outcomes: dict[str, str] = dict.fromkeys(
             ("agent_status", "policy_frozen", "blocklist", "allowlist", "recipient_resolved",
-             "per_transaction_cap", "daily_cap", "funds", "approval_threshold"),
+             "per_transaction_cap", "daily_cap", "pending_count", "funds", "approval_threshold"),
             "pass",
         )  # fmt: skip
         threshold = agent.policy["approvalThreshold"]
@@ -202,6 +202,8 @@ class World:
             outcomes["approval_threshold"] = "not_evaluated"
         elif amount > threshold:
             outcomes["approval_threshold"] = "fail"
+        if outcomes["approval_threshold"] != "fail":
+            outcomes["pending_count"] = "not_evaluated"
         for _, rule in failures:
             outcomes[rule] = "fail"
         retry_at = None

@@ -15,7 +15,7 @@ from typing import Any
 
 from bursar.db import Database, Row, Tx
 from bursar.policy.engine import Facts, decide
-from bursar.policy.model import Policy
+from bursar.policy.model import Bounds, Policy
 from bursar.policy.store import policy_of
 from bursar.recipient.resolve import test_address as sandbox_address
 from bursar.spend.model import SpendRow, midnight_after
@@ -119,15 +119,20 @@ class History:
                     yield (decision + 1, transfer + 1, line), after
 
     def _decided(self, state: State, spend: SpendRow) -> tuple[int, Any]:
+        policy = self.policies[state.version]
+        threshold = policy.approval_threshold_micros
+        waits = threshold is not None and spend.amount_micros > threshold
         facts = Facts(
             agent_status=state.status,
             wallet_address=self.address,
             pay_to=sandbox_address(spend.recipient),
             spent_today_micros=state.used.get(spend.day, 0),
             available_micros=state.credits - state.debits - state.pending,
+            # As they were recorded: they are no part of the journal.
+            pending_count=spend.decision.pending_after - waits,
+            bounds=Bounds(pending_max=spend.decision.pending_max),
             resets_at=midnight_after(spend.created_at),
         )
-        policy = self.policies[state.version]
         return state.version, decide(policy, facts, spend.amount_micros, spend.recipient)
 
     def _move(self, state: State, row: Row) -> State | None:

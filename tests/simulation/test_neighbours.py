@@ -12,12 +12,14 @@ import psutil
 import pytest
 
 from bursar.access.idempotency import IdempotencyKey
+from bursar.config import load_config
 from bursar.db import Database
 from bursar.policy.cache import PolicyCache
 from bursar.recipient.resolve import Directory
 from bursar.service.postgres import EmbeddedPostgres
 from bursar.spend import authorise
 from bursar.spend.authorise import Authorised, Authoriser, SpendRequest
+from bursar.spend.model import bounds_of
 from tests.processes import ApiProcess, spawn_api, until
 from tests.simulation.wire import Answer, Connection
 from tests.simulation.world import HOST, World, assert_clean, make_agent, scratch_database
@@ -63,7 +65,9 @@ async def ask(world: World, agents: list[str]) -> Callable[..., SpendRequest]:
 
 
 def authoriser(db: Database) -> Authoriser:
-    return Authoriser(db, PolicyCache(), Directory(), approval_seconds=60, shard=1)
+    return Authoriser(
+        db, PolicyCache(), Directory(), bounds_of(load_config({})), approval_seconds=60, shard=1
+    )
 
 
 @pytest.mark.parametrize(

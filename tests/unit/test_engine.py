@@ -6,13 +6,14 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Final
 
+import msgspec
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from msgspec import structs
 
 from bursar.policy.engine import Decision, Facts, RejectCode, Rule, budget, decide
-from bursar.policy.model import Policy
+from bursar.policy.model import Bounds, Policy
 
 HOST: Final = "api.example.com"
 PAY_TO: Final = "7EqQdEULxWcraVx3mXKFjc84LhCkMGZCkRvDpvcMwJeK"
@@ -56,6 +57,8 @@ PASSES: Final = Case(
         pay_to=PAY_TO,
         spent_today_micros=40 * USDC,
         available_micros=50 * USDC,
+        pending_count=3,
+        bounds=Bounds(pending_max=4),
         resets_at=MIDNIGHT,
     ),
 )
@@ -80,6 +83,11 @@ TABLE: Final[list[tuple[str, str, Callable[[Case], Case]]]] = [
         lambda c: c.with_facts(spent_today_micros=c.policy.cap_micros_daily - c.amount_micros + 1),
     ),
     (
+        "too_many_pending",
+        "pending_count",
+        lambda c: c.with_policy(approval_threshold_micros=0).with_facts(pending_count=4),
+    ),
+    (
         "insufficient_funds",
         "funds",
         lambda c: c.with_facts(available_micros=c.amount_micros - 1),
@@ -88,6 +96,7 @@ TABLE: Final[list[tuple[str, str, Callable[[Case], Case]]]] = [
 ABOUT_THE_AMOUNT: Final = {
     "per_transaction_cap_exceeded",
     "daily_cap_exceeded",
+    "too_many_pending",
     "insufficient_funds",
 }
 
@@ -111,6 +120,7 @@ def test_what_nothing_speaks_against_is_approved_with_every_check_shown():
         ("recipient_resolved", "pass", None, PAY_TO),
         ("per_transaction_cap", "pass", "20.00", "10.000000"),
         ("daily_cap", "pass", "100.00", "50.000000"),
+        ("pending_count", "not_evaluated", "4", "3"),
         ("funds", "pass", "50.000000", "10.000000"),
         ("approval_threshold", "pass", "15.00", "10.000000"),
     ]
@@ -126,8 +136,13 @@ def test_each_code_is_given_for_its_reason_alone(
 ):
     decision = change(PASSES).decide()
     assert (decision.status, decision.reject_code) == ("rejected", code)
-    failed = {c.rule.value: c.outcome for c in decision.checks}
-    assert failed == {r.value: "fail" if r.value == rule else "pass" for r in Rule}
+    outcomes = {c.rule.value: c.outcome for c in decision.checks}
+    expected = {r.value: "fail" if r.value == rule else "pass" for r in Rule}
+    if code == "too_many_pending":  # only what needs approval can be one too many
+        expected["approval_threshold"] = "fail"
+    else:
+        expected["pending_count"] = "not_evaluated"
+    assert outcomes == expected
     if code not in ABOUT_THE_AMOUNT:
         assert decision.max_amount_now_micros == 0
     assert (decision.retry_at == MIDNIGHT) == (code == "daily_cap_exceeded")
@@ -145,7 +160,7 @@ def test_of_two_reasons_the_earlier_gives_the_code_and_both_are_shown(
     for case in (later[2](earlier[2](PASSES)), earlier[2](later[2](PASSES))):
         decision = case.decide()
         assert decision.reject_code == earlier[0]
-        failed = [c.rule.value for c in decision.checks if c.outcome == "fail"]
+        failed = [c.rule.value for c in decision.checks[:-1] if c.outcome == "fail"]
         assert failed == [earlier[1], later[1]]
         assert decision.retry_at is None
         if earlier[0] not in ABOUT_THE_AMOUNT:
@@ -230,6 +245,9 @@ FACTS: Final = st.builds(
     # Above the cap too: a cap may be lowered below what was spent.
     spent_today_micros=HELD,
     available_micros=HELD,
+    # Above what may wait too: the setting may be lowered.
+    pending_count=st.integers(0, 3),
+    bounds=st.builds(Bounds, pending_max=st.integers(0, 2)),
     resets_at=st.just(MIDNIGHT),
 )
 CASES: Final = st.builds(Case, POLICIES, FACTS, AMOUNTS, st.just(HOST))
@@ -243,10 +261,12 @@ OPEN_CASES: Final = st.builds(Case, OPEN_POLICIES, OPEN_FACTS, AMOUNTS, st.just(
 
 def after(case: Case) -> Case:
     """The case once its decision is in force."""
-    taken = 0 if case.decide().status == "rejected" else case.amount_micros
+    status = case.decide().status
+    taken = 0 if status == "rejected" else case.amount_micros
     return case.with_facts(
         spent_today_micros=case.facts.spent_today_micros + taken,
         available_micros=case.facts.available_micros - taken,
+        pending_count=case.facts.pending_count + (status == "pending"),
     )
 
 
@@ -282,6 +302,8 @@ def test_exactly_max_amount_now_passes_and_one_micro_more_does_not(case: Case):
         assert more.reject_code == "per_transaction_cap_exceeded"
     elif most + 1 > left:
         assert more.reject_code == "daily_cap_exceeded"
+    elif most == then.policy.approval_threshold_micros:
+        assert more.reject_code in ("too_many_pending", "insufficient_funds")
     else:
         assert more.reject_code == "insufficient_funds"
     assert more.max_amount_now_micros == most
@@ -290,7 +312,13 @@ def test_exactly_max_amount_now_passes_and_one_micro_more_does_not(case: Case):
 @given(CASES)
 def test_max_amount_now_is_zero_when_anything_but_the_amount_fails(case: Case):
     decision = case.decide()
-    about_amount = {"per_transaction_cap", "daily_cap", "funds", "approval_threshold"}
+    about_amount = {
+        "per_transaction_cap",
+        "daily_cap",
+        "pending_count",
+        "funds",
+        "approval_threshold",
+    }
     others = [c for c in decision.checks if c.outcome == "fail" and c.rule not in about_amount]
     if others:
         assert decision.max_amount_now_micros == 0
@@ -315,7 +343,9 @@ def test_at_retry_at_the_amount_passes(case: Case):
     room = min(case.policy.cap_micros_daily, case.facts.available_micros)
     assume(case.amount_micros <= room)
     case = case.with_policy(cap_micros_per_transaction=None).with_facts(
-        spent_today_micros=case.policy.cap_micros_daily
+        spent_today_micros=case.policy.cap_micros_daily,
+        pending_count=0,
+        bounds=Bounds(pending_max=1),
     )
     decision = case.decide()
     assert decision.reject_code == "daily_cap_exceeded"
@@ -349,3 +379,14 @@ def test_the_budget_says_what_a_decision_would(case: Case):
     if most:
         assert replace(case, amount_micros=most).decide().status in ("approved", "pending")
     assert replace(case, amount_micros=most + 1).decide().status == "rejected"
+
+
+def test_a_decision_stored_before_a_rule_was_there_still_reads():
+    """Goal: after an upgrade old transactions show their checks; the new rules were not asked."""
+    stored = msgspec.json.decode(msgspec.json.encode(PASSES.decide()))
+    stored[2] = "ppppppppp"
+    old = msgspec.json.decode(msgspec.json.encode(stored[:16]), type=Decision)
+    outcomes = {check.rule.value: check.outcome for check in old.checks}
+    later = {"pending_count"}
+    assert {rule for rule, outcome in outcomes.items() if outcome != "pass"} == later
+    assert old.retry_at is None

@@ -13,6 +13,7 @@ REFUSALS: Final[dict[RejectCode, str]] = {
     RejectCode.RECIPIENT_UNRESOLVED: "Nobody has said at which address this recipient is paid.",
     RejectCode.PER_TRANSACTION_CAP_EXCEEDED: "More than a single spend may be.",
     RejectCode.DAILY_CAP_EXCEEDED: "More than was left of the day's cap.",
+    RejectCode.TOO_MANY_PENDING: "Too many spends of this agent already wait for a person.",
     RejectCode.INSUFFICIENT_FUNDS: "More than the wallet had available.",
     RejectCode.APPROVAL_DENIED: "A person denied it.",
     RejectCode.APPROVAL_EXPIRED: "Nobody decided in time.",
@@ -28,6 +29,7 @@ RULES: Final[dict[Rule, tuple[str, str, str]]] = {
     Rule.RECIPIENT_RESOLVED: ("The recipient has an address", "", "pays"),
     Rule.PER_TRANSACTION_CAP: ("Within the cap of a single spend", "at most", "asked"),
     Rule.DAILY_CAP: ("Within the day's cap", "at most", "the day with it"),
+    Rule.PENDING_COUNT: ("Few enough wait for a person", "at most", "waiting with it"),
     Rule.FUNDS: ("The wallet has enough", "available", "asked"),
     Rule.APPROVAL_THRESHOLD: ("Needs no person's approval", "up to", "asked"),
 }

@@ -9,7 +9,7 @@ from bursar.agent.model import Agent, AgentPolicyUpdated
 from bursar.event.catalog import EventType
 from bursar.event.model import Event
 from bursar.policy.engine import Decision, Facts, RejectCode, decide
-from bursar.policy.model import Policy, PolicyView
+from bursar.policy.model import Bounds, Policy, PolicyView
 from bursar.spend.model import Transaction, show_decision
 from bursar.wallet.model import Wallet, WalletSummary, Withdrawal
 from bursar.webhook.model import Webhook
@@ -51,6 +51,8 @@ def _decided(amount_micros: int) -> Decision:
         pay_to=_PAYEE,
         spent_today_micros=0,
         available_micros=42_500_000,
+        pending_count=0,
+        bounds=Bounds(pending_max=100),
         resets_at=datetime(2026, 11, 16, tzinfo=UTC),
     )
     return decide(policy, facts, amount_micros, "api.example.com")

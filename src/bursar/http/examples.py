@@ -82,6 +82,7 @@ _DECISION: Final = {
             "observed": "3.500000",
         },
         {"rule": "daily_cap", "outcome": "pass", "limit": "25.00", "observed": "3.500000"},
+        {"rule": "pending_count", "outcome": "not_evaluated", "limit": "100", "observed": "0"},
         {"rule": "funds", "outcome": "pass", "limit": "100.000000", "observed": "3.500000"},
         {"rule": "approval_threshold", "outcome": "pass", "limit": "10.00", "observed": "3.500000"},
     ],

@@ -21,6 +21,7 @@ class LockedAgent:
     agent_status: AgentStatus
     policy_version: int
     spent_today_micros: int
+    pending_count: int
     # Opaque: which state of the directory, of which history of the database.
     directory_epoch: str
     has_webhooks: bool
@@ -120,6 +121,7 @@ def _locked(row: Row, now: datetime) -> LockedAgent:
         agent_status=row["agent_status"],
         policy_version=row["policy_version"],
         spent_today_micros=row["spent_today_micros"],
+        pending_count=row["pending_count"],
         directory_epoch=row["directory_epoch"],
         has_webhooks=row["has_webhooks"],
         history=row["history"],

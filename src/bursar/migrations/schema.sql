@@ -78,7 +78,7 @@ BEGIN
               r.mode::text;
 END $$;
 
-CREATE FUNCTION lock_agents(agent_ids text[], realm_ids integer[], locking text) RETURNS TABLE(agent_id id, realm_id integer, address text, mint text, wallet_status text, credits_posted bigint, debits_posted bigint, debits_pending bigint, transfers bigint, decisions bigint, is_low boolean, last_funded_at timestamp with time zone, now timestamp with time zone, agent_status text, policy_version integer, spent_today_micros bigint, directory_epoch text, has_webhooks boolean, history text)
+CREATE FUNCTION lock_agents(agent_ids text[], realm_ids integer[], locking text) RETURNS TABLE(agent_id id, realm_id integer, address text, mint text, wallet_status text, credits_posted bigint, debits_posted bigint, debits_pending bigint, transfers bigint, decisions bigint, is_low boolean, last_funded_at timestamp with time zone, now timestamp with time zone, agent_status text, policy_version integer, spent_today_micros bigint, pending_count bigint, directory_epoch text, has_webhooks boolean, history text)
     LANGUAGE plpgsql
     AS $$
 DECLARE
@@ -98,7 +98,9 @@ BEGIN
     SELECT w.agent_id, w.realm_id, w.address, w.mint, w.status, w.credits_posted::bigint,
            w.debits_posted::bigint, w.debits_pending::bigint, w.transfers, w.decisions, w.is_low,
            w.last_funded_at::timestamptz, read_at, a.status, a.policy_version,
-           coalesce(u.spent_micros, 0)::bigint, format('%s/%s', timeline, r.directory_epoch),
+           coalesce(u.spent_micros, 0)::bigint,
+           (SELECT count(*) FROM spend s WHERE s.agent_id = w.agent_id AND s.status = 'pending'),
+           format('%s/%s', timeline, r.directory_epoch),
            EXISTS (SELECT FROM webhook h WHERE h.realm_id = w.realm_id AND h.status = 'enabled'),
            timeline
       FROM wallet w
@@ -767,6 +769,8 @@ CREATE INDEX spend_by_recipient ON spend USING btree (realm_id, recipient, creat
 CREATE INDEX spend_by_settlement ON spend USING btree (realm_id, settled_at, id) WHERE (settled_at IS NOT NULL);
 
 CREATE INDEX spend_by_status ON spend USING btree (realm_id, status, created_at, id);
+
+CREATE INDEX spend_pending ON spend USING btree (agent_id) WHERE (status = 'pending'::text);
 
 CREATE UNIQUE INDEX spend_signature ON spend USING btree (signature) WHERE (signature IS NOT NULL);
 

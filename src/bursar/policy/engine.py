@@ -11,7 +11,7 @@ from typing import Final, Literal
 import msgspec
 
 from bursar.money import format_cents, format_cents_or_none, format_micros
-from bursar.policy.model import Policy
+from bursar.policy.model import Bounds, Policy
 
 
 class Rule(StrEnum):
@@ -24,6 +24,7 @@ class Rule(StrEnum):
     RECIPIENT_RESOLVED = "recipient_resolved"
     PER_TRANSACTION_CAP = "per_transaction_cap"
     DAILY_CAP = "daily_cap"
+    PENDING_COUNT = "pending_count"
     FUNDS = "funds"
     APPROVAL_THRESHOLD = "approval_threshold"
 
@@ -39,6 +40,7 @@ class RejectCode(StrEnum):
     RECIPIENT_UNRESOLVED = "recipient_unresolved"
     PER_TRANSACTION_CAP_EXCEEDED = "per_transaction_cap_exceeded"
     DAILY_CAP_EXCEEDED = "daily_cap_exceeded"
+    TOO_MANY_PENDING = "too_many_pending"
     INSUFFICIENT_FUNDS = "insufficient_funds"
     APPROVAL_DENIED = "approval_denied"
     APPROVAL_EXPIRED = "approval_expired"
@@ -57,6 +59,9 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     pay_to: str | None
     spent_today_micros: int
     available_micros: int
+    # Spends that wait for a person.
+    pending_count: int
+    bounds: Bounds
     # Midnight UTC after this moment, when the day's count starts again.
     resets_at: datetime
 
@@ -75,7 +80,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
 
     status: Literal["approved", "pending", "rejected"]
     reject_code: RejectCode | None
-    # One letter a rule, in order: p(ass), f(ail), n(ot evaluated).
+    # One letter a rule, in the order of `_STORED`: p(ass), f(ail), n(ot evaluated).
     outcomes: str
     amount_micros: int
     recipient: str
@@ -92,29 +97,49 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     max_amount_now_micros: int
     # When waiting alone lets this amount pass; None when it would not.
     retry_at: datetime | None
+    # Fields that came later are at the end with a default: what was stored before still reads.
+    pending_after: int = 0
+    pending_max: int = 0
 
     @property
     def checks(self) -> list[Check]:
         """Every rule with its outcome, its limit and what was observed."""
         amount = format_micros(self.amount_micros)
-        seen: tuple[tuple[str | None, str | None], ...] = (
-            ("active", self.agent_status),
-            ("false", "true" if self.frozen else "false"),
-            (None, self.recipient),
-            (None, self.recipient),
-            (None, self.pay_to),
-            (format_cents_or_none(self.cap_micros_per_transaction), amount),
-            (format_cents(self.cap_micros_daily), format_micros(self.spent_after_micros)),
-            (format_micros(self.available_micros), amount),
-            (format_cents_or_none(self.approval_threshold_micros), amount),
-        )
-        return [
-            Check(rule, _OUTCOMES[letter], limit, observed)
-            for rule, letter, (limit, observed) in zip(RULES, self.outcomes, seen, strict=True)
-        ]
+        seen: dict[Rule, tuple[str | None, str | None]] = {
+            Rule.AGENT_STATUS: ("active", self.agent_status),
+            Rule.POLICY_FROZEN: ("false", "true" if self.frozen else "false"),
+            Rule.BLOCKLIST: (None, self.recipient),
+            Rule.ALLOWLIST: (None, self.recipient),
+            Rule.RECIPIENT_RESOLVED: (None, self.pay_to),
+            Rule.PER_TRANSACTION_CAP: (
+                format_cents_or_none(self.cap_micros_per_transaction),
+                amount,
+            ),
+            Rule.DAILY_CAP: (
+                format_cents(self.cap_micros_daily),
+                format_micros(self.spent_after_micros),
+            ),
+            Rule.PENDING_COUNT: (str(self.pending_max), str(self.pending_after)),
+            Rule.FUNDS: (format_micros(self.available_micros), amount),
+            Rule.APPROVAL_THRESHOLD: (format_cents_or_none(self.approval_threshold_micros), amount),
+        }
+        letters = dict(zip(_STORED, self.outcomes.ljust(len(_STORED), "n"), strict=True))
+        return [Check(rule, _OUTCOMES[letters[rule]], *seen[rule]) for rule in Rule]
 
 
-RULES: Final = tuple(Rule)
+# A rule that came later has its letter at the end: what was stored before it still reads.
+_STORED: Final = (
+    Rule.AGENT_STATUS,
+    Rule.POLICY_FROZEN,
+    Rule.BLOCKLIST,
+    Rule.ALLOWLIST,
+    Rule.RECIPIENT_RESOLVED,
+    Rule.PER_TRANSACTION_CAP,
+    Rule.DAILY_CAP,
+    Rule.FUNDS,
+    Rule.APPROVAL_THRESHOLD,
+    Rule.PENDING_COUNT,
+)
 _OUTCOMES: Final[dict[str, Outcome]] = {"p": "pass", "f": "fail", "n": "not_evaluated"}
 
 
@@ -146,27 +171,44 @@ def decide(policy: Policy, facts: Facts, amount_micros: int, recipient: str) -> 
     single = "n" if single_cap is None else "p"
     if single_cap is not None and amount_micros > single_cap:
         single = fail(RejectCode.PER_TRANSACTION_CAP_EXCEEDED, about_amount=True)
-    fits_but_for_the_day = code is None and amount_micros <= facts.available_micros
+    threshold = policy.approval_threshold_micros
+    approval = "n" if threshold is None else "f" if amount_micros > threshold else "p"
+    waits = approval == "f"
+    crowded = waits and facts.pending_count >= facts.bounds.pending_max
+    fits_but_for_the_day = code is None and not crowded and amount_micros <= facts.available_micros
     spent_after = facts.spent_today_micros + amount_micros
     day = "p"
     if spent_after > policy.cap_micros_daily:
         day = fail(RejectCode.DAILY_CAP_EXCEEDED, about_amount=True)
+    pending = "p" if waits else "n"
+    if crowded:  # an amount that needs no approval still passes
+        pending = fail(RejectCode.TOO_MANY_PENDING, about_amount=True)
     funds = "p"
     if amount_micros > facts.available_micros:
         funds = fail(RejectCode.INSUFFICIENT_FUNDS, about_amount=True)
-    threshold = policy.approval_threshold_micros
-    approval = "n" if threshold is None else "f" if amount_micros > threshold else "p"
 
     taken = 0 if code else amount_micros
     remaining = max(policy.cap_micros_daily - facts.spent_today_micros - taken, 0)
-    most = min(remaining, facts.available_micros - taken)
-    if single_cap is not None:
-        most = min(most, single_cap)
+    most = _most(
+        policy,
+        facts,
+        min(remaining, facts.available_micros - taken),
+        facts.pending_count + (waits and not code),
+    )
     tomorrow = day == "f" and fits_but_for_the_day and amount_micros <= policy.cap_micros_daily
     return Decision(
         status="rejected" if code else "pending" if approval == "f" else "approved",
         reject_code=code,
-        outcomes=status + frozen + blocked + allowed + resolved + single + day + funds + approval,
+        outcomes=status
+        + frozen
+        + blocked
+        + allowed
+        + resolved
+        + single
+        + day
+        + funds
+        + approval
+        + pending,
         amount_micros=amount_micros,
         recipient=recipient,
         pay_to=facts.pay_to,
@@ -180,6 +222,8 @@ def decide(policy: Policy, facts: Facts, amount_micros: int, recipient: str) -> 
         remaining_today_micros=remaining,
         max_amount_now_micros=most if amount_alone else 0,
         retry_at=facts.resets_at if tomorrow else None,
+        pending_after=facts.pending_count + waits,
+        pending_max=facts.bounds.pending_max,
     )
 
 
@@ -189,6 +233,14 @@ def budget(policy: Policy, facts: Facts) -> tuple[int, int]:
     if facts.agent_status != "active" or policy.frozen:
         return remaining, 0
     most = min(remaining, facts.available_micros)
+    return remaining, _most(policy, facts, most, facts.pending_count)
+
+
+def _most(policy: Policy, facts: Facts, most: int, pending_count: int) -> int:
+    """Of what the day and the wallet have left: the most that one spend may be."""
     if policy.cap_micros_per_transaction is not None:
         most = min(most, policy.cap_micros_per_transaction)
-    return remaining, most
+    threshold = policy.approval_threshold_micros
+    if threshold is not None and pending_count >= facts.bounds.pending_max:
+        most = min(most, threshold)
+    return most

@@ -16,6 +16,12 @@ from bursar.money import format_cents, format_cents_or_none
 PolicyKey = tuple[str, int, str]
 
 
+class Bounds(msgspec.Struct, frozen=True, kw_only=True):
+    """What the settings allow every agent."""
+
+    pending_max: int
+
+
 class EntryList:
     """Canonical entries, ready to match: exact hosts and addresses, `*.host`, or `*`."""
 

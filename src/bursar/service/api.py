@@ -34,6 +34,7 @@ from bursar.service.limits import SocketLimiter
 from bursar.service.networks import open_chain
 from bursar.service.ports import free_port
 from bursar.spend.authorise import Authoriser
+from bursar.spend.model import bounds_of
 from bursar.spend.wait import Waiter
 
 # Connections that wait to be accepted while the process is busy.
@@ -134,6 +135,7 @@ class Api:
                 db,
                 policies,
                 directory,
+                bounds_of(config),
                 approval_seconds=config.approval_seconds,
                 shard=os.getpid(),
             ),

@@ -28,6 +28,7 @@ from bursar.spend.model import (
     Preview,
     SpendRow,
     Transaction,
+    bounds_of,
     midnight_after,
     show_decision,
     show_spend,
@@ -123,6 +124,7 @@ async def approve(call: Call) -> Answer:
         call.tx,
         call.services.policies,
         call.services.directory,
+        bounds_of(call.services.config),
         _approver(call),
         call.params["id"],
         call.body.get("reason"),
@@ -178,6 +180,8 @@ async def budget(call: Call) -> Answer:
         pay_to=None,
         spent_today_micros=found.spent_today_micros,
         available_micros=found.account.available_micros,
+        pending_count=found.pending_count,
+        bounds=bounds_of(call.services.config),
         resets_at=resets_at,
     )
     remaining, most = budget_of(policy, facts)

@@ -14,6 +14,7 @@ from bursar.ledger import store as ledger_store
 from bursar.ledger.store import LockedAgent
 from bursar.policy.cache import PolicyCache
 from bursar.policy.engine import Facts, RejectCode, decide
+from bursar.policy.model import Bounds
 from bursar.recipient.resolve import Directory
 from bursar.spend import store
 from bursar.spend.close import reject_spends
@@ -37,6 +38,7 @@ async def approve_spend(
     tx: Tx,
     policies: PolicyCache,
     directory: Directory,
+    bounds: Bounds,
     approver: Approver,
     spend_id: str,
     reason: str | None,
@@ -64,6 +66,9 @@ async def approve_spend(
         pay_to=pay_to,
         spent_today_micros=await store.used_on(tx, spend.agent_id, spend.day) - spend.amount_micros,
         available_micros=account.available_micros + spend.amount_micros,
+        # What is approved waits no longer.
+        pending_count=0,
+        bounds=bounds,
         resets_at=midnight_after(spend.created_at),
     )
     decision = decide(policy, facts, spend.amount_micros, spend.recipient)

@@ -31,7 +31,7 @@ from bursar.ledger import store as ledger_store
 from bursar.ledger.store import LockedAgent
 from bursar.policy.cache import PolicyCache
 from bursar.policy.engine import Decision, Facts, decide
-from bursar.policy.model import Policy
+from bursar.policy.model import Bounds, Policy
 from bursar.recipient.resolve import Directory
 from bursar.spend import store
 from bursar.spend.model import SpendRow, midnight_after, show_spend
@@ -95,6 +95,7 @@ class Authoriser:
         db: Database,
         policies: PolicyCache,
         directory: Directory,
+        bounds: Bounds,
         *,
         approval_seconds: int,
         shard: int,
@@ -102,6 +103,7 @@ class Authoriser:
         self._db = db
         self._policies = policies
         self._directory = directory
+        self._bounds = bounds
         self._approval = timedelta(seconds=approval_seconds)
         self._shard = shard
         self._recent = _RecentKeys()
@@ -179,7 +181,9 @@ class Authoriser:
                 continue
             if request.agent_id not in states:
                 policy = policies[found.policy_key]
-                states[request.agent_id] = _State(found, policy, found.spent_today_micros)
+                states[request.agent_id] = _State(
+                    found, policy, self._bounds, found.spent_today_micros, found.pending_count
+                )
             place = (request.realm_id, request.mode, found.directory_epoch)
             recipients.setdefault(place, set()).add(request.recipient)
         for (realm_id, mode, epoch), names in recipients.items():
@@ -221,6 +225,7 @@ class Authoriser:
             account.reserve(spend_id, request.amount_micros)
             state.spent_micros += request.amount_micros
             state.added_micros += request.amount_micros
+            state.pending_count += decision.status == "pending"
         return SpendRow(
             id=spend_id,
             realm_id=request.realm_id,
@@ -256,7 +261,9 @@ class _State:
 
     locked: LockedAgent
     policy: Policy
+    bounds: Bounds
     spent_micros: int
+    pending_count: int
     added_micros: int = 0
     pay_to: dict[str, str | None] = field(default_factory=dict)
 
@@ -268,6 +275,8 @@ class _State:
             pay_to=self.pay_to[request.recipient],
             spent_today_micros=self.spent_micros,
             available_micros=account.available_micros,
+            pending_count=self.pending_count,
+            bounds=self.bounds,
             resets_at=midnight_after(account.now),
         )
         return decide(self.policy, facts, request.amount_micros, request.recipient)

@@ -14,8 +14,10 @@ import msgspec
 
 from bursar.chain.networks import CURRENCY
 from bursar.clock import iso, iso_or_none
+from bursar.config import Config
 from bursar.money import format_cents, format_micros
 from bursar.policy.engine import Check, Decision, RejectCode
+from bursar.policy.model import Bounds
 
 SpendStatus = Literal["pending", "approved", "settled", "rejected"]
 
@@ -178,6 +180,10 @@ def show_spend(row: SpendRow) -> Transaction:
 
 def show_total(recipient: str, settled_micros: int) -> RecipientTotal:
     return RecipientTotal(hostname=recipient, total_usdc=format_cents(settled_micros))
+
+
+def bounds_of(config: Config) -> Bounds:
+    return Bounds(pending_max=config.pending_max)
 
 
 @lru_cache(maxsize=1_024)
