@@ -166,6 +166,13 @@ _LOAD: Final = (
               {micros} * posts, {micros} * (reserves - posts), at + interval '1 second'
          FROM made JOIN round USING (r) WHERE status = 'settled' ORDER BY n""",
     DEPOSITS_AS_FROM_THE_CHAIN,
+    # As much of each end's event as the audit compares.
+    """INSERT INTO event (id, realm_id, type, agent_id, data, created_at)
+       SELECT 'evt_' || substr(id, 5), realm_id, 'transaction.' || status, agent_id,
+              format('{{"id":"%s","agentId":"%s","amount":"0.010000","signature":%s}}', id,
+                     agent_id, coalesce('"' || signature || '"', 'null')),
+              coalesce(settled_at, updated_at)
+         FROM spend WHERE status IN ('settled', 'rejected')""",
     """INSERT INTO payment (id, mode, realm_id, agent_id, amount_micros, destination, state,
                             leased_until, problem, created_at)
        SELECT id, 'test', realm_id, agent_id, amount_micros, pay_to, 'settled', created_at,

@@ -17,8 +17,8 @@ from bursar.migrations.migrate import migrate
 from bursar.policy.cache import PolicyCache
 from bursar.service.api import Api
 from bursar.service.postgres import EmbeddedPostgres
-from bursar.spend import store
-from bursar.spend.stats import Totals
+from bursar.settlement.model import Paid
+from bursar.spend.settle import settle_spends
 from tests.support import Service
 
 START: Final = datetime(2026, 10, 30, 12, tzinfo=UTC)
@@ -66,25 +66,13 @@ async def clocked_service(
 
 
 async def settle(db: Database, spend_id: str) -> None:
-    """What a confirmed payment does to an approved spend: the ledger, the row and the totals."""
+    """What a confirmed payment does to an approved spend, without a chain."""
 
     async def work(tx: Tx) -> None:
         where = await tx.fetchrow("SELECT agent_id, realm_id FROM spend WHERE id = $1", spend_id)
         assert where is not None
         agent_id, realm_id = where
         locked = (await ledger_store.lock_agents(tx, [agent_id], [realm_id]))[agent_id]
-        spend = await store.get_spend(tx, realm_id, spend_id)
-        assert spend is not None
-        assert spend.status == "approved"
-        now = locked.account.now
-        await tx.execute(
-            "UPDATE spend SET status = 'settled', signature = $2, block_time = $3,"
-            " settled_at = $4, updated_at = $4 WHERE id = $1",
-            spend_id,
-            f"signature-of-{spend_id}",
-            int(now.timestamp()),
-            now,
-        )
         # As if it had been found on the chain: there is no attempt of ours.
         await tx.execute(
             "INSERT INTO payment (id, mode, realm_id, agent_id, amount_micros, destination, state,"
@@ -93,10 +81,13 @@ async def settle(db: Database, spend_id: str) -> None:
             " FROM spend WHERE id = $1",
             spend_id,
         )
-        locked.account.post(spend_id, spend.amount_micros)
+        paid = Paid(
+            spend_id,
+            f"signature-of-{spend_id}",
+            block_time=int(locked.account.now.timestamp()),
+            fee_lamports=5_000,
+        )
+        await settle_spends(tx, {agent_id: locked.account}, [paid])
         await book.save_balances(tx, PolicyCache(), [locked])
-        totals = Totals(shard=0)
-        totals.settle(spend)
-        await totals.write(tx)
 
     await db.transact(work)

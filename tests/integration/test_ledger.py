@@ -167,7 +167,8 @@ async def template(postgres: EmbeddedPostgres, config: Config) -> AsyncGenerator
             agent = await new_agent(client, policy={"approvalThreshold": "5.00"})
             made[name] = agent["id"]
             await service.fund(agent["id"], "50")
-            made["approved"] = (await spend(client, agent["id"], "1.5"))["id"]
+            once = {"Idempotency-Key": "once"}
+            made["approved"] = (await spend(client, agent["id"], "1.5", headers=once))["id"]
             made["pending"] = (await spend(client, agent["id"], "6"))["id"]
             denied = (await spend(client, agent["id"], "7"))["id"]
             await client.post(f"/v1/transactions/{denied}/deny")
@@ -175,7 +176,9 @@ async def template(postgres: EmbeddedPostgres, config: Config) -> AsyncGenerator
             made["released"] = (await spend(client, agent["id"], "2"))["id"]
             await release(service.db, agent["id"], made["released"])
             path, body = f"/v1/wallets/{agent['id']}/withdraw", {"destination": ON_CURVE}
-            out = await client.post(path, json=body | {"amount": "1"})
+            out = await client.post(
+                path, json=body | {"amount": "1"}, headers={"Idempotency-Key": agent["id"]}
+            )
             await pay(service.db, agent["id"], out.json()["data"]["id"])
             await sealed(service.db)
     yield made
@@ -292,13 +295,17 @@ DEPOSITS = "every deposit in the journal came from the chain, and the reverse"
 ATTEMPTS = "every settled payment was made by exactly one attempt"
 DECISIONS = "every decision about a wallet is there once"
 LOW = "every wallet knows whether it is low"
+ACCOUNTS = "every account of the ledger is what its wallet says"
+POLICY = "every spend kept to the policy that it was decided under"
+EVENTS = "every outcome has its event (of the newest 100,000 spends and withdrawals)"
+ANSWERS = "every kept answer stands for something that was done once (of the newest 100,000)"
 
 TAMPERING = [
     # What was done, which questions find it, and whom one of them names.
     ("UPDATE wallet SET debits_pending = debits_pending - 1 WHERE agent_id = '{agent}'",
-     {WALLETS}, "agent"),
+     {WALLETS, ACCOUNTS}, "agent"),
     ("UPDATE wallet SET credits_posted = credits_posted + 1000000 WHERE agent_id = '{agent}'",
-     {WALLETS}, "agent"),
+     {WALLETS, ACCOUNTS}, "agent"),
     ("UPDATE wallet SET transfers = transfers + 1 WHERE agent_id = '{agent}'",
      {WALLETS}, "agent"),
     ("UPDATE wallet SET decisions = decisions + 1 WHERE agent_id = '{agent}'",
@@ -307,15 +314,15 @@ TAMPERING = [
     ("UPDATE spend SET amount_micros = amount_micros - 1 WHERE id = '{approved}'",
      {SPENDS, USAGE}, "approved"),
     ("UPDATE spend SET amount_micros = amount_micros + 1 WHERE id = '{released}'",
-     {SPENDS}, "released"),
+     {SPENDS, EVENTS}, "released"),
     (("UPDATE spend SET status = 'rejected', reject_code = 'approval_denied'"
-     " WHERE id = '{pending}'"), {SPENDS, USAGE, TOTALS}, "pending"),
+     " WHERE id = '{pending}'"), {SPENDS, USAGE, TOTALS, EVENTS}, "pending"),
     ("UPDATE spend SET status = 'approved', reject_code = NULL WHERE id = '{refused}'",
      {SPENDS, USAGE, TOTALS}, "refused"),
     (("UPDATE spend SET status = 'settled', signature = 's', settled_at = moment()"
-     " WHERE id = '{approved}'"), {SPENDS, TOTALS, ATTEMPTS}, "approved"),
+     " WHERE id = '{approved}'"), {SPENDS, TOTALS, ATTEMPTS, EVENTS}, "approved"),
     ("UPDATE spend SET agent_id = '{other}', decision_number = 99 WHERE id = '{approved}'",
-     {SPENDS, USAGE, TOTALS, DECISIONS}, "approved"),
+     {SPENDS, USAGE, TOTALS, DECISIONS, ANSWERS}, "approved"),
     ("UPDATE spend SET recipient = 'thief.example.com' WHERE id = '{approved}'",
      {TOTALS}, "agent"),
     ("UPDATE spend SET created_at = created_at - interval '1 day' WHERE id = '{approved}'",
@@ -323,9 +330,9 @@ TAMPERING = [
     ("UPDATE spend SET decision_number = 77 WHERE id = '{refused}'", {DECISIONS}, "agent"),
     ("DELETE FROM spend WHERE id = '{refused}'", {TOTALS, DECISIONS}, "agent"),
     ("DELETE FROM spend WHERE id = '{approved}'",
-     {RESERVES, USAGE, TOTALS, DECISIONS}, "approved"),
+     {RESERVES, USAGE, TOTALS, DECISIONS, ANSWERS}, "approved"),
     ("UPDATE transfer SET amount_micros = 1 WHERE payment_id = '{approved}'",
-     {FOLLOWS, WALLETS, SPENDS, SEALS}, "approved"),
+     {FOLLOWS, WALLETS, ACCOUNTS, SPENDS, SEALS}, "approved"),
     (("UPDATE transfer SET credits_posted_after = credits_posted_after + 1"
      " WHERE payment_id = '{approved}'"), {FOLLOWS, SEALS}, "agent"),
     ("UPDATE transfer SET payment_id = 'txn_nobody' WHERE payment_id = '{approved}'",
@@ -334,11 +341,11 @@ TAMPERING = [
      " WHERE payment_id = '{approved}'"), {SEALS}, None),
     ("UPDATE transfer SET xact = '1' WHERE payment_id = '{approved}'", {SEALS}, None),
     ("DELETE FROM transfer WHERE agent_id = '{agent}' AND number = 1",
-     {FOLLOWS, WALLETS, DEPOSITS, SEALS}, "agent"),
+     {FOLLOWS, WALLETS, ACCOUNTS, DEPOSITS, SEALS}, "agent"),
     ("DELETE FROM transfer WHERE agent_id = '{agent}' AND number = 3",
-     {FOLLOWS, WALLETS, SPENDS, SEALS}, "agent"),
+     {FOLLOWS, WALLETS, ACCOUNTS, SPENDS, SEALS}, "agent"),
     ("DELETE FROM transfer WHERE payment_id = '{released}' AND kind = 'void'",
-     {FOLLOWS, WALLETS, SPENDS, SEALS}, "released"),
+     {FOLLOWS, WALLETS, ACCOUNTS, SPENDS, SEALS}, "released"),
     ("UPDATE usage SET spent_micros = spent_micros - 1 WHERE agent_id = '{agent}'",
      {USAGE}, "agent"),
     ("DELETE FROM usage WHERE agent_id = '{agent}'", {USAGE}, "agent"),
@@ -349,6 +356,40 @@ TAMPERING = [
     ("DELETE FROM spend_total WHERE agent_id = '{agent}'", {TOTALS}, "agent"),
     (("INSERT INTO spend_total SELECT realm_id, agent_id, 7, day, 'new.example.com', 1, 0, 0"
      " FROM spend_total WHERE agent_id = '{agent}' LIMIT 1"), {TOTALS}, "agent"),
+    # A view that shows a release as if it had left.
+    (("CREATE OR REPLACE VIEW ledger_entry AS SELECT agent_id, number, payment_id, kind,"
+     " created_at, account, debit_micros, credit_micros FROM (SELECT t.*, side.* FROM transfer t"
+     " CROSS JOIN LATERAL (VALUES (CASE kind WHEN 'deposit' THEN 'outside' WHEN 'reserve'"
+     " THEN 'wallet:' || agent_id ELSE 'held:' || agent_id END, amount_micros, 0::bigint),"
+     " (CASE kind WHEN 'deposit' THEN 'wallet:' || agent_id WHEN 'reserve'"
+     " THEN 'held:' || agent_id ELSE 'outside' END, 0::bigint, amount_micros))"
+     " AS side (account, debit_micros, credit_micros)) AS entry"), {ACCOUNTS}, "agent"),
+    # Caps, lowered for the version that the spends were decided under.
+    ("UPDATE policy SET cap_micros_daily = 7500000 - 10000 WHERE agent_id = '{agent}'",
+     {POLICY}, "pending"),
+    ("UPDATE policy SET cap_micros_per_transaction = 5990000 WHERE agent_id = '{agent}'",
+     {POLICY}, "pending"),
+    ("UPDATE policy SET frozen = true WHERE agent_id = '{agent}'", {POLICY}, "approved"),
+    ("UPDATE spend SET policy_version = 7 WHERE id = '{approved}'", {POLICY}, "approved"),
+    ("DELETE FROM event WHERE data LIKE '%{refused}%'", {EVENTS}, "refused"),
+    (("UPDATE event SET data = replace(data, '\"2.000000\"', '\"2.000001\"')"
+     " WHERE data LIKE '%{released}%'"), {EVENTS}, "released"),
+    (("INSERT INTO event SELECT id || 'x', realm_id, type, agent_id, data, created_at, xact"
+     " FROM event WHERE type = 'transaction.rejected' AND data LIKE '%{released}%'"),
+     {EVENTS}, "released"),
+    ("UPDATE withdrawal SET signature = 'another' WHERE agent_id = '{agent}'",
+     {EVENTS, ATTEMPTS}, None),
+    (("DELETE FROM event WHERE id = (SELECT event_id FROM idempotency WHERE key = 'once'"
+     " AND agent_id = '{agent}')"),
+     {ANSWERS}, None),
+    (("UPDATE idempotency SET key = 'elsewhere', realm_id = realm_id + 1 WHERE key = 'once'"
+     " AND agent_id = '{agent}'"),
+     {ANSWERS}, None),
+    (("INSERT INTO idempotency SELECT realm_id, route, agent_id, 'twice', fingerprint, status,"
+     " body, event_id, created_at FROM idempotency WHERE key = 'once' AND agent_id = '{agent}'"),
+     {ANSWERS}, "approved"),
+    (("UPDATE idempotency SET body = convert_to(replace(convert_from(body, 'UTF8'), 'wdr_0',"
+     " 'wdr_z'), 'UTF8') WHERE key = '{agent}'"), {ANSWERS}, None),
     ("UPDATE seal SET hash = sha256('x'::bytea) WHERE number = 1", {SEALS}, None),
     ("UPDATE seal SET transfer_count = transfer_count + 1 WHERE number = 2", {SEALS}, None),
     ("DELETE FROM seal WHERE number = 1", {SEALS}, None),

@@ -331,6 +331,7 @@ class World:
     def settle(self, spend: Spend) -> None:
         was_low = spend.agent.low
         spend.status, spend.settled, spend.updated = "settled", self.now, self.now
+        spend.agent.events["transaction.settled"] += 1
         self.note_low(spend.agent, was_low)
         if spend.agent.balance == 0 and spend.agent.status != "terminated":
             spend.agent.events["wallet.depleted"] += 1

@@ -33,7 +33,7 @@ from bursar.service.networks import ensure_fee_payer_funded, open_chain
 from bursar.service.ports import free_port
 from bursar.service.postgres import ADMIN_ROLE, ROLE, EmbeddedPostgres
 from bursar.settlement.deposits import DepositWatcher
-from bursar.settlement.reconcile import Reconciler, audit_chain
+from bursar.settlement.reconcile import Reconciler, audit_chain, audit_payments
 from bursar.settlement.worker import Settler
 from tests.localnet.support import MINT, Rpc, payment
 from tests.processes import Finished, bursar
@@ -160,6 +160,7 @@ class Stage:
         chain = open_chain(self.config, "test")
         try:
             findings.append(await audit_chain(self.db, chain, "test"))
+            findings.append(await audit_payments(self.db, chain, "test", everything=True))
         finally:
             await chain.close()
         assert all(finding.problem is None for finding in findings)

@@ -19,7 +19,12 @@ from bursar.settlement import store
 from bursar.settlement.adopt import adopt as enter
 from bursar.settlement.deposits import DepositWatcher
 from bursar.settlement.model import WatchedWallet
-from bursar.settlement.reconcile import reads_again, unexplained
+from bursar.settlement.reconcile import (
+    audit_payments,
+    chain_question,
+    reads_again,
+    unexplained,
+)
 from bursar.wallet.model import WithdrawalRow
 from tests.localnet.support import MINT
 from tests.processes import Finished, bursar
@@ -282,7 +287,8 @@ async def test_the_audit_says_what_it_could_not_check(stage: Stage):
         await stage.steal(agent["id"], 1)
         found = await stage.audit("--json", live_network="localnet")
         assert found.code == 1
-        test, live = json.loads(found.out)[-2:]
+        told = {finding["question"]: finding for finding in json.loads(found.out)}
+        test, live = told[chain_question("test")], told[chain_question("live")]
         assert (test["differences"], test["problem"]) == (1, None)
         assert "never reached" in live["problem"]
         assert (await stage.audit("--no-chain", live_network="localnet")).code == 0
@@ -327,6 +333,50 @@ async def test_the_audit_finds_what_was_tampered_with(stage: Stage):
         ("UPDATE submission SET state = 'dead', outcome = ''", "every dead attempt has a reason"),
     ):
         assert question in await wrong_after(stage, statement), statement
+
+
+async def test_a_signature_that_is_not_the_payment_is_found(stage: Stage):
+    """Goal: a settled spend or withdrawal is held against what its transaction moved, to whom; one
+    that a person entered, against what left. Of all of them, or of a sample."""
+    async with await stage.service.admin() as client:
+        agent = await stage.funded_agent(client, "9")
+        other = await stage.funded_agent(client, "9")
+        paid = await stage.ended(client, (await spend(client, agent["id"], "1"))["id"])
+        out = await stage.withdraw(client, agent["id"], "1", str(Keypair().pubkey()))
+        out = await stage.ended(client, out["id"])
+        theft = await stage.steal(other["id"], 1_000_000)
+        await adopt(stage, other["id"], theft)
+    for everything in (False, True):
+        clean = await audit_payments(stage.db, stage.chain, "test", everything=everything)
+        assert (clean.checked, clean.differences, clean.problem) == (3, [], None)
+    thief, nowhere = str(Keypair().pubkey()), str(Signature.default())
+    for statement, named in (
+        (f"UPDATE spend SET signature = '{nowhere}' WHERE id = '{paid['id']}'", "no node knows"),
+        (f"UPDATE spend SET signature = '{theft}' WHERE id = '{paid['id']}'", paid["id"]),
+        (f"UPDATE payment SET destination = '{thief}' WHERE id = '{out['id']}'", thief),
+        (f"UPDATE payment SET amount_micros = 2 WHERE id = '{out['id']}'", "0.000002 USDC"),
+        ("UPDATE payment SET amount_micros = 3 WHERE attempts = 0", "0.000003 USDC"),
+    ):
+        connection = await asyncpg.connect(stage.admin_dsn)
+        try:
+            before = await connection.fetch(
+                "SELECT id, signature FROM spend UNION ALL SELECT id, signature FROM withdrawal"
+            )
+            payments = await connection.fetch("SELECT id, destination, amount_micros FROM payment")
+            await connection.execute(f"SET session_replication_role = replica; {statement}")
+            for everything in (False, True):
+                found = await audit_payments(stage.db, stage.chain, "test", everything=everything)
+                assert any(named in line for line in found.differences), statement
+            for table in ("spend", "withdrawal"):
+                await connection.executemany(
+                    f"UPDATE {table} SET signature = $2 WHERE id = $1", before
+                )
+            await connection.executemany(
+                "UPDATE payment SET destination = $2, amount_micros = $3 WHERE id = $1", payments
+            )
+        finally:
+            await connection.close()
+    assert await stage.differences() == []
 
 
 async def wrong_after(stage: Stage, statement: str) -> str:

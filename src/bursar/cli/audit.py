@@ -23,6 +23,12 @@ def audit(
     with_chain: Annotated[
         bool, typer.Option("--chain/--no-chain", help="Compare every wallet with the chain.")
     ] = True,
+    everything: Annotated[
+        bool,
+        typer.Option(
+            "--all", help="Also what is old: every event, kept answer and settled signature."
+        ),
+    ] = False,
     data_dir: Annotated[
         str | None, typer.Option(help="Folder of the data. [BURSAR_DATA_DIR]")
     ] = None,
@@ -37,7 +43,13 @@ def audit(
     from bursar.ledger.audit import QUESTIONS
     from bursar.ledger.audit import audit as ask
     from bursar.service.networks import open_chain
-    from bursar.settlement.reconcile import audit_chain, audit_without_chain, chain_question
+    from bursar.settlement.reconcile import (
+        audit_chain,
+        audit_payments,
+        audit_without_chain,
+        chain_question,
+        payments_question,
+    )
 
     config = load_config(os.environ, data_dir=data_dir)
     modes: tuple[Mode, ...] = MODES if with_chain else ()
@@ -51,13 +63,13 @@ def audit(
         transient=True,
     )
     with bar:
-        task = bar.add_task("", total=len(QUESTIONS) + 1 + len(modes))
+        task = bar.add_task("", total=len(QUESTIONS) + 1 + 2 * len(modes))
 
         async def work(db: "Database") -> "list[Finding]":
             def asked(question: str) -> None:
                 bar.update(task, advance=1, description=question)
 
-            findings = await ask(db, asked)
+            findings = await ask(db, asked, everything=everything)
             for mode in modes:
                 asked(chain_question(mode))
                 if config.network(mode) is None:
@@ -66,6 +78,11 @@ def audit(
                 chain = open_chain(config, mode)
                 try:
                     findings.append(await audit_chain(db, chain, mode))
+                    asked(payments_question(mode, everything=everything))
+                    if findings[-1].problem is None:
+                        findings.append(
+                            await audit_payments(db, chain, mode, everything=everything)
+                        )
                 finally:
                     await chain.close()
             return findings

@@ -5,7 +5,7 @@ them. Everything is read in one snapshot, so it can run beside the live service.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from bursar.db import Database, Tx
@@ -17,6 +17,10 @@ _SEALS_AT_ONCE: Final = 100
 # What one question may take: an audit has more time than a request. (None would mean the pool's
 # own bound, which is a request's.)
 _QUESTION_SECONDS: Final = 6 * 3600
+# Events and kept answers take more room than the books themselves. So unless everything is wanted,
+# only what is newest is compared with them.
+NEWEST: Final = 100_000
+_LIMIT: Final = f"LIMIT {NEWEST}"
 
 
 @dataclass(slots=True)
@@ -41,6 +45,27 @@ class _Question:
     text: str
     count: str
     differs: str
+
+
+# Ends of the last 89 days: events are kept for 90.
+_OUTCOMES: Final = f"""
+(SELECT id, agent_id, status, 'transaction.' || status AS type, amount_micros, signature, created_at
+   FROM spend WHERE status IN ('settled', 'rejected')
+    AND coalesce(settled_at, updated_at) > clock_timestamp() - interval '89 days'
+  ORDER BY id DESC {_LIMIT})
+UNION ALL
+(SELECT id, agent_id, status, 'withdrawal.' || status, amount_micros, signature, created_at
+   FROM withdrawal WHERE status IN ('settled', 'failed')
+    AND coalesce(settled_at, created_at) > clock_timestamp() - interval '89 days'
+  ORDER BY id DESC {_LIMIT})"""
+# By its first fields, as the API writes them: a note of the caller's may say anything further back.
+_SAYS_THE_SAME: Final = """
+  starts_with(t.data, '{"id":"' || o.id || '","agentId":"' || o.agent_id || '","amount":"'
+              || o.amount_micros / 1000000 || '.' || lpad((o.amount_micros % 1000000)::text, 6, '0')
+              || '"')
+  AND substring(t.data FROM '"signature":("[^"]*"|null)')
+      = coalesce('"' || o.signature || '"', 'null')"""
+_ANSWERS: Final = f"SELECT * FROM idempotency ORDER BY created_at DESC {_LIMIT}"
 
 
 QUESTIONS: Final = (
@@ -79,11 +104,22 @@ QUESTIONS: Final = (
             OR transfers <> lines""",
     ),
     _Question(
-        "debits equal credits",
-        "SELECT count(*) FROM transfer",
+        "every account of the ledger is what its wallet says",
+        "SELECT count(*) FROM ledger_entry",
         """
-        SELECT 'debits ' || sum(debit_micros) || ', credits ' || sum(credit_micros)
-          FROM ledger_entry HAVING sum(debit_micros) <> sum(credit_micros)""",
+        WITH entered AS (
+          SELECT agent_id, account, sum(credit_micros) - sum(debit_micros) AS micros
+            FROM ledger_entry GROUP BY 1, 2),
+        counted AS (
+          SELECT agent_id, side.account, side.micros
+            FROM wallet CROSS JOIN LATERAL (VALUES
+              ('wallet:' || agent_id, credits_posted - debits_posted - debits_pending),
+              ('held:' || agent_id, debits_pending::bigint),
+              ('outside', debits_posted - credits_posted)) AS side (account, micros))
+        SELECT agent_id || ' ' || account || ': its entries say ' || coalesce(entered.micros, 0)
+               || ', its wallet ' || coalesce(counted.micros::text, 'nothing')
+          FROM entered FULL JOIN counted USING (agent_id, account)
+         WHERE coalesce(entered.micros, 0) IS DISTINCT FROM counted.micros""",
     ),
     _Question(
         "every spend holds, has paid or has released exactly its amount",
@@ -215,6 +251,37 @@ QUESTIONS: Final = (
             OR u.spent_micros > u.cap_micros""",
     ),
     _Question(
+        "every spend kept to the policy that it was decided under",
+        "SELECT count(*) FROM spend",
+        # Only a day that reserved more than the least of its caps can have passed one; those days
+        # are played again in the order of the journal, in which a release makes room for others.
+        """
+        WITH ruled AS (
+          SELECT s.id, s.agent_id, (s.created_at AT TIME ZONE 'UTC')::date AS day, s.status,
+                 s.amount_micros, s.policy_version, p.version, p.frozen,
+                 p.cap_micros_daily AS cap, p.cap_micros_per_transaction AS cap_each
+            FROM spend s
+            LEFT JOIN policy p ON p.agent_id = s.agent_id AND p.version = s.policy_version
+           WHERE s.status <> 'rejected' OR s.updated_at <> s.created_at),
+        full_days AS (
+          SELECT agent_id, day FROM ruled GROUP BY 1, 2 HAVING sum(amount_micros) > min(cap)),
+        played AS (
+          SELECT r.*, t.kind, sum(CASE t.kind WHEN 'reserve' THEN t.amount_micros
+                                              ELSE -t.amount_micros END)
+                              OVER (PARTITION BY r.agent_id, r.day ORDER BY t.number) AS used
+            FROM full_days JOIN ruled r USING (agent_id, day)
+            JOIN transfer t ON t.payment_id = r.id AND t.kind IN ('reserve', 'void'))
+        SELECT id || ' took its day to ' || used || ', beyond the ' || cap || ' of policy version '
+               || version
+          FROM played WHERE kind = 'reserve' AND used > cap
+        UNION ALL
+        SELECT id || ' of ' || amount_micros || ' is ' || status || ', which policy version '
+               || policy_version || CASE WHEN version IS NULL THEN ', unknown here,'
+                                         WHEN frozen THEN ', frozen,' ELSE '' END || ' forbids'
+          FROM ruled
+         WHERE version IS NULL OR status <> 'rejected' AND frozen OR amount_micros > cap_each""",
+    ),
+    _Question(
         "the running totals are the counts of the spends",
         "SELECT count(*) FROM spend_total",
         """
@@ -255,21 +322,79 @@ QUESTIONS: Final = (
           JOIN policy p ON p.agent_id = a.id AND p.version = a.policy_version
          WHERE w.is_low <> ((w.credits_posted - w.debits_posted) * 10 < p.cap_micros_daily)""",
     ),
+    _Question(
+        f"every outcome has its event (of the newest {NEWEST:,} spends and withdrawals)",
+        f"SELECT count(*) FROM ({_OUTCOMES}) AS outcome",
+        f"""
+        WITH outcome AS ({_OUTCOMES}),
+        told AS (
+          SELECT substr(data, 8, 30) AS id, type, data FROM event
+           WHERE type IN ('transaction.settled', 'transaction.rejected', 'withdrawal.settled',
+                          'withdrawal.failed')
+             AND created_at >= (SELECT min(created_at) FROM outcome) - interval '1 hour')
+        SELECT o.id || ' is ' || o.status || '; of its events ' || count(t.id) || ' say so, '
+               || count(t.id) FILTER (WHERE {_SAYS_THE_SAME}) || ' with its amount and signature'
+          FROM outcome o LEFT JOIN told t ON t.id = o.id AND t.type = o.type
+         GROUP BY o.id, o.status
+        HAVING count(t.id) <> 1 OR count(t.id) FILTER (WHERE {_SAYS_THE_SAME}) <> 1""",
+    ),
+    _Question(
+        f"every kept answer stands for something that was done once (of the newest {NEWEST:,})",
+        f"SELECT count(*) FROM ({_ANSWERS}) AS answer",
+        f"""
+        WITH answer AS (
+          SELECT a.*, e.realm_id AS event_realm, e.agent_id AS event_agent,
+                 CASE WHEN a.event_id IS NOT NULL THEN substr(e.data, 8, 30)
+                      ELSE substring(encode(substr(a.body, 1, 50), 'escape')
+                                     FROM '"data":."id":"([a-z]+_[0-9a-z]{{26}})"') END AS made
+            FROM ({_ANSWERS}) AS a LEFT JOIN event e ON e.id = a.event_id),
+        counted AS (
+          SELECT *, CASE WHEN status = 201 AND made ~ '^(txn|wdr|dep)_'
+                         THEN count(*) OVER (PARTITION BY realm_id, made, status) END AS times
+            FROM answer)
+        SELECT 'the answer to ' || route || ' with the key ' || key || ' stands for '
+               || coalesce(made, 'nothing')
+          FROM counted c
+         WHERE times > 1
+            OR event_id IS NOT NULL AND (event_realm IS DISTINCT FROM realm_id
+                                         OR event_agent IS DISTINCT FROM agent_id)
+            OR CASE left(made, 4)
+                 WHEN 'txn_' THEN NOT EXISTS (
+                   SELECT FROM spend s WHERE s.id = made AND s.realm_id = c.realm_id
+                      AND c.agent_id IN ('', s.agent_id))
+                 WHEN 'wdr_' THEN NOT EXISTS (
+                   SELECT FROM withdrawal w WHERE w.id = made AND w.realm_id = c.realm_id)
+                 WHEN 'dep_' THEN NOT EXISTS (
+                   SELECT FROM deposit d WHERE d.id = made AND d.realm_id = c.realm_id)
+                 ELSE route LIKE '%/spend/authorise' END""",
+    ),
 )
 SEALS: Final = "the seals fit the journal"
 
 
-async def audit(db: Database, progress: Callable[[str], None]) -> list[Finding]:
-    """Asks every question; `progress` hears of each before it is asked."""
+async def audit(
+    db: Database, progress: Callable[[str], None], *, everything: bool = False
+) -> list[Finding]:
+    """Asks every question, with `everything` of all rows; `progress` hears of each before it is
+    asked."""
     async with db.transaction() as tx:
         await tx.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
         findings: list[Finding] = []
-        for question in QUESTIONS:
+        for question in map(_of_all, QUESTIONS) if everything else QUESTIONS:
             progress(question.text)
             findings.append(await _ask(tx, question))
         progress(SEALS)
         findings.append(await _check_seals(tx))
         return findings
+
+
+def _of_all(question: _Question) -> _Question:
+    return replace(
+        question,
+        text=question.text.partition(" (of the newest")[0],
+        count=question.count.replace(_LIMIT, ""),
+        differs=question.differs.replace(_LIMIT, ""),
+    )
 
 
 async def _ask(tx: Tx, question: _Question) -> Finding:

@@ -7,7 +7,7 @@ from typing import Final
 
 from bursar.chain.message import token_account
 from bursar.chain.port import Chain, ChainOutOfReach, Height, Landed, Mention, View
-from bursar.settlement.model import SAFETY_BLOCKS, PaymentRow, SubmissionRow, Watch
+from bursar.settlement.model import SAFETY_BLOCKS, PaymentRow, SettledRow, SubmissionRow, Watch
 
 # Pages of 1,000 transactions of the source account that are searched for a memo: half a million,
 # because after a restore the search goes back to before the payment was made.
@@ -167,13 +167,17 @@ def _too_long(account: str) -> ChainOutOfReach:
     return ChainOutOfReach(f"the history of {account} is longer than is searched")
 
 
-def pays(landed: Landed, payment: PaymentRow) -> bool:
+def pays(landed: Landed, payment: PaymentRow | SettledRow) -> bool:
     """Whether the transaction is this payment: its memo, from this wallet, exactly this amount."""
     return (
-        landed.error is None
-        and payment.id in landed.memos
-        and landed.moved(token_account(payment.source, payment.mint), payment.mint)
-        == -payment.amount_micros
+        payment.id in landed.memos
+        and took(landed, payment)
         and landed.moved(token_account(payment.destination, payment.mint), payment.mint)
         == payment.amount_micros
     )
+
+
+def took(landed: Landed, payment: PaymentRow | SettledRow) -> bool:
+    """Whether exactly its amount left its wallet, wherever it went."""
+    moved = landed.moved(token_account(payment.source, payment.mint), payment.mint)
+    return landed.error is None and moved == -payment.amount_micros

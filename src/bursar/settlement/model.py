@@ -78,6 +78,18 @@ class Paid(NamedTuple):
     fee_lamports: int
 
 
+class SettledRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A payment that was made, as the books have it."""
+
+    id: str
+    amount_micros: int
+    destination: str
+    source: str
+    mint: str
+    signature: str
+    adopted: bool
+
+
 class Watch(msgspec.Struct, frozen=True, kw_only=True):
     """Which history of the database the settlement knows, and how careful it has to be."""
 

@@ -1,7 +1,7 @@
 """Ledger against chain, all the time. A wallet that holds less than its ledger says is stopped."""
 
 import asyncio
-from collections.abc import Sequence, Set
+from collections.abc import AsyncGenerator, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -10,7 +10,7 @@ import structlog
 from bursar.agent.lifecycle import Actor, apply_change, lock_agent
 from bursar.chain import store as chain_store
 from bursar.chain.message import token_account
-from bursar.chain.port import ChainOutOfReach
+from bursar.chain.port import ChainOutOfReach, Landed
 from bursar.chain.solana import Solana
 from bursar.chain.store import Pinned
 from bursar.config import Mode, variable
@@ -20,12 +20,17 @@ from bursar.metrics import Settlement as Metrics
 from bursar.money import format_micros
 from bursar.settlement import store
 from bursar.settlement.deposits import SWEEP_AT_ONCE, DepositWatcher, compare, every_wallet
-from bursar.settlement.model import WatchedWallet
+from bursar.settlement.evidence import pays, took
+from bursar.settlement.model import SettledRow, WatchedWallet
 
 # One node may be behind another, so one look proves nothing.
 _LOOKS: Final = 3
 _LOOK_AGAIN_SECONDS: Final = 1.0
 _MEMO_SHOWN: Final = 100
+# Settled payments that an audit looks up on the chain unless it is asked for all: a node answers
+# some hundreds a second, so millions would take hours.
+SAMPLES: Final = 1_000
+_PAYMENTS_AT_ONCE: Final = 500
 
 _log = structlog.get_logger()
 
@@ -192,6 +197,66 @@ async def _left_unknown(db: Database, chain: Solana, mint: str, wallet: WatchedW
         if len(lines) == MAX_NAMED:
             break
     return lines
+
+
+async def audit_payments(db: Database, chain: Solana, mode: Mode, *, everything: bool) -> Finding:
+    """Every settled payment, or the newest and some others by chance, against the transaction that
+    made it; changes nothing."""
+    finding = Finding(payments_question(mode, everything=everything))
+    try:
+        async for payments in _settled(db, mode, everything):
+            shown = await chain.transactions([payment.signature for payment in payments])
+            for payment in payments:
+                finding.checked += 1
+                landed = shown[payment.signature] or await _shown_by_any(chain, payment.signature)
+                if landed is None or not (took if payment.adopted else pays)(landed, payment):
+                    finding.difference_count += 1
+                    if len(finding.differences) < MAX_NAMED:
+                        finding.differences.append(_unpaid(payment, known=landed is not None))
+    except ChainOutOfReach as problem:
+        finding.problem = f"the chain is out of reach ({problem})"
+    return finding
+
+
+async def _settled(
+    db: Database, mode: Mode, everything: bool
+) -> AsyncGenerator[Sequence[SettledRow]]:
+    after = ""
+    while everything:
+        async with db.read() as tx:
+            payments = await store.settled_after(tx, mode, after, _PAYMENTS_AT_ONCE)
+        if not payments:
+            return
+        yield payments
+        after = payments[-1].id
+    async with db.read() as tx:
+        samples = await store.settled_samples(tx, mode, SAMPLES)
+    for start in range(0, len(samples), _PAYMENTS_AT_ONCE):
+        yield samples[start : start + _PAYMENTS_AT_ONCE]
+
+
+async def _shown_by_any(chain: Solana, signature: str) -> Landed | None:
+    """None when every node says that it knows no such transaction."""
+    for witness in chain.witnesses():
+        landed = await witness.transaction(signature)
+        if landed is not None:
+            return landed
+    return None
+
+
+def _unpaid(payment: SettledRow, *, known: bool) -> str:
+    told = f"{payment.id} is settled with {payment.signature}"
+    if not known:
+        return f"{told}, which no node knows"
+    return (
+        f"{told}, which did not move {format_micros(payment.amount_micros)} USDC from"
+        f" {payment.source} to {payment.destination}"
+    )
+
+
+def payments_question(mode: Mode, *, everything: bool) -> str:
+    which = "" if everything else f" (the newest {SAMPLES:,} and about as many by chance)"
+    return f"every settled {mode} payment is on the chain as the books say{which}"
 
 
 def chain_question(mode: Mode) -> str:

@@ -13,6 +13,7 @@ from bursar.settlement.model import (
     NewSubmission,
     Paid,
     PaymentRow,
+    SettledRow,
     SubmissionRow,
     Watch,
     WatchedWallet,
@@ -34,6 +35,19 @@ _PAYMENT = (
 )
 
 
+# One that an operator entered by hand has no memo of ours.
+_SETTLED = (
+    "SELECT p.id, p.amount_micros, p.destination, w.address AS source, w.mint,"
+    " coalesce(s.signature, d.signature) AS signature,"
+    " coalesce(d.created_by = 'system', false) AS adopted"
+    " FROM payment p JOIN wallet w ON w.agent_id = p.agent_id"
+    " LEFT JOIN spend s ON s.id = p.id LEFT JOIN withdrawal d ON d.id = p.id"
+)
+# As many as are wanted of as many as the planner believes there are.
+_BY_CHANCE = (
+    "TABLESAMPLE SYSTEM ((SELECT least(100, 100 * $2 / greatest(reltuples, 1))"
+    " FROM pg_class WHERE oid = 'payment'::regclass))"
+)
 _WATCH = "timeline, quiet_until_height, careful_before"
 _WATCHED = (
     "w.agent_id, w.realm_id, w.address, w.held, w.credits_posted::bigint AS credits_micros,"
@@ -173,6 +187,30 @@ async def still_to_pay(tx: Tx, ids: Sequence[str]) -> set[str]:
         ids,
     )
     return {row["id"] for row in rows}
+
+
+async def settled_after(tx: Tx, mode: Mode, after: str, limit: int) -> list[SettledRow]:
+    """Payments that were made, in the order of their ids."""
+    rows = await tx.fetch(
+        f"{_SETTLED} WHERE p.mode = $1 AND p.state = 'settled' AND p.id > $2"
+        " ORDER BY p.id LIMIT $3",
+        mode,
+        after,
+        limit,
+    )
+    return [SettledRow(**dict(row.items())) for row in rows]
+
+
+async def settled_samples(tx: Tx, mode: Mode, count: int) -> list[SettledRow]:
+    """The newest payments that were made, and about as many others by chance."""
+    rows = await tx.fetch(
+        f"({_SETTLED} WHERE p.mode = $1 AND p.state = 'settled' ORDER BY p.id DESC LIMIT $2)"
+        f" UNION ({_SETTLED.replace('payment p', f'payment p {_BY_CHANCE}')}"
+        " WHERE p.mode = $1 AND p.state = 'settled' LIMIT $2)",
+        mode,
+        count,
+    )
+    return [SettledRow(**dict(row.items())) for row in rows]
 
 
 async def mode_of(tx: Tx, agent_id: str) -> Mode | None:
