@@ -7,17 +7,12 @@ service beside it. Takes the same commands: `python -m bench.plain api`.
 from bursar.cli.main import main
 from bursar.errors import ApiError
 from bursar.service import api
-from bursar.spend.authorise import Authorised, Authoriser, SpendRequest, Written
+from bursar.spend.authorise import Authorised, Authoriser, SpendRequest
 
 
 class PlainAuthoriser(Authoriser):
-    async def authorise(self, request: SpendRequest, written: Written | None = None) -> Authorised:
-        del written
-
-        async def answer(_: object) -> None:
-            """Nobody waits for others here."""
-
-        (outcome,) = await self._write([request], answer, hurried=False)
+    async def authorise(self, request: SpendRequest) -> Authorised:
+        (outcome,) = await self._write([request], hurried=False)
         if isinstance(outcome, ApiError):
             raise outcome
         return outcome

@@ -3,7 +3,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 from urllib.parse import urlsplit
@@ -115,21 +115,8 @@ class Hosts:
 
 async def _keep_session(connection: "asyncpg.Connection[Row]") -> None:
     """Nothing to undo when a connection goes back to the pool, so no round trip for it: settings
-    are only changed with SET LOCAL, and locks end with their transaction or in `transact`."""
+    are only changed with SET LOCAL, and locks end with their transaction."""
     del connection
-
-
-async def _let_go(connection: Tx) -> None:
-    """Gives up the session's locks, if need be with the session. That is no failure of what was
-    done under them, which is committed or has told its own."""
-    try:
-        await connection.execute("SELECT pg_advisory_unlock_all()")
-    except BaseException as problem:
-        # A connection that broke has left the pool already, and nothing can be asked of it.
-        with suppress(asyncpg.InterfaceError):
-            connection.terminate()
-        if not isinstance(problem, Exception):
-            raise
 
 
 class Database:
@@ -211,28 +198,12 @@ class Database:
         async with self.read() as connection, connection.transaction():
             yield connection
 
-    async def transact(
-        self,
-        work: Callable[[Tx], Awaitable[T]],
-        answer: Callable[[T], Awaitable[None]] | None = None,
-    ) -> T:
-        """Runs `work` in one transaction; again from the start if it lost a deadlock, say.
-
-        With `answer`, `work` may take locks of the session, which outlast the commit: they are let
-        go when `answer` was given the committed result, or when there is none.
-        """
+    async def transact(self, work: Callable[[Tx], Awaitable[T]]) -> T:
+        """Runs `work` in one transaction; again from the start if it lost a deadlock, say."""
         for attempt in range(1, _TRIES + 1):
             try:
-                async with self.read() as connection:
-                    try:
-                        async with connection.transaction():
-                            result = await work(connection)
-                        if answer is not None:
-                            await answer(result)
-                        return result
-                    finally:
-                        if answer is not None:
-                            await _let_go(connection)
+                async with self.transaction() as tx:
+                    return await work(tx)
             except ROLLED_BACK:
                 if attempt == _TRIES:
                     raise

@@ -3,12 +3,10 @@
 import asyncio
 
 import asyncpg
-import pytest
 
 from bursar.access.model import IdempotencyKey
 from bursar.config import load_config
-from bursar.db import OUT_OF_REACH, Database, Tx, numbers, words
-from bursar.ledger.store import hold_decisions
+from bursar.db import Database, numbers, words
 from bursar.policy.cache import PolicyCache
 from bursar.recipient.resolve import Directory
 from bursar.spend.authorise import Authorised, Authoriser, SpendRequest
@@ -28,31 +26,6 @@ async def test_words_and_numbers_arrive_as_they_are(db: Database):
             assert await tx.fetchval("SELECT $1::text::text[]", words(given)) == given
         for given in ([], [0], [-1, 2**63 - 1, -(2**63)]):
             assert await tx.fetchval("SELECT $1::text::bigint[]", numbers(given)) == given
-
-
-async def test_a_session_that_ends_is_no_second_problem(db: Database):
-    """Goal: locks that went with their session hide neither what went wrong nor what was done."""
-
-    async def cut(tx: Tx) -> None:
-        await tx.execute("SELECT pg_advisory_lock_shared(1, 1)")
-        await tx.execute("SELECT pg_terminate_backend(pg_backend_pid())")
-
-    async def answer(_: None) -> None:
-        raise AssertionError("nothing was committed")
-
-    with pytest.raises(OUT_OF_REACH):
-        await db.transact(cut, answer)
-    ended: list[int] = []
-
-    async def fine(tx: Tx) -> int:
-        return await tx.fetchval("SELECT pg_backend_pid()")
-
-    async def answer_and_cut(pid: int) -> None:
-        async with db.read() as other:
-            await other.execute("SELECT pg_terminate_backend($1, 5000)", pid)
-        ended.append(pid)
-
-    assert await db.transact(fine, answer_and_cut) == ended[0]
 
 
 async def test_a_wallet_that_is_held_fails_only_its_own_spends(service: Service):
@@ -87,43 +60,6 @@ async def test_a_wallet_that_is_held_fails_only_its_own_spends(service: Service)
     async with service.db.read() as tx:
         count = "SELECT count(*) FROM spend WHERE agent_id = $1"
         assert [await tx.fetchval(count, agent_id) for agent_id in (held, free)] == [1, 3]
-
-
-async def test_a_change_waits_until_the_answers_are_written(service: Service):
-    """Goal: who waits for the decisions of a realm waits for the answers to be out of the process,
-    but not for ever, and never at the cost of an answer."""
-    async with await service.admin() as admin:
-        agent_id = (await new_agent(admin))["id"]
-    await service.fund(agent_id, "50")
-    async with service.db.read() as tx:
-        realm_id = await tx.fetchval("SELECT realm_id FROM agent WHERE id = $1", agent_id)
-    request = _request(realm_id, agent_id, None)
-    deciding = _authoriser(service.db)
-    out = asyncio.Event()
-
-    async def is_written() -> bool:
-        return await out.wait()
-
-    async def not_sent() -> bool:
-        return False
-
-    async def breaks() -> bool:
-        raise OSError
-
-    async def change() -> None:
-        async with service.db.transaction() as tx:
-            await hold_decisions(tx, realm_id)
-
-    # The last that was sent is asked, and not those after it.
-    batch = [deciding.authorise(request, w) for w in (breaks, is_written, not_sent, None)]
-    assert all(isinstance(made, Authorised) for made in await asyncio.gather(*batch))
-    changing = asyncio.create_task(change())
-    assert not (await asyncio.wait({changing}, timeout=0.3))[0]
-    out.set()
-    await asyncio.wait_for(changing, 1)
-    for written in (asyncio.Event().wait, breaks):
-        assert isinstance(await deciding.authorise(request, written), Authorised)
-        await asyncio.wait_for(change(), 5)
 
 
 async def test_a_key_of_another_process_is_found_by_its_uniqueness(service: Service):

@@ -171,7 +171,7 @@ async def test_a_payment_that_fails_is_counted_once(stage: Stage, monkeypatch: p
     """Goal: what is rolled back and done again counts once."""
     transact = Database.transact
 
-    async def lost_at_first(db: Database, work: Any, answer: Any = None) -> Any:
+    async def lost_at_first(db: Database, work: Any) -> Any:
         tries = itertools.count()
 
         async def again(tx: Tx) -> Any:
@@ -180,7 +180,7 @@ async def test_a_payment_that_fails_is_counted_once(stage: Stage, monkeypatch: p
                 raise asyncpg.SerializationError("to be done again")
             return result
 
-        return await transact(db, again, answer)
+        return await transact(db, again)
 
     def failed() -> float:
         labels = {"mode": "test", "end": "failed"}

@@ -89,7 +89,7 @@ class Agents(Resource[Carrier]):
         frozen: bool | Unset = UNSET,
         policy_version: int | Unset = UNSET,
     ) -> Request:
-        """Change what is given, all or nothing, in force for every spend answered after it.
+        """Change what is given, all or nothing, in force for every spend requested afterwards.
 
         `policy_version` is the version you last saw: if somebody changed the policy since,
         nothing changes and PolicyVersionConflict is raised. Lists and metadata are replaced whole;

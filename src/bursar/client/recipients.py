@@ -7,7 +7,7 @@ from bursar.client.model import Recipient
 class Recipients(Resource[Carrier]):
     @operation("PUT /v1/recipients/:hostname", Recipient)
     def put(self, hostname: str, *, address: str) -> Request:
-        """Set the address, in force for every spend answered after it."""
+        """Set the address, in force for every spend requested afterwards."""
         return Request(path={"hostname": hostname}, body={"address": address})
 
     @listing("GET /v1/recipients", Recipient)

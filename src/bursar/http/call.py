@@ -23,7 +23,7 @@ from bursar.http.once import Once
 from bursar.http.query import PageSize
 from bursar.policy.cache import PolicyCache
 from bursar.recipient.resolve import Directory
-from bursar.spend.authorise import Authoriser, Written
+from bursar.spend.authorise import Authoriser
 from bursar.spend.wait import Waiter
 from bursar.wallet.fund import TestFunds
 
@@ -67,7 +67,6 @@ class Call(msgspec.Struct, kw_only=True):
     idempotency_header: str | None
     prefer: str | None
     headers: Mapping[bytes, bytes]
-    written: Written | None
     after_commit: list[Callable[[], None]] = msgspec.field(default_factory=list)
     _tx: Tx | None = None
 
@@ -138,8 +137,6 @@ class Route:
     # Which rate limit it counts towards, or how the body tells which.
     category: Category | Callable[[dict[str, Any]], Category]
     unit: Unit
-    # Whether it is answered only when no spend decided before it can be answered any more.
-    supersedes: bool = False
     # Parameters of the path that have a form of their own; ids have none, they are just not found.
     path_fields: tuple[Field, ...] = ()
     query: tuple[Field, ...] = ()

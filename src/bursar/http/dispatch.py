@@ -81,7 +81,6 @@ class Dispatcher:
             idempotency_header=request.header(b"idempotency-key"),
             prefer=request.header(b"prefer"),
             headers=request.headers,
-            written=request.written,
         )
         return await perform(call)
 
@@ -127,6 +126,5 @@ async def _send(answer: Answer | Stream, request: Request, send: Send) -> None:
         headers.append((b"content-type", b"application/json"))
         headers.append((b"content-length", b"%d" % len(body)))
         headers.append((b"cache-control", b"no-store"))
-    request.answered = True
     await send({"type": "http.response.start", "status": answer.status, "headers": headers})
     await send({"type": "http.response.body", "body": body})

@@ -18,8 +18,6 @@ from bursar.http.call import Answer, Call, Route, Services, Stream, Unit, bound
 from bursar.http.codec import Record
 from bursar.http.cursor import Place, decode_cursor
 from bursar.http.query import parse_query
-from bursar.ledger.store import hold_decisions
-from bursar.spend.authorise import Written
 
 _NO_BODY: Final = Record("Nothing", ())
 _encode = msgspec.json.Encoder().encode
@@ -57,7 +55,6 @@ def prepare(
     idempotency_header: str | None,
     prefer: str | None,
     headers: Mapping[bytes, bytes] | None = None,
-    written: Written | None = None,
 ) -> Call:
     """The validated call; raises ValidationFailed with everything that is wrong with it."""
     if route.permits is not None:
@@ -91,7 +88,6 @@ def prepare(
         idempotency_header=key,
         prefer=prefer,
         headers=headers or {},
-        written=written,
     )
 
 
@@ -117,9 +113,6 @@ async def perform(call: Call) -> Answer | Stream:
     answer = await services.db.transact(lambda tx: _write(route, call, tx))
     for effect in call.after_commit:
         effect()
-    if route.supersedes:
-        async with services.db.read() as tx:
-            await hold_decisions(tx, call.caller.realm_id)
     return answer
 
 

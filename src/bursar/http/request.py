@@ -34,7 +34,7 @@ def request_id(headers: Mapping[bytes, bytes]) -> str:
 class Request:
     """The raw request, and what is known of it so far for the log."""
 
-    __slots__ = ("_receive", "_unread", "answered", "headers", "id", "key_id", "method", "path",
+    __slots__ = ("_receive", "_unread", "headers", "id", "key_id", "method", "path",
                  "route_name", "scope", "verdict")  # fmt: skip
 
     def __init__(self, scope: AsgiScope, receive: Receive, headers: dict[bytes, bytes]) -> None:
@@ -44,7 +44,6 @@ class Request:
         self.route_name = "unknown"
         self.key_id: str | None = None
         self.verdict: Verdict | None = None
-        self.answered = False
         self._receive = receive
         self.headers = headers
         self._unread = headers.get(b"content-length", b"0") != b"0" or (
@@ -94,19 +93,6 @@ class Request:
             raise ApiError(ErrorCode.VALIDATION_ERROR, "The connection closed within the body.")
         self._unread = message.get("more_body", False)
         return message.get("body", b"")
-
-    async def written(self) -> bool:
-        """Waits until the answer has been written to its connection, or nobody is there to take it.
-        False, at once, if it has not even been sent.
-
-        ASGI tells the end of an exchange to whoever asks for more of it. The server writes in one
-        thread and in the order of sending, so that whatever was sent before is written too.
-        """
-        if not self.answered:
-            return False
-        while (await self._receive())["type"] == "http.request":
-            pass  # the end of the body, which nobody asked for
-        return True
 
     async def discard_rest(self) -> None:
         """Reads on after a refusal: a connection closed on unread data loses the answer."""

@@ -65,7 +65,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         handler=agent.change,
         summary="Change an agent",
         description=(
-            "One atomic change, in force for every spend answered after it. The policy's version"
+            "One atomic change, in force for every spend requested afterwards. The policy's version"
             " rises by one when, and only when, the policy really changes. An approver may only"
             " pause the agent or freeze its policy."
         ),
@@ -73,7 +73,6 @@ ROUTES: Final[tuple[Route, ...]] = (
         scopes=STOP,
         category=Category.AGENT_MANAGEMENT,
         unit=Unit.WRITE,
-        supersedes=True,
         body=agent.AGENT_CHANGE,
         permits=agent.permits_change,
         data=Agent,
@@ -92,7 +91,6 @@ ROUTES: Final[tuple[Route, ...]] = (
         scopes=ADMIN,
         category=Category.AGENT_MANAGEMENT,
         unit=Unit.WRITE,
-        supersedes=True,
         data=Agent,
     ),
     Route(
@@ -345,7 +343,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         path="/v1/recipients/:hostname",
         handler=recipient.put,
         summary="Set the address a hostname is paid at",
-        description="In force for every spend answered after it.",
+        description="In force for every spend requested afterwards.",
         tag="Recipients",
         scopes=ADMIN,
         category=Category.AGENT_MANAGEMENT,

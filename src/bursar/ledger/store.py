@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final, Literal
+from typing import Final
 
 import msgspec
 
@@ -32,23 +32,16 @@ class LockedAgent:
         return self.account.agent_id, self.policy_version, self.history
 
 
-# The first half of the advisory locks on realms' decisions; lock_agents() takes them shared.
-_DECISIONS_LOCK: Final = 17481
-
-
 async def lock_agents(
     tx: Tx,
     agent_ids: Sequence[str],
     realm_ids: Sequence[int],
-    until: Literal["commit", "answer"] = "commit",
 ) -> dict[str, LockedAgent]:
-    """Locks these agents' wallets (and their realms' decisions, shared), then reads.
+    """Locks these agents' wallets, then reads, in a statement of its own after the locks are held.
 
-    The function behind it reads in a statement of its own, after the locks are held. Agents that
-    do not exist in these realms are missing from the answer. `until="answer"` keeps the decisions
-    locked beyond the commit, for `Database.transact` to let go of.
+    Agents that do not exist in these realms are not locked, and missing from the answer.
     """
-    rows = await tx.fetch("SELECT * FROM lock_agents($1, $2, $3)", agent_ids, realm_ids, until)
+    rows = await tx.fetch("SELECT * FROM lock_agents($1, $2, 'commit')", agent_ids, realm_ids)
     # One moment for all, and the same object: what is made of it is made once.
     now: datetime | None = rows[0]["now"] if rows else None
     return {row["agent_id"]: _locked(row, now or row["now"]) for row in rows}
@@ -63,12 +56,6 @@ async def read_agent(tx: Tx, agent_id: str, realm_id: int) -> LockedAgent | None
     """The same without any lock, for those who only look."""
     row = await tx.fetchrow("SELECT * FROM lock_agents($1, $2, 'none')", [agent_id], [realm_id])
     return None if row is None else _locked(row, row["now"])
-
-
-async def hold_decisions(tx: Tx, realm_id: int) -> None:
-    """Waits until every spend that is being decided is answered, and holds off new ones for as
-    long as this transaction lasts (outside a transaction: not at all)."""
-    await tx.execute("SELECT pg_advisory_xact_lock($1, $2)", _DECISIONS_LOCK, realm_id)
 
 
 async def insert_transfers(tx: Tx, transfers: Sequence[Transfer]) -> None:

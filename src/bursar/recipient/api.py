@@ -5,7 +5,6 @@ from bursar.errors import not_found
 from bursar.hostnames import RecipientError, canonical_hostname
 from bursar.http.call import Answer, Call, data, page, page_fields
 from bursar.http.codec import Address, Field, Hostname, Record
-from bursar.ledger.store import hold_decisions
 from bursar.recipient import store
 from bursar.recipient.model import RecipientRow, RecipientView, show_recipient
 
@@ -20,7 +19,7 @@ RECIPIENT = Record(
 
 async def put(call: Call) -> Answer:
     hostname = call.params["hostname"]
-    await hold_decisions(call.tx, call.caller.realm_id)
+    await store.lock_directory(call.tx, call.caller.realm_id)
     before = await store.get_recipient(call.tx, call.caller.realm_id, hostname)
     row = await store.put_recipient(
         call.tx, call.caller.realm_id, hostname, call.body["address"], call.caller.key_id
@@ -41,7 +40,7 @@ async def get(call: Call) -> Answer:
 
 
 async def delete(call: Call) -> Answer:
-    await hold_decisions(call.tx, call.caller.realm_id)
+    await store.lock_directory(call.tx, call.caller.realm_id)
     row = await _existing(call)
     await store.delete_recipient(call.tx, call.caller.realm_id, row.hostname)
     await _changed(call, "recipient.deleted", row.hostname, row, None)

@@ -9,6 +9,11 @@ from bursar.recipient.model import RecipientRow
 _COLUMNS = "hostname, address, created_by, created_at, updated_at"
 
 
+async def lock_directory(tx: Tx, realm_id: int) -> None:
+    """One change of a directory at a time, so that each is told what it replaces."""
+    await tx.execute("SELECT FROM realm WHERE id = $1 FOR NO KEY UPDATE", realm_id)
+
+
 async def raise_epoch(tx: Tx, realm_id: int) -> None:
     await tx.execute(
         "UPDATE realm SET directory_epoch = directory_epoch + 1 WHERE id = $1", realm_id

@@ -151,7 +151,6 @@ class Api:
             address=config.host,
             port=port,
             interface=Interfaces.ASGINL,
-            # One thread that writes one answer after the other, which `Request.written` rests on.
             http=HTTPModes.http1,
             runtime_threads=1,
             backlog=_BACKLOG,

@@ -93,7 +93,7 @@ _decode_transaction = msgspec.json.Decoder(dict[str, Transaction]).decode
 
 async def authorise(call: Call) -> Answer:
     request = _request(call)
-    made = await call.services.authoriser.authorise(request, call.written)
+    made = await call.services.authoriser.authorise(request)
     headers = {"Idempotent-Replayed": "true"} if made.replayed else {}
     seconds = wanted_seconds(call.prefer)
     if seconds:

@@ -45,8 +45,6 @@ MAX_WAITING: Final = 2_000
 # How long one of a batch that a lock held up waits for its own locks: the batch has been patient,
 # and as many as are in it wait one after the other.
 _HURRIED_MILLIS: Final = 50
-# How long the answers of a batch may take to be written, twice, while changes wait for them.
-_WRITTEN_SECONDS: Final = 1
 # Keys remembered, twice over: about a megabyte each.
 MAX_RECENT_KEYS: Final = 20_000
 
@@ -82,11 +80,7 @@ class Authorised(msgspec.Struct, frozen=True):
 
 
 _Outcome = Authorised | ApiError
-_Answer = Callable[[list[_Outcome]], Awaitable[None]]
-# Waits until the answer to a request, and all that were sent before, have left the process. False
-# if it was not sent.
-Written = Callable[[], Awaitable[bool]]
-_Write = Callable[[Sequence[SpendRequest], _Answer, bool], Awaitable[list[_Outcome]]]
+_Write = Callable[[Sequence[SpendRequest], bool], Awaitable[list[_Outcome]]]
 
 
 class Authoriser:
@@ -109,14 +103,11 @@ class Authoriser:
         self._recent = _RecentKeys()
         self._queue = _Queue(self._write)
 
-    async def authorise(self, request: SpendRequest, written: Written | None = None) -> Authorised:
-        """Decides, reserves and stores the spend, or finds it again by its idempotency key.
-
-        A change that makes the decision old is answered after what `written` waits for.
-        """
+    async def authorise(self, request: SpendRequest) -> Authorised:
+        """Decides, reserves and stores the spend, or finds it again by its idempotency key."""
         if self._queue.waiting >= MAX_WAITING:
             raise unavailable("Too many spends are waiting to be decided. Nothing was changed.")
-        return await self._queue.submit(_Waiting(request, written))
+        return await self._queue.submit(_Waiting(request))
 
     async def preview(self, tx: Tx, request: SpendRequest) -> tuple[Policy, str | None, Decision]:
         """What `authorise` would decide now: (policy, address paid, decision). Writes nothing."""
@@ -126,9 +117,7 @@ class Authoriser:
         state = (await self._facts(tx, [request], {request.agent_id: found}))[request.agent_id]
         return state.policy, state.pay_to[request.recipient], state.decide(request)
 
-    async def _write(
-        self, batch: Sequence[SpendRequest], answer: _Answer, hurried: bool
-    ) -> list[_Outcome]:
+    async def _write(self, batch: Sequence[SpendRequest], hurried: bool) -> list[_Outcome]:
         """Looks for stored answers only where there may be one; the keys' uniqueness sees to the
         rest, because a look for each of them would cost a tenth of the whole."""
         keys = [request.key for request in batch if request.key is not None]
@@ -141,7 +130,7 @@ class Authoriser:
                     await ledger_store.wait_for_locks(tx, _HURRIED_MILLIS)
                 return await self._decide_batch(tx, batch, keys)
 
-            return await self._db.transact(work, answer)
+            return await self._db.transact(work)
 
         try:
             return await decide_with(known)
@@ -158,7 +147,6 @@ class Authoriser:
             tx,
             sorted({request.agent_id for request in batch}),
             sorted({request.realm_id for request in batch}),
-            until="answer",
         )
         # The wallets' locks also keep two requests with one key from passing each other here.
         answered = await idempotency.find(tx, keys) if keys else {}
@@ -360,12 +348,11 @@ class _RecentKeys:
 @dataclass(frozen=True, slots=True, eq=False)
 class _Waiting:
     request: SpendRequest
-    written: Written | None
     answer: asyncio.Future[Authorised] = field(
         default_factory=lambda: asyncio.get_running_loop().create_future()
     )
 
-    def settle(self, outcome: Authorised | BaseException) -> None:
+    def answer_with(self, outcome: Authorised | BaseException) -> None:
         if self.answer.done():  # the caller went away; the spend stands, its key finds it
             return
         if isinstance(outcome, Authorised):
@@ -401,43 +388,21 @@ class _Queue:
             self._running = None
 
     async def _decide(self, batch: Sequence[_Waiting], *, hurried: bool = False) -> None:
-        async def answer(outcomes: list[_Outcome]) -> None:
-            """Runs while the session still holds the realm's decisions: whoever waits for the
-            answers to go out (see `hold_decisions`) waits for this."""
-            check(len(outcomes) == len(batch), "every request of a batch has an outcome")
-            for waiting, outcome in zip(batch, outcomes, strict=True):
-                waiting.settle(outcome)
-            # The handlers are woken in this turn of the loop, and those of the API send in it, but
-            # for spends that are told to wait until they are paid. A tool's answer at /mcp still
-            # has to be put in words: it may be a little later.
-            await asyncio.sleep(0)
-            writing = asyncio.create_task(_written(batch))
-            # Twice: a process that was stopped meanwhile finds the first wait over.
-            for _ in range(2):
-                await asyncio.wait({writing}, timeout=_WRITTEN_SECONDS)
-            if not writing.done():
-                writing.cancel()
-                _log.warning("answers_not_written", size=len(batch))
-
         try:
-            await self._write([waiting.request for waiting in batch], answer, hurried)
+            outcomes = await self._write([waiting.request for waiting in batch], hurried)
         except Exception as problem:  # noqa: BLE001 - whatever it is, the waiting are told
             # A wallet that somebody else holds is of one request, and surely nothing was written.
             locked = isinstance(problem, asyncpg.LockNotAvailableError)
             if len(batch) == 1 or (isinstance(problem, OUT_OF_REACH) and not locked):
                 # Perhaps it was committed, perhaps not: the idempotency key finds out.
                 for waiting in batch:
-                    waiting.settle(problem)
+                    waiting.answer_with(problem)
                 return
             # One request must not fail its neighbours: each gets a transaction of its own.
-            # Never those that are answered: their batch is committed.
             _log.warning("batch_undone", size=len(batch), problem=type(problem).__name__)
             for waiting in batch:
-                if not waiting.answer.done():
-                    await self._decide([waiting], hurried=locked)
-
-
-async def _written(batch: Sequence[_Waiting]) -> None:
-    for waiting in reversed(batch):
-        if waiting.written is not None and await waiting.written():
+                await self._decide([waiting], hurried=locked)
             return
+        check(len(outcomes) == len(batch), "every request of a batch has an outcome")
+        for waiting, outcome in zip(batch, outcomes, strict=True):
+            waiting.answer_with(outcome)
