@@ -369,10 +369,12 @@ async def test_a_signature_that_is_not_the_payment_is_found(stage: Stage):
                 assert any(named in line for line in found.differences), statement
             for table in ("spend", "withdrawal"):
                 await connection.executemany(
-                    f"UPDATE {table} SET signature = $2 WHERE id = $1", before
+                    f"UPDATE {table} SET signature = $2 WHERE id = $1",
+                    [tuple(row) for row in before],
                 )
             await connection.executemany(
-                "UPDATE payment SET destination = $2, amount_micros = $3 WHERE id = $1", payments
+                "UPDATE payment SET destination = $2, amount_micros = $3 WHERE id = $1",
+                [tuple(row) for row in payments],
             )
         finally:
             await connection.close()
