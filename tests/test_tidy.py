@@ -40,8 +40,8 @@ FLOORS: Final[dict[str, dict[str, int]]] = {
         "model": 1, "provider": 1, "store": 2, "master": 3, "vault": 3, "setup": 4, "rotate": 4,
     },
     "settlement": {
-        "model": 1, "store": 2, "evidence": 2, "outcome": 5, "worker": 5, "deposits": 5, "adopt": 5,
-        "reconcile": 6,
+        "model": 1, "store": 2, "evidence": 2, "outside": 3, "outcome": 5, "worker": 5,
+        "deposits": 5, "adopt": 5, "reconcile": 6,
     },
     "webhook": {
         "model": 1, "signature": 1, "store": 2, "target": 3, "send": 4, "worker": 5, "api": 6,

@@ -7,7 +7,7 @@ import re
 import secrets
 import shutil
 import signal
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -277,8 +277,63 @@ async def test_restore_to_a_point_in_time(site: Site):
 
 
 async def test_a_snapshot_put_back_where_it_was(site: Site):
-    """Goal: a cold copy of the files cannot be told from the original; `bursar database restored`
-    says it, and what was paid since is found, not paid again."""
+    """Goal: whoever knows may say so with `bursar database restored`; what was paid since is found,
+    not paid again."""
+    paid, approved = await _put_a_snapshot_back(site)
+    done = await site.command("database", "restored")
+    assert done.code == 0, done.err
+    assert "Nothing is signed until" in done.out
+    await _nothing_is_paid_twice(site, paid, approved)
+
+
+@pytest.mark.parametrize("lost", ["the database", "the database and the worker's folder"])
+async def test_a_snapshot_put_back_is_noticed(site: Site, lost: str):
+    """Goal: nobody says a word. The worker's folder remembers what was signed; where that went back
+    too, as with a snapshot of the whole machine, the chain does. Nothing is paid twice."""
+    if lost == "the database":
+        paid, approved = await _put_a_snapshot_back(site)
+        # The chain would tell as well, if it had been looked at before.
+        async with site.database() as db, db.read() as tx:
+            await tx.execute("UPDATE settlement_watch SET explained_slot = NULL")
+    else:
+        folder = site.worker.config.data_dir
+        kept = site.folder / "folder"
+        paid, approved = await _put_a_snapshot_back(site, lambda: _copy(folder, kept))
+        await _replace(kept, folder)
+    await _nothing_is_paid_twice(site, paid, approved)
+    assert "database_older_than_its_payments" in site.worker.last_words()
+
+
+async def test_a_machine_that_slept_is_not_restored(site: Site):
+    """Goal: nothing was written for longer than any attempt lives, and nothing was forgotten: the
+    next payment is made at once."""
+    first, _ = site.agents
+    paid = await site.spend(first, "1")
+    await site.settled()
+    await site.stop_nodes()
+    await site.server.stop()
+    height = await site.rpc("getBlockHeight")
+
+    async def long_ago() -> bool:
+        return await site.rpc("getBlockHeight") > height + 400
+
+    await until(long_ago, seconds=60)
+    await site.server.start()
+    await site.api.start()
+    await site.worker.start()
+    paid += await site.spend(first, "2")
+    await site.settled()
+    async with site.database() as db, db.read() as tx:
+        row = await tx.fetchrow("SELECT quiet_until_height, careful_before FROM settlement_watch")
+    assert row is not None
+    assert tuple(row) == (0, None)
+    await site.each_paid_once(paid)
+
+
+async def _put_a_snapshot_back(
+    site: Site, also: Callable[[], Awaitable[None]] | None = None
+) -> tuple[list[str], list[str]]:
+    """What was paid before the snapshot, and what was approved in it and paid after it."""
     first, second = site.agents
     paid = await site.spend(first, "1")
     await site.settled()
@@ -287,7 +342,9 @@ async def test_a_snapshot_put_back_where_it_was(site: Site):
     await site.api.end(signal.SIGTERM)
     await site.server.stop()
     snapshot = site.folder / "snapshot"
-    await asyncio.to_thread(shutil.copytree, site.server.folder, snapshot, symlinks=True)
+    await _copy(site.server.folder, snapshot)
+    if also is not None:
+        await also()
     await site.server.start()
     timeline = await _timeline(site.server)
     await site.worker.start()
@@ -295,23 +352,31 @@ async def test_a_snapshot_put_back_where_it_was(site: Site):
     await site.worker.end(signal.SIGTERM)
 
     await site.server.stop()
-    await asyncio.to_thread(shutil.rmtree, site.server.folder)
-    await asyncio.to_thread(shutil.copytree, snapshot, site.server.folder, symlinks=True)
+    await _replace(snapshot, site.server.folder)
     await site.server.start()
     assert await _timeline(site.server) == timeline
     assert await site.statuses(approved) == dict.fromkeys(approved, "approved")
-    done = await site.command("database", "restored")
-    assert done.code == 0, done.err
-    assert "Nothing is signed until" in done.out
+    return paid, approved
 
+
+async def _nothing_is_paid_twice(site: Site, paid: list[str], approved: list[str]) -> None:
     await site.api.start()
     await site.worker.start()
     await site.settled()
-    more = await site.spend(first, "4")
+    more = await site.spend(site.agents[0], "4")
     await site.settled()
     assert await site.statuses(approved) == dict.fromkeys(approved, "settled")
     await site.each_paid_once([*paid, *approved, *more])
     assert (await site.command("audit")).code == 0
+
+
+async def _copy(folder: Path, to: Path) -> None:
+    await asyncio.to_thread(shutil.copytree, folder, to, symlinks=True)
+
+
+async def _replace(snapshot: Path, folder: Path) -> None:
+    await asyncio.to_thread(shutil.rmtree, folder)
+    await _copy(snapshot, folder)
 
 
 async def _timeline(server: Server) -> Any:

@@ -6,6 +6,7 @@ Each test breaks one thing in the code and runs the same scenario as `test_rules
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
 
 from bursar.chain.port import Height
@@ -127,9 +128,7 @@ async def test_rule_6_no_quiet_after_a_failover(stage: Stage, broken: pytest.Mon
 
     async def not_quiet(settler: Settler) -> Watch:
         known = await watch(settler)
-        return Watch(
-            timeline=known.timeline, quiet_until_height=0, careful_before=known.careful_before
-        )
+        return msgspec.structs.replace(known, quiet_until_height=0)
 
     broken.setattr(Settler, "_watch", not_quiet)
     assert (await scenarios.forgotten_and_on_its_way(stage)).made == 2

@@ -4,14 +4,19 @@ import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
+from solders.pubkey import Pubkey
 
+from bursar.custody import store as custody_store
 from bursar.db import Database
 from bursar.settlement import store
 from bursar.settlement.model import MOST_ATTEMPTS
+from bursar.settlement.outside import Outside
 from bursar.settlement.worker import Settler
+from tests.localnet.support import payment as foreign_payment
 from tests.processes import until
 from tests.settlement import scenarios
 from tests.settlement.scenarios import NEVER_ARRIVES, Outcome
@@ -448,3 +453,68 @@ async def _pay_unknown_to_us(stage: Stage, agent: dict[str, Any], payment_id: st
     await stage.take_behind_our_back(
         agent, row["amount_micros"], memo=payment_id, destination=row["destination"]
     )
+
+
+# 6, without a word: a snapshot put back -----------------------------------------------------------
+
+
+async def test_an_attempt_that_only_the_folder_knows_means_restored(stage: Stage, tmp_path: Path):
+    """Goal: the process is new, the chain has heard nothing yet, and still nothing is signed before
+    the forgotten attempt can no longer land."""
+    agent = await stage.agent()
+    payment_id = await stage.spend(agent)
+    settler = replace(await stage.settler(), outside=Outside(tmp_path / "signed"))
+    await stage.faults(NEVER_ARRIVES)
+    await settler.sign()
+    await stage.faults()
+    (forgotten,) = await stage.attempts(payment_id)
+    await stage.forget_attempts(payment_id)
+    settler = replace(await stage.settler(), outside=Outside(tmp_path / "signed"))
+    await stage.round(settler, 3)
+    assert await stage.attempts(payment_id) == []
+    await settler.chain.send(forgotten["raw"])
+    await stage.pass_blocks()
+    await stage.round(settler, 3)
+    assert await stage.made(agent, payment_id) == 1
+    assert await stage.status(payment_id) == "settled"
+    # It is noticed once: the next payment does not wait.
+    another = await stage.spend(agent)
+    await stage.round(settler, 2)
+    assert await stage.made(agent, another) == 1
+
+
+async def test_an_attempt_that_only_the_chain_knows_means_restored(stage: Stage):
+    """Goal: no folder and no process remembers; the payment is on the chain and not made again."""
+    agent = await stage.agent()
+    await stage.spend(agent)
+    await stage.round(await stage.settler(), 2)
+    await stage.next_block()
+    payment_id = await stage.spend(agent)
+    await (await stage.settler()).sign()
+    assert await stage.made(agent, payment_id) == 1
+    await stage.forget_attempts(payment_id)
+    settler = await stage.settler()
+    await stage.round(settler, 2)
+    await stage.pass_blocks()
+    await stage.round(settler, 3)
+    assert await stage.made(agent, payment_id) == 1
+    assert await stage.status(payment_id) == "settled"
+
+
+async def test_a_stranger_cannot_make_it_look_restored(stage: Stage):
+    """Goal: a transfer to the fee payer with the id of a payment as its memo holds nothing up."""
+    agent = await stage.agent()
+    first = await stage.spend(agent)
+    await stage.round(await stage.settler(), 2)
+    await stage.next_block()
+    async with stage.db.read() as tx:
+        fee_payer = await custody_store.fee_payer_key(tx, "test")
+    assert fee_payer is not None
+    stranger = await stage.rpc.wallet(micros=1_000_000)
+    blockhash = await stage.rpc.blockhash("confirmed")
+    await stage.rpc.send(
+        foreign_payment(stranger, Pubkey.from_string(fee_payer.address), 1, blockhash, first)
+    )
+    second = await stage.spend(agent)
+    await stage.round(await stage.settler(), 2)
+    assert await stage.made(agent, second) == 1

@@ -178,6 +178,7 @@ def read_transaction(result: Any, signature: str) -> Landed:
         slot=read_natural(field(result, "slot")),
         block_time=_block_time(result),
         fee_lamports=read_natural(field(meta, "fee")),
+        fee_payer=_at(addresses, 0),
         error=_error(meta),
         memos=tuple(_memos(message, meta, addresses)),
         movements=tuple(_movements(meta, addresses)),

@@ -103,6 +103,7 @@ class Landed:
     slot: int
     block_time: int | None
     fee_lamports: int
+    fee_payer: str
     error: str | None
     memos: tuple[str, ...]
     movements: tuple[Movement, ...]

@@ -44,9 +44,8 @@ def migrate_database(
 def restored(data_dir: _DataDir = None) -> None:
     """Say that the database was put back to an older state, so that nothing is paid twice.
 
-    A restore from a base backup is noticed without it. A copy of the files of a stopped server, put
-    back where it was (a volume snapshot), looks like no restore at all: run this before any worker
-    starts on it.
+    A restore and a snapshot that was put back are noticed without it, once what was paid since is
+    final on the chain. Run this before any worker starts if you do not want to wait for that.
     """
     from bursar.settlement.store import forget_timelines
 

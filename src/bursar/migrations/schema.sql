@@ -409,7 +409,9 @@ CREATE TABLE settlement_watch (
     mode mode NOT NULL,
     timeline text NOT NULL,
     quiet_until_height bigint DEFAULT 0 NOT NULL,
-    careful_before timestamp with time zone
+    careful_before timestamp with time zone,
+    explained_slot bigint,
+    CONSTRAINT settlement_watch_explained_slot_check CHECK ((explained_slot >= 0))
 );
 
 CREATE TABLE spend (

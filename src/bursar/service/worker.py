@@ -22,6 +22,7 @@ from bursar.policy.cache import PolicyCache
 from bursar.service.networks import ensure_fee_payer_funded, open_chain, wait_for_network
 from bursar.service.retention import forget_old
 from bursar.settlement.deposits import DepositWatcher
+from bursar.settlement.outside import Outside
 from bursar.settlement.reconcile import Reconciler
 from bursar.settlement.worker import Settler
 from bursar.spend.approve import expire_spends
@@ -101,7 +102,8 @@ async def _settle(config: Config, db: Database, vault: Vault, mode: Mode) -> Non
         decimals = await wait_for_network(config, db, chain, mode)
         fee_payer = await ensure_fee_payer(db, vault, mode)
         policies = PolicyCache()
-        settler = Settler(db, chain, vault, policies, mode, decimals)
+        outside = Outside(config.data_dir / f"signed-{mode}")
+        settler = Settler(db, chain, vault, policies, mode, decimals, outside=outside)
         mint = usdc_mint(config, mode)
 
         async def watch_fee_payer() -> int:

@@ -93,9 +93,11 @@ class SettledRow(msgspec.Struct, frozen=True, kw_only=True):
 class Watch(msgspec.Struct, frozen=True, kw_only=True):
     """Which history of the database the settlement knows, and how careful it has to be."""
 
+    mode: Mode
     timeline: str
     quiet_until_height: int
     careful_before: datetime | None
+    explained_slot: int | None
 
 
 class WatchedWallet(msgspec.Struct, frozen=True, kw_only=True):

@@ -5,7 +5,7 @@ from typing import Final, Literal
 
 from msgspec import UNSET
 
-from bursar.config import Mode
+from bursar.config import MODES, Mode
 from bursar.db import Row, Tx
 from bursar.settlement.model import (
     LedgerNow,
@@ -48,7 +48,7 @@ _BY_CHANCE = (
     "TABLESAMPLE SYSTEM ((SELECT least(100, 100 * $2 / greatest(reltuples, 1))"
     " FROM pg_class WHERE oid = 'payment'::regclass))"
 )
-_WATCH = "timeline, quiet_until_height, careful_before"
+_WATCH = "mode, timeline, quiet_until_height, careful_before, explained_slot"
 _WATCHED = (
     "w.agent_id, w.realm_id, w.address, w.held, w.credits_posted::bigint AS credits_micros,"
     " w.debits_posted::bigint AS debits_micros"
@@ -382,7 +382,8 @@ async def put_watch(
         " quiet_until_height = CASE WHEN w.timeline = excluded.timeline"
         " THEN w.quiet_until_height ELSE excluded.quiet_until_height END,"
         " careful_before = CASE WHEN w.timeline = excluded.timeline"
-        " THEN w.careful_before ELSE excluded.careful_before END"
+        " THEN w.careful_before ELSE excluded.careful_before END,"
+        " explained_slot = CASE WHEN w.timeline = excluded.timeline THEN w.explained_slot END"
         f" RETURNING {_WATCH}",
         mode,
         timeline,
@@ -393,10 +394,32 @@ async def put_watch(
     return Watch(**dict(row.items()))
 
 
-async def forget_timelines(tx: Tx) -> int:
-    """Makes every mode's worker take the database for one that was restored; returns how many."""
-    status = await tx.execute("UPDATE settlement_watch SET timeline = 'restored'")
+async def put_explained(tx: Tx, watch: Watch, slot: int) -> None:
+    """The first look after the quiet: what landed until now needs no other explanation."""
+    await tx.execute(
+        "UPDATE settlement_watch SET explained_slot = $3"
+        " WHERE mode = $1 AND timeline = $2 AND explained_slot IS NULL",
+        watch.mode,
+        watch.timeline,
+        slot,
+    )
+
+
+async def forget_timelines(tx: Tx, *modes: Mode) -> int:
+    """Makes the workers of these modes, or of all, take the database for one that was restored;
+    returns how many."""
+    status = await tx.execute(
+        "UPDATE settlement_watch SET timeline = 'restored' WHERE mode = ANY($1::text[])",
+        modes or MODES,
+    )
     return int(status.rpartition(" ")[2])
+
+
+async def known_attempts(tx: Tx, signatures: Sequence[str]) -> set[str]:
+    rows = await tx.fetch(
+        "SELECT signature FROM submission WHERE signature = ANY($1::text[])", signatures
+    )
+    return {row["signature"] for row in rows}
 
 
 # Wallets against the chain -----------------------------------------------------------------------

@@ -10,7 +10,8 @@
 5. Another attempt is signed only when every earlier one is dead. A payment fails only when all are
    dead and the failure can never change, or when too many expired.
 6. After a failover or a restore nothing is signed until what was forgotten can no longer land, and
-   payments from before are looked for on the chain first.
+   payments from before are looked for on the chain first. A restore shows in the timeline of the
+   database or, if a snapshot was put back, in attempts that are known outside of it alone.
 """
 
 import asyncio
@@ -58,6 +59,7 @@ from bursar.settlement.model import (
     SubmissionRow,
     Watch,
 )
+from bursar.settlement.outside import Outside
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -89,6 +91,7 @@ class Settler:
     mode: Mode
     decimals: int
     histories: evidence.Histories = field(default_factory=evidence.Histories)
+    outside: Outside = field(default_factory=Outside)
 
     async def work(self) -> int:
         """One round; returns how many payments or attempts it touched."""
@@ -121,14 +124,21 @@ class Settler:
         if final.height <= watch.quiet_until_height:
             await self._give_back(claimed, "quiet after a failover or restore")
             return
+        async with self.db.read() as tx:
+            fee_payer = await custody_store.fee_payer_key(tx, self.mode)
+        check(fee_payer is not None, "the fee payer is made when the service starts")
+        assert fee_payer is not None
+        if await self.outside.knows_more(self.db, self.chain, watch, fee_payer.address, final):
+            _log.warning("database_older_than_its_payments", mode=self.mode)
+            async with self.db.read() as tx:
+                await store.forget_timelines(tx, self.mode)
+            await self._give_back(claimed, "quiet after a failover or restore", after_seconds=0)
+            return
         unpaid = await self._adopt_forgotten(claimed, watch)
         if not unpaid:
             return
         async with self.db.read() as tx:
             wallet_keys = await custody_store.wallet_keys(tx, [p.agent_id for p in unpaid])
-            fee_payer = await custody_store.fee_payer_key(tx, self.mode)
-        check(fee_payer is not None, "the fee payer is made when the service starts")
-        assert fee_payer is not None
         fee, accounts, blockhash = await asyncio.gather(
             self.chain.priority_fee(sorted({token_account(p.source, p.mint) for p in unpaid})),
             self.chain.accounts(sorted({fee_payer.address, *(p.destination for p in unpaid)})),
@@ -169,7 +179,8 @@ class Settler:
             lambda tx: store.insert_submissions(tx, signed, watch.timeline)
         )
         # Only what is committed is sent; what another worker was faster with never leaves here.
-        await self._send([s for s in signed if s.payment.id in stored])
+        kept = [s for s in signed if s.payment.id in stored]
+        await self._send(kept)
 
     def _message(
         self,
@@ -337,6 +348,8 @@ class Settler:
 
     async def _resend(self, unseen: Sequence[SubmissionRow]) -> None:
         """Rule 2: the same bytes again."""
+        if unseen:
+            await self._remember(unseen)  # whoever stored them may have died at once
         results = await _gather(lambda s: self.chain.send(s.raw), unseen)
         looks: list[Look] = []
         for submission, result in zip(unseen, results, strict=True):
@@ -362,9 +375,16 @@ class Settler:
         """The first time. Whatever comes back, the status tells the truth."""
         if not submissions:
             return
+        await self._remember(submissions)
         await _gather(lambda s: self.chain.send(s.raw), submissions)
         async with self.db.read() as tx:
             await store.look_now(tx, [s.payment.id for s in submissions])
+
+    async def _remember(self, stored: Sequence[NewSubmission | SubmissionRow]) -> None:
+        """Rule 6: nothing is sent that is known inside the database alone. The newest will do: a
+        database that knows it knows those before."""
+        newest = max(stored, key=lambda s: s.last_valid_height)
+        await self.outside.remember(newest.last_valid_height, newest.signature)
 
     async def _bury_failed(self, submission: SubmissionRow, error: str) -> None:
         """Rule 3: it is final with an error. Every node must show it so."""
