@@ -185,6 +185,13 @@ async def _keys(console: Console, agent: str) -> None:
     assert len(listed) == 3
     assert plain.out.strip() not in json.dumps(listed)
     assert "revoked" in await console.ok("keys", "revoke", made["id"])
+    lines = await console.json("log", "--actor", me["id"], "--limit", "3")
+    assert [line["action"] for line in lines] == ["key.revoked", "key.created", "key.created"]
+    assert lines[0]["subject"] == made["id"]
+    table = csv.DictReader(io.StringIO(await console.ok("log", "--action", "key.revoked", "--csv")))
+    assert [row["subject"] for row in table] == [made["id"]]
+    both = await console("log", "--csv", "--json")
+    assert both.code == ExitCode.USAGE
 
 
 def paths() -> set[tuple[str, ...]]:

@@ -93,6 +93,8 @@ EXPECTED: dict[str, Expected] = {
     "GET /v1/keys": Expected("admin"),
     "DELETE /v1/keys/:id": Expected("admin", 204, names="key", uses_up=True),
     "GET /v1/me": Expected(ALL),
+    "GET /v1/audit-log": Expected(PEOPLE),
+    "GET /v1/audit-log/export": Expected(PEOPLE),
     "POST /v1/spend/authorise": Expected("admin agent", 201, names="agent", body=_spend),
     "POST /v1/spend/preview": Expected("admin agent", names="agent", body=_spend),
     "GET /v1/transactions": Expected(ALL),

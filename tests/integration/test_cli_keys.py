@@ -124,6 +124,15 @@ async def test_list_and_revoke(service: Service, dsn: str):
     )
     assert "revoked" in line
     assert account in line
+    shown = json.loads(_ok(await bursar("log", "--local", "--json", database_url=dsn)))
+    assert [
+        (line["account"], line["mode"], line["actor"], line["action"])
+        for line in shown
+        if line["subject"] == made["id"]
+    ] == [
+        (account, "test", "operator", "key.revoked"),
+        (account, "test", "operator", "key.created"),
+    ]
     async with service.db.read() as tx:
         trail = await tx.fetch(
             "SELECT actor, action, before IS NULL AS new, after FROM audit_log"

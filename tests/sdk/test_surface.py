@@ -43,7 +43,7 @@ def test_every_route_has_its_method():
 
 
 def test_both_clients_have_the_same_resources():
-    """Goal: the eight resources, on either client, sharing one description."""
+    """Goal: the nine resources, on either client, sharing one description."""
 
     def resources(client: Any) -> dict[str, type]:
         return {n: type(r) for n, r in vars(client).items() if isinstance(r, Resource)}
@@ -57,6 +57,7 @@ def test_both_clients_have_the_same_resources():
         "events",
         "keys",
         "recipients",
+        "audit_log",
     ]
     assert list(resources(Bursar(KEY))) == names
     assert resources(Bursar(KEY)) == resources(AsyncBursar(KEY))

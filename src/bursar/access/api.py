@@ -1,13 +1,27 @@
-"""/v1/keys and /v1/me."""
+"""/v1/keys, /v1/me and /v1/audit-log."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from bursar.access import issue, store
 from bursar.access.limits import Category
-from bursar.access.model import Caller, CategoryLimit, CreatedKey, Me, Scope, key_fields, show_key
+from bursar.access.model import (
+    Caller,
+    CategoryLimit,
+    CreatedKey,
+    LogFilter,
+    LogRow,
+    Me,
+    Scope,
+    key_fields,
+    show_key,
+    show_log_line,
+)
 from bursar.errors import Fault
-from bursar.http.call import Answer, Call, Services, data, page, page_fields
-from bursar.http.codec import ID, Choice, Field, Moment, Record, Text
+from bursar.http.call import Answer, Call, Services, Stream, data, page, page_fields
+from bursar.http.codec import ID, Boundary, Choice, Field, Moment, Record, Text
+from bursar.http.cursor import Place
+from bursar.http.export import csv_of
 
 PAGE_DEFAULT, PAGE_MOST = 20, 100
 LIST_QUERY = page_fields(PAGE_DEFAULT, PAGE_MOST)
@@ -25,6 +39,17 @@ NEW_KEY = Record(
         Field("expiresAt", Moment(), "When it stops working; null: never.", nullable=True),
     ),
 )
+LOG_FILTERS = (
+    Field("actor", Text(1, 100), "Only what this key did, or `operator`."),
+    Field("action", Text(1, 100), "Only this action, e.g. `agent.changed`."),
+    Field("subject", Text(1, 300), "Only what was done to this id or hostname."),
+    Field("from", Boundary(), "Done at or after this date or time."),
+    Field("to", Boundary(), "Done before this time; a bare date includes that whole day."),
+)
+LOG_QUERY = (*LOG_FILTERS, *page_fields(PAGE_DEFAULT, PAGE_MOST))
+_LOG_COLUMNS = (
+    "id", "createdAt", "actor", "action", "subject", "requestId", "before", "after",
+)  # fmt: skip
 
 
 async def create(call: Call) -> Answer:
@@ -83,3 +108,41 @@ async def me(call: Call) -> Answer:
         for category in Category
     ]
     return data(Me(**key_fields(row), account=call.caller.account_name, limits=limits))
+
+
+# The audit log -----------------------------------------------------------------------------------
+
+
+async def log(call: Call) -> Answer:
+    limit = call.query.get("limit", PAGE_DEFAULT)
+    rows = await store.list_log(call.tx, _log_filter(call), call.start, limit + 1)
+    return page(call, rows, limit, _log_place, show_log_line)
+
+
+async def export_log(call: Call) -> Stream:
+    wanted = _log_filter(call)
+
+    async def read(start: Place | None, limit: int) -> Sequence[LogRow]:
+        async with call.services.db.read() as tx:
+            return await store.list_log(tx, wanted, start, limit)
+
+    rows = csv_of(_LOG_COLUMNS, read, _log_place, show_log_line)
+    return Stream("text/csv; charset=utf-8", "audit-log.csv", rows)
+
+
+def _log_filter(call: Call) -> LogFilter:
+    query = call.query
+    return LogFilter(
+        realm_id=call.caller.realm_id,
+        # Keys are for admins' eyes alone, here as in their own list.
+        with_keys=call.caller.scope is Scope.ADMIN,
+        actor=query.get("actor"),
+        action=query.get("action"),
+        subject=query.get("subject"),
+        start=query["from"].start if "from" in query else None,
+        end=query["to"].end if "to" in query else None,
+    )
+
+
+def _log_place(row: LogRow) -> Place:
+    return row.created_at, row.id

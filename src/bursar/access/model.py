@@ -128,6 +128,57 @@ class Me(Key, rename="camel", kw_only=True):
     limits: list[CategoryLimit]
 
 
+@dataclass(frozen=True, slots=True)
+class LogRow:
+    id: str
+    created_at: datetime
+    actor: str
+    request_id: str
+    action: str
+    subject: str
+    # The JSON as it was written.
+    before: str | None
+    after: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class LogFilter:
+    realm_id: int
+    # Whether lines about keys are among them.
+    with_keys: bool
+    actor: str | None
+    action: str | None
+    subject: str | None
+    start: datetime | None
+    end: datetime | None
+
+
+class LogLine(msgspec.Struct, rename="camel", kw_only=True):
+    """Who did what: `before` and `after` are its subject as the API showed it then."""
+
+    id: str
+    created_at: str
+    actor: str
+    request_id: str
+    action: str
+    subject: str
+    before: dict[str, Any] | None
+    after: dict[str, Any] | None
+
+
+def show_log_line(row: LogRow) -> LogLine:
+    return LogLine(
+        id=row.id,
+        created_at=iso(row.created_at),
+        actor=row.actor,
+        request_id=row.request_id,
+        action=row.action,
+        subject=row.subject,
+        before=None if row.before is None else msgspec.json.decode(row.before),
+        after=None if row.after is None else msgspec.json.decode(row.after),
+    )
+
+
 def show_key(row: KeyRow) -> Key:
     return Key(**key_fields(row))
 

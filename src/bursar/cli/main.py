@@ -19,6 +19,7 @@ from bursar.cli import (
     keys,
     listen,
     localnet,
+    log,
     mcp,
     profiles,
     recipients,
@@ -84,6 +85,7 @@ app.command(rich_help_panel=_ACCESS)(profiles.logout)
 app.command(rich_help_panel=_ACCESS)(profiles.profiles)
 app.command(rich_help_panel=_ACCESS)(profiles.whoami)
 app.command(rich_help_panel=_AGENTS)(mcp.mcp)
+app.command(rich_help_panel=_ACCESS)(log.log)
 app.command(rich_help_panel=_SERVICE)(audit.audit)
 app.command(rich_help_panel=_SERVICE)(audit.adopt)
 app.add_typer(database.app, name="database", rich_help_panel=_SERVICE)

@@ -1,7 +1,7 @@
 """Commands that call a running service: the options they share, and what those make."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property, wraps
 from inspect import Parameter, Signature, signature
 from typing import TYPE_CHECKING, Annotated, Any, Concatenate, Final, ParamSpec
@@ -64,6 +64,8 @@ OnceKey = Annotated[
         "--idempotency-key", help="The same key again does it once; after a failure, its key."
     ),
 ]
+From = Annotated[str | None, typer.Option("--from", help="From this date or time on, UTC.")]
+To = Annotated[str | None, typer.Option("--to", help="Before this time; a date is included.")]
 Pairs = Annotated[
     list[str] | None, typer.Option("--metadata", metavar="KEY=VALUE", help="May be repeated.")
 ]
@@ -132,6 +134,25 @@ def remote(command: Callable[Concatenate[Remote, P], None]) -> Callable[..., Non
     run.__signature__ = Signature(parameters)  # pyright: ignore[reportAttributeAccessIssue]
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return run
+
+
+def download(to: Remote, pieces: Iterable[bytes]) -> None:
+    """Streams the service's own CSV, with a bar on the terminal when the output is elsewhere."""
+    from rich.progress import DownloadColumn, Progress, SpinnerColumn, TimeElapsedColumn
+
+    if to.out.as_json:
+        raise ConfigError("--csv", "cannot be had together with --json")
+    hidden = not to.out.errors.is_terminal or to.out.on_terminal
+    columns = (SpinnerColumn(), DownloadColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=to.out.errors, transient=True, disable=hidden) as progress:
+        task = progress.add_task("", total=None)
+
+        def counted() -> Iterator[bytes]:
+            for piece in pieces:
+                progress.update(task, advance=len(piece))
+                yield piece
+
+        to.out.csv(counted())
 
 
 def row_limit(limit: int, every: bool) -> int | None:

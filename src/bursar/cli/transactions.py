@@ -1,13 +1,11 @@
 """`bursar transactions`: what was spent, on what, and why something was not."""
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from bursar.cli.remote import All, Limit, Remote, remote, row_limit
+from bursar.cli.remote import All, From, Limit, Remote, To, download, remote, row_limit
 from bursar.cli.show import ROWS, Columns
-from bursar.errors import ConfigError
 
 if TYPE_CHECKING:
     from bursar.client.model import Transaction
@@ -30,8 +28,6 @@ _Status = Annotated[
     Literal["all", "pending", "approved", "settled", "rejected"], typer.Option(help="Only these.")
 ]
 _RecipientFilter = Annotated[str | None, typer.Option(help="Only to this hostname or address.")]
-_From = Annotated[str | None, typer.Option("--from", help="From this date or time on, UTC.")]
-_To = Annotated[str | None, typer.Option("--to", help="Before this time; a date is included.")]
 _SettledFrom = Annotated[str | None, typer.Option(help="Settled from this date or time on.")]
 _SettledTo = Annotated[str | None, typer.Option(help="Settled before this time.")]
 
@@ -43,8 +39,8 @@ def list_(
     agent: _Agent = None,
     status: _Status = "all",
     recipient: _RecipientFilter = None,
-    from_: _From = None,
-    until: _To = None,
+    from_: From = None,
+    until: To = None,
     settled_from: _SettledFrom = None,
     settled_to: _SettledTo = None,
     limit: Limit = ROWS,
@@ -66,10 +62,8 @@ def list_(
     if not as_csv:
         found = to.client.transactions.list(**filters)
         to.out.rows(found, _COLUMNS, most=row_limit(limit, every))
-    elif to.out.as_json:
-        raise ConfigError("--csv", "cannot be had together with --json")
     else:
-        _export(to, filters)
+        download(to, to.client.transactions.export(**filters))
 
 
 @app.command()
@@ -81,23 +75,6 @@ def show(to: Remote, transaction_id: Annotated[str, typer.Argument(metavar="TRAN
 
 @app.command()
 @remote
-def stats(to: Remote, agent: _Agent = None, from_: _From = None, until: _To = None) -> None:
+def stats(to: Remote, agent: _Agent = None, from_: From = None, until: To = None) -> None:
     """Add up transactions: totals, counts, the largest recipients."""
     to.out.one(to.client.transactions.stats(agent_id=agent, from_=from_, to=until))
-
-
-def _export(to: Remote, filters: dict[str, Any]) -> None:
-    """Streams the service's own CSV, with a bar on the terminal when the output is elsewhere."""
-    from rich.progress import DownloadColumn, Progress, SpinnerColumn, TimeElapsedColumn
-
-    hidden = not to.out.errors.is_terminal or to.out.on_terminal
-    columns = (SpinnerColumn(), DownloadColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=to.out.errors, transient=True, disable=hidden) as progress:
-        task = progress.add_task("", total=None)
-
-        def counted() -> Iterator[bytes]:
-            for piece in to.client.transactions.export(**filters):
-                progress.update(task, advance=len(piece))
-                yield piece
-
-        to.out.csv(counted())

@@ -6,6 +6,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from bursar.client.agents import Agents
+from bursar.client.audit_log import AuditLog
 from bursar.client.events import Events
 from bursar.client.keys import Keys
 from bursar.client.recipients import Recipients
@@ -50,6 +51,7 @@ class Bursar:
         self.events = Events(self._transport)
         self.keys = Keys(self._transport)
         self.recipients = Recipients(self._transport)
+        self.audit_log = AuditLog(self._transport)
 
     def close(self) -> None:
         self._transport.close()
@@ -95,6 +97,7 @@ class AsyncBursar:
         self.events = Events(self._transport)
         self.keys = Keys(self._transport)
         self.recipients = Recipients(self._transport)
+        self.audit_log = AuditLog(self._transport)
 
     async def close(self) -> None:
         await self._transport.close()

@@ -347,6 +347,20 @@ class CategoryLimit:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LogLine:
+    """Who did what. `before` and `after` are its subject, as JSON, as the API showed it then."""
+
+    id: str
+    created_at: datetime
+    actor: str
+    request_id: str
+    action: str
+    subject: str
+    before: Mapping[str, Any] | None
+    after: Mapping[str, Any] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Me(Key):
     """The calling key and its rate limits."""
 

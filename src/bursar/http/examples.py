@@ -232,4 +232,14 @@ ANSWERS: Final[dict[str, Any]] = {
         "account": "default",
         "limits": [{"category": "Spend Authorise", "requestsPerMinute": 3000}],
     },
+    "LogLine": {
+        "id": "log_01m7ems408dq8tynzrthx57g28",
+        "createdAt": _AT,
+        "actor": _KEY_ID,
+        "requestId": "req_01m7ems408a3k9x0c5v1n7t2we",
+        "action": "recipient.set",
+        "subject": "api.example.com",
+        "before": None,
+        "after": {"hostname": "api.example.com", "address": _ADDRESS},
+    },
 }

@@ -4,7 +4,17 @@ from typing import Final
 
 from bursar.access import api as access
 from bursar.access.limits import Category
-from bursar.access.model import ADMIN, ANYONE, PEOPLE, SPENDERS, STOP, CreatedKey, Key, Me
+from bursar.access.model import (
+    ADMIN,
+    ANYONE,
+    PEOPLE,
+    SPENDERS,
+    STOP,
+    CreatedKey,
+    Key,
+    LogLine,
+    Me,
+)
 from bursar.agent import api as agent
 from bursar.agent.model import Agent
 from bursar.errors import ErrorCode
@@ -441,5 +451,36 @@ ROUTES: Final[tuple[Route, ...]] = (
         category=Category.AGENT_READS,
         unit=Unit.READ,
         data=Me,
+    ),
+    # Audit log
+    Route(
+        method="GET",
+        path="/v1/audit-log",
+        handler=access.log,
+        summary="List the audit log",
+        description=(
+            "Who did what, newest first: every change of an agent, a directory entry, a webhook or"
+            " a key, every approval and withdrawal. Only an admin key sees the lines about keys."
+        ),
+        tag="Audit",
+        scopes=PEOPLE,
+        category=Category.AGENT_READS,
+        unit=Unit.READ,
+        query=access.LOG_QUERY,
+        data=LogLine,
+        is_list=True,
+    ),
+    Route(
+        method="GET",
+        path="/v1/audit-log/export",
+        handler=access.export_log,
+        summary="Export the audit log as CSV",
+        description="The filters of the list; cells that a spreadsheet would run are quoted.",
+        tag="Audit",
+        scopes=PEOPLE,
+        category=Category.AGENT_READS,
+        unit=Unit.OWN,
+        query=access.LOG_FILTERS,
+        content_type="text/csv",
     ),
 )

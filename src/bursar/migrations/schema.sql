@@ -188,7 +188,8 @@ CREATE TABLE audit_log (
     action text NOT NULL,
     subject text NOT NULL,
     before json,
-    after json
+    after json,
+    line_id id DEFAULT ('log_'::text || "left"(replace((gen_random_uuid())::text, '-'::text, ''::text), 26)) NOT NULL
 );
 
 ALTER TABLE audit_log ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
@@ -731,6 +732,8 @@ CREATE INDEX agent_label_by_age ON agent_label USING btree (realm_id, name, valu
 CREATE INDEX api_key_by_age ON api_key USING btree (realm_id, created_at, id);
 
 CREATE INDEX api_key_by_agent ON api_key USING btree (agent_id) WHERE (agent_id IS NOT NULL);
+
+CREATE INDEX audit_log_by_realm ON audit_log USING btree (realm_id, at, line_id);
 
 CREATE INDEX audit_log_by_subject ON audit_log USING btree (subject, id);
 

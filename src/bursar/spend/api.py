@@ -1,8 +1,6 @@
 """/v1/spend and /v1/transactions."""
 
-import csv
-import io
-from collections.abc import AsyncIterator
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -14,6 +12,7 @@ from bursar.errors import Fault, not_found, present
 from bursar.http.call import Answer, Call, Services, Stream, data, page, page_fields
 from bursar.http.codec import ID, Amount, Boundary, Choice, Field, Metadata, Recipient, Record, Text
 from bursar.http.cursor import Place
+from bursar.http.export import csv_of
 from bursar.ids import is_id
 from bursar.ledger import store as ledger_store
 from bursar.money import format_cents, format_micros
@@ -88,6 +87,11 @@ FILTERS = (
 LIST_QUERY = (*FILTERS, *page_fields(PAGE_DEFAULT, PAGE_MOST))
 STATS_QUERY = (FILTERS[0], *_DATES)
 
+_CSV_COLUMNS = (
+    "id", "agentId", "amount", "currency", "recipient", "status", "signature", "blockTime",
+    "rejectCode", "createdAt", "settledAt", "payTo", "memo", "policyVersion",
+)  # fmt: skip
+
 _decode_transaction = msgspec.json.Decoder(dict[str, Transaction]).decode
 
 
@@ -161,7 +165,14 @@ async def statistics(call: Call) -> Answer:
 
 
 async def export(call: Call) -> Stream:
-    return Stream("text/csv; charset=utf-8", "transactions.csv", _csv(call, _filters(call)))
+    filters = _filters(call)
+
+    async def read(start: Place | None, limit: int) -> Sequence[SpendRow]:
+        async with call.services.db.read() as tx:
+            return await store.list_spends(tx, filters, start, limit)
+
+    rows = csv_of(_CSV_COLUMNS, read, lambda row: (row.created_at, row.id), show_spend)
+    return Stream("text/csv; charset=utf-8", "transactions.csv", rows)
 
 
 async def budget(call: Call) -> Answer:
@@ -266,38 +277,3 @@ def _filters(call: Call) -> SpendFilter:
         settled_to=query["settledTo"].end if "settledTo" in query else None,
         recipient=query.get("recipient"),
     )
-
-
-# Export -------------------------------------------------------------------------------------------
-
-_CSV_COLUMNS = (
-    "id", "agentId", "amount", "currency", "recipient", "status", "signature", "blockTime",
-    "rejectCode", "createdAt", "settledAt", "payTo", "memo", "policyVersion",
-)  # fmt: skip
-_CSV_ROWS = 500
-# A spreadsheet would run a cell that starts so as a formula.
-_FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n")
-
-
-async def _csv(call: Call, filters: SpendFilter) -> AsyncIterator[bytes]:
-    """Page by page, each read on its own: a slow reader holds neither memory nor a transaction."""
-    buffer = io.StringIO()
-    writer = csv.writer(buffer, lineterminator="\r\n")
-    writer.writerow(_CSV_COLUMNS)
-    place: Place | None = None
-    while True:
-        async with call.services.db.read() as tx:
-            rows = await store.list_spends(tx, filters, place, _CSV_ROWS)
-        writer.writerows(_cells(row) for row in rows)
-        yield buffer.getvalue().encode()
-        if len(rows) < _CSV_ROWS:
-            return
-        place = rows[-1].created_at, rows[-1].id
-        buffer.seek(0)
-        buffer.truncate()
-
-
-def _cells(row: SpendRow) -> list[str]:
-    shown = msgspec.to_builtins(show_spend(row))
-    cells = ["" if shown[name] is None else str(shown[name]) for name in _CSV_COLUMNS]
-    return [f"'{cell}" if cell.startswith(_FORMULA_STARTS) else cell for cell in cells]

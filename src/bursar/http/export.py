@@ -1,0 +1,46 @@
+"""Lists as CSV, streamed: a line for each row, harmless to the spreadsheet that opens it."""
+
+import csv
+import io
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from bursar.http.cursor import Place
+
+T = TypeVar("T")
+
+ROWS: Final = 500
+# A spreadsheet would run a cell that starts so as a formula.
+_FORMULA_STARTS: Final = ("=", "+", "-", "@", "\t", "\r", "\n")
+
+
+async def csv_of(
+    columns: Sequence[str],
+    read: Callable[[Place | None, int], Awaitable[Sequence[T]]],
+    place: Callable[[T], Place],
+    show: Callable[[T], Any],
+) -> AsyncIterator[bytes]:
+    """Each page is read on its own: a slow reader holds neither memory nor a transaction."""
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\r\n")
+    writer.writerow(columns)
+    start: Place | None = None
+    while True:
+        rows = await read(start, ROWS)
+        shown = (msgspec.to_builtins(show(row)) for row in rows)
+        writer.writerows([_cell(row[name]) for name in columns] for row in shown)
+        yield buffer.getvalue().encode()
+        if len(rows) < ROWS:
+            return
+        start = place(rows[-1])
+        buffer.seek(0)
+        buffer.truncate()
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    text = msgspec.json.encode(value).decode() if isinstance(value, Mapping) else str(value)
+    return f"'{text}" if text.startswith(_FORMULA_STARTS) else text
