@@ -49,6 +49,7 @@ class Config:
     rate_limits: bool
     approval_seconds: int
     pending_max: int
+    test_self_approval: bool
     webhooks_allow: tuple[str, ...]
     webhooks_retry_seconds: tuple[int, ...]
     webhooks_timeout_seconds: int
@@ -71,7 +72,7 @@ class Config:
         values: dict[str, str] = {}
         for name in load_defaults():
             value = getattr(self, name)
-            if name == "rate_limits":
+            if isinstance(value, bool):
                 value = "on" if value else "off"
             elif isinstance(value, bytes):
                 value = base64.b64encode(value).decode()
@@ -130,9 +131,10 @@ def load_config(environment: Mapping[str, str], **flags: object) -> Config:
         fee_payer_low_lamports=_integer(
             "fee_payer_low_lamports", raw["fee_payer_low_lamports"], 0, 10**15
         ),
-        rate_limits=_choice("rate_limits", raw["rate_limits"], ("on", "off")) == "on",
+        rate_limits=_switch("rate_limits", raw["rate_limits"]),
         approval_seconds=_integer("approval_seconds", raw["approval_seconds"], 1, 31_536_000),
         pending_max=_integer("pending_max", raw["pending_max"], 0, 100_000),
+        test_self_approval=_switch("test_self_approval", raw["test_self_approval"]),
         webhooks_allow=_hosts_and_networks("webhooks_allow", raw["webhooks_allow"]),
         webhooks_retry_seconds=tuple(
             _integer("webhooks_retry_seconds", item, 0, 604_800)
@@ -160,6 +162,10 @@ def _choice(name: str, text: str, choices: tuple[str, ...]) -> str:
     if text.lower() not in choices:
         raise ConfigError(variable(name), f"must be one of {', '.join(choices)}, not {text!r}")
     return text.lower()
+
+
+def _switch(name: str, text: str) -> bool:
+    return _choice(name, text, ("on", "off")) == "on"
 
 
 def _list(text: str) -> list[str]:

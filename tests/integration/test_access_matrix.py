@@ -16,7 +16,7 @@ from bursar.chain.networks import MAINNET_USDC
 from bursar.config import MODES, Mode
 from bursar.http.routes import ROUTES
 from bursar.ids import new_id
-from tests.support import ADDRESS, ON_CURVE, POLICY, Service, error_of, new_account, new_agent
+from tests.support import ON_CURVE, POLICY, Service, error_of, new_account, new_agent
 
 SCOPES = ("admin", "agent", "approver", "read")
 ALL = "admin agent approver read"
@@ -85,7 +85,7 @@ EXPECTED: dict[str, Expected] = {
     "POST /v1/test/wallets/:agentId/fund": Expected(
         "admin", 201, names="agent", body=lambda _: {"amount": "1"}, modes=("test",)
     ),
-    "PUT /v1/recipients/:hostname": Expected("admin", body=lambda _: {"address": ADDRESS}),
+    "PUT /v1/recipients/:hostname": Expected("admin", body=lambda _: {"address": ON_CURVE}),
     "GET /v1/recipients": Expected(PEOPLE),
     "GET /v1/recipients/:hostname": Expected(PEOPLE, names="hostname"),
     "DELETE /v1/recipients/:hostname": Expected("admin", 204, names="hostname", uses_up=True),
@@ -164,7 +164,7 @@ async def _new_objects(admin: httpx.AsyncClient) -> Objects:
     agent = (await new_agent(admin))["id"]
     key = await admin.post("/v1/keys", json={"name": "spare", "scope": "read"})
     hostname = f"host-{next(_hosts)}.example.com"
-    put = await admin.put(f"/v1/recipients/{hostname}", json={"address": ADDRESS})
+    put = await admin.put(f"/v1/recipients/{hostname}", json={"address": ON_CURVE})
     assert put.status_code == 200
     transaction = "txn_00000000000000000000000000"
     if "POST /v1/spend/authorise" in ROUTE_NAMES:
@@ -537,7 +537,7 @@ async def test_the_worlds_objects_outlived_every_refused_request(world: World):
             agent = (await realm.admin.get(f"/v1/agents/{objects.agent}")).json()["data"]
             assert (agent["status"], agent["policy"]["version"]) == ("active", 1)
             entry = await realm.admin.get(f"/v1/recipients/{objects.hostname}")
-            assert entry.json()["data"]["address"] == ADDRESS
+            assert entry.json()["data"]["address"] == ON_CURVE
             keys = {row["id"]: row for row in await _all_of(realm.admin, "/v1/keys")}
             assert keys[objects.key]["revokedAt"] is None
 

@@ -16,7 +16,7 @@ from bursar.config import Mode
 from bursar.service.api import Api
 from bursar.spend.approve import expire_spends
 from tests.processes import until
-from tests.support import ADDRESS, Service, error_of, new_account, new_agent, spend
+from tests.support import ON_CURVE, Service, error_of, new_account, new_agent, spend
 
 HOST: Final = "api.example.com"
 OTHER_ADDRESS: Final = "So11111111111111111111111111111111111111112"
@@ -90,7 +90,7 @@ CASES: Final[list[tuple[str, Mode, Change, str, str, list[str]]]] = [
     ("policy_frozen", "test", policy(frozen=True), "1", HOST, ["policy_frozen"]),
     ("recipient_blocked", "test", policy(blocklist=[HOST]), "1", HOST, ["blocklist"]),
     ("recipient_not_allowed", "test", policy(), "1", "example.com", ["allowlist"]),
-    ("recipient_not_allowed", "test", policy(), "1", ADDRESS, ["allowlist"]),
+    ("recipient_not_allowed", "test", policy(), "1", ON_CURVE, ["allowlist"]),
     ("recipient_not_allowed", "test", policy(allowlist=[]), "1", HOST, ["allowlist"]),
     ("recipient_unresolved", "live", policy(), "1", HOST, ["recipient_resolved"]),
     (
@@ -157,7 +157,7 @@ async def test_the_wallets_own_address_is_never_allowed(service: Service):
         assert (made["rejectCode"], made["payTo"]) == ("recipient_not_allowed", own)
         await client.put(f"/v1/recipients/{HOST}", json={"address": own})
         assert (await spend(client, agent["id"], "1"))["rejectCode"] == "recipient_not_allowed"
-        assert (await spend(client, agent["id"], "1", recipient=ADDRESS))["status"] == "approved"
+        assert (await spend(client, agent["id"], "1", recipient=ON_CURVE))["status"] == "approved"
 
 
 async def test_a_wildcard_allows_all_below_and_not_the_apex(service: Service):
@@ -325,7 +325,7 @@ async def test_no_spend_comes_of_a_malformed_request_or_an_unknown_agent(service
 
 async def test_a_recipient_is_stored_shown_and_found_in_its_canonical_form(service: Service):
     async with await service.admin() as client:
-        agent = await new_agent(client, policy={"allowlist": ["bücher.example.com", ADDRESS]})
+        agent = await new_agent(client, policy={"allowlist": ["bücher.example.com", ON_CURVE]})
         await service.fund(agent["id"], "50")
         canonical = "xn--bcher-kva.example.com"
         spellings = (
@@ -339,8 +339,8 @@ async def test_a_recipient_is_stored_shown_and_found_in_its_canonical_form(servi
         for text in spellings:
             assert len(await read(client, "/v1/transactions", recipient=text)) == 4
         # Base58 is case-sensitive: an address stays as it is.
-        paid = await spend(client, agent["id"], "1", recipient=ADDRESS)
-        assert (paid["recipient"], paid["payTo"]) == (ADDRESS, ADDRESS)
+        paid = await spend(client, agent["id"], "1", recipient=ON_CURVE)
+        assert (paid["recipient"], paid["payTo"]) == (ON_CURVE, ON_CURVE)
 
 
 async def test_the_test_address_of_a_hostname_is_the_same_everywhere(service: Service):
@@ -496,9 +496,9 @@ async def test_approval_is_refused_once_the_directory_names_another_address(
     async with await service.admin(mode=mode) as client:
         agent = await new_agent(client, policy={"approvalThreshold": "5.00"})
         await service.fund(agent["id"], "50")
-        await client.put(f"/v1/recipients/{HOST}", json={"address": ADDRESS})
+        await client.put(f"/v1/recipients/{HOST}", json={"address": ON_CURVE})
         made = await spend(client, agent["id"], "6")
-        assert (made["status"], made["payTo"]) == ("pending", ADDRESS)
+        assert (made["status"], made["payTo"]) == ("pending", ON_CURVE)
         path = f"/v1/transactions/{made['id']}"
         await client.put(f"/v1/recipients/{HOST}", json={"address": OTHER_ADDRESS})
         error = error_of(await client.post(f"{path}/approve"), 409, "invalid_state")
@@ -507,9 +507,61 @@ async def test_approval_is_refused_once_the_directory_names_another_address(
         error_of(await client.post(f"{path}/approve"), 409, "invalid_state")
         assert await read(client, path) == made
         # Named as before it holds again.
-        await client.put(f"/v1/recipients/{HOST}", json={"address": ADDRESS})
+        await client.put(f"/v1/recipients/{HOST}", json={"address": ON_CURVE})
         approved = (await client.post(f"{path}/approve")).json()["data"]
-        assert (approved["status"], approved["payTo"]) == ("approved", ADDRESS)
+        assert (approved["status"], approved["payTo"]) == ("approved", ON_CURVE)
+
+
+@pytest.fixture(scope="module")
+async def strict(service: Service) -> AsyncGenerator[Service]:
+    """The same service, where nobody approves what he asked for in test mode either."""
+    api = await Api.start(replace(service.config, test_self_approval=False), SystemClock())
+    try:
+        yield replace(service, url=f"http://127.0.0.1:{api.port}")
+    finally:
+        await api.stop()
+
+
+async def ask_and_approve(service: Service, mode: Mode) -> None:
+    """One key asks; it may not approve, may deny; another may approve."""
+    account = new_account()
+    approver = await service.key(account=account, mode=mode, scope="approver")
+    async with (
+        await service.admin(mode=mode, account=account) as client,
+        service.client(approver) as other,
+    ):
+        agent = await new_agent(client, policy={"allowlist": [ON_CURVE], "approvalThreshold": "0"})
+        await service.fund(agent["id"], "50")
+        made = await spend(client, agent["id"], "6", recipient=ON_CURVE)
+        path = f"/v1/transactions/{made['id']}"
+        error = error_of(await client.post(f"{path}/approve"), 403, "forbidden")
+        assert "another key" in error["message"]
+        assert await read(client, path) == made
+        approved = (await other.post(f"{path}/approve")).json()["data"]
+        assert (approved["status"], approved["createdBy"]) == ("approved", made["createdBy"])
+        assert approved["decidedBy"] != made["createdBy"]
+        # Whoever asked for one that is decided already learns no more than before.
+        error_of(await client.post(f"{path}/approve"), 403, "forbidden")
+        second = await spend(client, agent["id"], "1", recipient=ON_CURVE)
+        denied = await client.post(f"/v1/transactions/{second['id']}/deny")
+        assert denied.json()["data"]["rejectCode"] == "approval_denied"
+
+
+async def test_in_live_mode_the_key_that_asked_cannot_approve(service: Service):
+    await ask_and_approve(service, "live")
+
+
+async def test_a_setting_keeps_the_key_that_asked_from_approving_in_test_mode(strict: Service):
+    await ask_and_approve(strict, "test")
+
+
+async def test_in_test_mode_the_key_that_asked_may_approve(service: Service):
+    async with await service.admin() as client:
+        agent = await new_agent(client, policy={"approvalThreshold": "0"})
+        await service.fund(agent["id"], "50")
+        made = await spend(client, agent["id"], "6")
+        approved = await client.post(f"/v1/transactions/{made['id']}/approve")
+        assert approved.json()["data"]["status"] == "approved"
 
 
 async def test_approval_counts_the_spends_own_amount_once(service: Service):

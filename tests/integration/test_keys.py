@@ -15,7 +15,7 @@ from bursar.clock import iso
 from bursar.config import Config
 from bursar.ids import is_id, new_id
 from tests.processes import running_api, until
-from tests.support import ADDRESS, POLICY, Service, error_of, new_account, new_agent
+from tests.support import ON_CURVE, POLICY, Service, error_of, new_account, new_agent
 
 KEY_FIELDS = {
     "id", "name", "scope", "agentId", "mode", "createdAt", "expiresAt", "lastUsedAt", "revokedAt",
@@ -343,8 +343,8 @@ async def test_changes_of_the_directory_leave_a_trail(service: Service):
     async with await service.admin() as admin:
         host = f"{new_id('req')[4:]}.example.com"
         path = f"/v1/recipients/{host}"
-        first = (await admin.put(path, json={"address": ADDRESS})).json()["data"]
-        assert (await admin.put(path, json={"address": ADDRESS})).json()["data"] == first
+        first = (await admin.put(path, json={"address": ON_CURVE})).json()["data"]
+        assert (await admin.put(path, json={"address": ON_CURVE})).json()["data"] == first
         assert (await admin.delete(path)).status_code == 204
         trail = await _trail(service, host)
         assert [(line["action"], line["before"], line["after"]) for line in trail] == [

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.support import ADDRESS, Service, error_of, new_agent, spend
+from tests.support import ON_CURVE, Service, error_of, new_agent, spend
 
 
 async def test_an_approved_spend_reserves_and_counts(service: Service):
@@ -139,8 +139,8 @@ async def test_the_directory_decides_where_money_goes(service: Service):
         await service.fund(agent["id"], "100")
         refused = await spend(client, agent["id"], "1")
         assert refused["rejectCode"] == "recipient_unresolved"
-        await client.put("/v1/recipients/API.example.com", json={"address": ADDRESS})
+        await client.put("/v1/recipients/API.example.com", json={"address": ON_CURVE})
         paid = await spend(client, agent["id"], "1")
-        assert (paid["status"], paid["payTo"]) == ("approved", ADDRESS)
+        assert (paid["status"], paid["payTo"]) == ("approved", ON_CURVE)
         await client.delete("/v1/recipients/api.example.com")
         assert (await spend(client, agent["id"], "1"))["rejectCode"] == "recipient_unresolved"

@@ -20,11 +20,11 @@ from bursar.config import Config
 from bursar.ledger.audit import audit
 from bursar.service.postgres import EmbeddedPostgres
 from tests.clockwork import ClockedService, clocked_service, settle
-from tests.support import ADDRESS, error_of, new_account, new_agent, spend
+from tests.support import ON_CURVE, error_of, new_account, new_agent, spend
 
 Spend = dict[str, Any]
 SEED: Final = 20261102
-HOSTS: Final = ("api.example.com", "b.example.com", "c.example.org", ADDRESS)
+HOSTS: Final = ("api.example.com", "b.example.com", "c.example.org", ON_CURVE)
 SPENDS: Final = 160
 MILLISECOND: Final = timedelta(milliseconds=1)
 
@@ -416,7 +416,7 @@ async def test_top_recipients_are_ten_by_exact_total_then_by_name(clocked: Clock
         # The same: it does.
         ("e.example.com", "2.000000", "2.00"),
         ("d.example.com", "2.000000", "2.00"),
-        (ADDRESS, "2.000000", "2.00"),
+        (ON_CURVE, "2.000000", "2.00"),
         ("c.example.com", "2.995000", "3.00"),
         ("b.example.com", "0.004998", "0.00"),
         ("a.example.com", "0.000001", "0.00"),
@@ -430,7 +430,7 @@ async def test_top_recipients_are_ten_by_exact_total_then_by_name(clocked: Clock
         # More, but not settled.
         await spend(client, agent["id"], "9", recipient="a.example.com")
         shown = {name: cents for name, _, cents in paid}
-        order = ["c.example.com", ADDRESS, "d.example.com", "e.example.com", "z.example.com",
+        order = ["c.example.com", ON_CURVE, "d.example.com", "e.example.com", "z.example.com",
                  "f.example.com", "g.example.com", "h.example.com", "i.example.com",
                  "j.example.com"]  # fmt: skip
         stats = await statistics(client)

@@ -155,7 +155,20 @@ class World:
             return recipient
         if recipient in self.directory:
             return self.directory[recipient]
-        return None if self.live else self.sandbox.get(recipient, "not seen yet")
+        return None if self.live else self.sandbox.get(recipient, f"not seen yet: {recipient}")
+
+    def blocked(self, entries: list[str], recipient: str) -> bool:
+        """Host and address stand for each other. The test address of a host that only a wildcard
+        names is its own, so nobody can tell that it is blocked."""
+        pay_to = self.pay_to(recipient)
+        hosts = {*self.directory, *(entry for entry in entries if entry[:1] != "*")}
+        names = {recipient, *(host for host in hosts if self.pay_to(host) == pay_to)}
+        return any(listed(entries, name) for name in names | {pay_to or recipient})
+
+    def told(self, recipient: str, decision: "Decision") -> str | None:
+        """The payee that is shown: none of a host that the lists refuse."""
+        refused = "fail" in (decision.outcomes["blocklist"], decision.outcomes["allowlist"])
+        return None if refused and "." in recipient else self.pay_to(recipient)
 
     # Decisions ------------------------------------------------------------------------------------
 
@@ -170,7 +183,7 @@ class World:
             ("agent_terminated", "agent_status", agent.status == "terminated"),
             ("agent_paused", "agent_status", agent.status == "paused"),
             ("policy_frozen", "policy_frozen", policy["frozen"]),
-            ("recipient_blocked", "blocklist", listed(policy["blocklist"], recipient)),
+            ("recipient_blocked", "blocklist", self.blocked(policy["blocklist"], recipient)),
             (
                 "recipient_not_allowed",
                 "allowlist",
@@ -254,7 +267,7 @@ class World:
             agent=agent,
             amount=amount,
             recipient=recipient,
-            pay_to=self.pay_to(recipient),
+            pay_to=self.told(recipient, decision),
             status=decision.status,
             code=decision.code,
             created=self.now,

@@ -126,6 +126,8 @@ class History:
             agent_status=state.status,
             wallet_address=self.address,
             pay_to=sandbox_address(spend.recipient),
+            # In test mode each host has an address of its own.
+            pays_blocked_host=False,
             spent_today_micros=state.used.get(spend.day, 0),
             available_micros=state.credits - state.debits - state.pending,
             # As they were recorded: they are no part of the journal.

@@ -17,6 +17,7 @@ from bursar.policy.model import Bounds, Policy
 
 HOST: Final = "api.example.com"
 PAY_TO: Final = "7EqQdEULxWcraVx3mXKFjc84LhCkMGZCkRvDpvcMwJeK"
+ELSEWHERE: Final = "4zvwRjXUKGfvwnParsHAS3HuSVzV5cA4McphgmoCtajS"
 OWN: Final = "So11111111111111111111111111111111111111112"
 MIDNIGHT: Final = datetime(2026, 11, 1, tzinfo=UTC)
 CENT: Final = 10_000
@@ -55,6 +56,7 @@ PASSES: Final = Case(
         agent_status="active",
         wallet_address=OWN,
         pay_to=PAY_TO,
+        pays_blocked_host=False,
         spent_today_micros=40 * USDC,
         available_micros=50 * USDC,
         pending_count=3,
@@ -207,9 +209,24 @@ def test_entries_match_what_the_contract_says(
     entries: tuple[str, ...], recipient: str, matches: bool
 ):
     case = replace(PASSES, recipient=recipient).with_policy(blocklist=(), allowlist=entries)
+    case = case.with_facts(pay_to=PAY_TO if recipient == PAY_TO else ELSEWHERE)
     assert case.decide().reject_code == (None if matches else "recipient_not_allowed")
     case = case.with_policy(blocklist=entries, allowlist=("*",))
     assert case.decide().reject_code == ("recipient_blocked" if matches else None)
+
+
+def test_a_blocked_address_blocks_the_host_that_is_paid_there_and_the_other_way_round():
+    assert PASSES.with_policy(blocklist=(PAY_TO,)).decide().reject_code == "recipient_blocked"
+    assert PASSES.with_facts(pays_blocked_host=True).decide().reject_code == "recipient_blocked"
+
+
+def test_a_host_that_the_lists_refuse_is_shown_without_its_address():
+    refused = PASSES.with_policy(allowlist=())
+    assert refused.decide().pay_to is None
+    assert PAY_TO not in {check.observed for check in refused.decide().checks}
+    assert PASSES.with_policy(blocklist=("*",)).decide().pay_to is None
+    assert replace(refused, recipient=PAY_TO).decide().pay_to == PAY_TO
+    assert PASSES.with_facts(available_micros=0).decide().pay_to == PAY_TO
 
 
 def test_no_list_allows_the_wallets_own_address_however_it_is_named():
@@ -242,6 +259,7 @@ FACTS: Final = st.builds(
     agent_status=st.sampled_from(["active", "active", "active", "paused", "terminated"]),
     wallet_address=st.just(OWN),
     pay_to=st.sampled_from([PAY_TO, PAY_TO, PAY_TO, OWN, None]),
+    pays_blocked_host=st.sampled_from([False, False, False, True]),
     # Above the cap too: a cap may be lowered below what was spent.
     spent_today_micros=HELD,
     available_micros=HELD,
@@ -254,7 +272,9 @@ CASES: Final = st.builds(Case, POLICIES, FACTS, AMOUNTS, st.just(HOST))
 OPEN_POLICIES: Final = POLICIES.map(
     lambda p: replace(p, allowlist=("*",), blocklist=(), frozen=False)
 )
-OPEN_FACTS: Final = FACTS.map(lambda f: structs.replace(f, agent_status="active", pay_to=PAY_TO))
+OPEN_FACTS: Final = FACTS.map(
+    lambda f: structs.replace(f, agent_status="active", pay_to=PAY_TO, pays_blocked_host=False)
+)
 # Cases where only the amount can fail.
 OPEN_CASES: Final = st.builds(Case, OPEN_POLICIES, OPEN_FACTS, AMOUNTS, st.just(HOST))
 

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bursar.cli.remote import All, Limit, Remote, remote, row_limit
+from bursar.cli.remote import All, Limit, OffCurve, Remote, remote, row_limit
 from bursar.cli.show import ROWS, Columns
 
 if TYPE_CHECKING:
@@ -42,9 +42,12 @@ def set_(
     to: Remote,
     hostname: _Hostname,
     address: Annotated[str, typer.Argument(metavar="ADDRESS", help="A Solana address.")],
+    allow_off_curve: OffCurve = False,
 ) -> None:
     """Set the address that spends to a hostname are paid to."""
-    entry = to.client.recipients.put(hostname, address=address)
+    entry = to.client.recipients.put(
+        hostname, address=address, allow_off_curve=allow_off_curve or None
+    )
     to.out.done(f"{entry.hostname} is paid at {entry.address}.", entry)
 
 

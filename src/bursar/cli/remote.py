@@ -57,6 +57,9 @@ AgentId = Annotated[str, typer.Argument(metavar="AGENT", help="The agent's id, a
 AmountText = Annotated[str, typer.Argument(metavar="AMOUNT", help="USDC, e.g. 12.50.")]
 Limit = Annotated[int, typer.Option(min=1, max=1_000_000, help="The most rows to show.")]
 All = Annotated[bool, typer.Option("--all", help="Show every row.")]
+OffCurve = Annotated[
+    bool, typer.Option("--allow-off-curve", help="Also to an address that no key belongs to.")
+]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 OnceKey = Annotated[
     str | None,

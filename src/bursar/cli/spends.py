@@ -11,6 +11,7 @@ from bursar.cli.remote import (
     All,
     AmountText,
     Limit,
+    OffCurve,
     OnceKey,
     Pairs,
     Remote,
@@ -58,6 +59,7 @@ def spend(
     recipient: _Recipient,
     memo: Annotated[str | None, typer.Option(help="A note of yours.")] = None,
     metadata_: Pairs = None,
+    allow_off_curve: OffCurve = False,
     wait: Annotated[
         int, typer.Option(min=0, max=30, help="Seconds to wait until it is paid.")
     ] = 10,
@@ -69,6 +71,7 @@ def spend(
         agent_id=agent_id,
         amount=amount,
         recipient=recipient,
+        allow_off_curve=allow_off_curve or None,
         memo=memo,
         metadata=metadata(metadata_),
         idempotency_key=idempotency_key,
@@ -86,9 +89,20 @@ def spend(
 
 
 @remote
-def preview(to: Remote, agent_id: AgentId, amount: AmountText, recipient: _Recipient) -> None:
+def preview(
+    to: Remote,
+    agent_id: AgentId,
+    amount: AmountText,
+    recipient: _Recipient,
+    allow_off_curve: OffCurve = False,
+) -> None:
     """Say what a spend would be answered now, without making it. Exit codes as for `spend`."""
-    answer = to.client.spend.preview(agent_id=agent_id, amount=amount, recipient=recipient)
+    answer = to.client.spend.preview(
+        agent_id=agent_id,
+        amount=amount,
+        recipient=recipient,
+        allow_off_curve=allow_off_curve or None,
+    )
     to.out.one(answer)
     if not to.out.as_json:
         for line in explained(answer):

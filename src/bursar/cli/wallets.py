@@ -9,6 +9,7 @@ from bursar.cli.remote import (
     All,
     AmountText,
     Limit,
+    OffCurve,
     OnceKey,
     Pairs,
     Remote,
@@ -63,9 +64,7 @@ def withdraw(
     ],
     memo: Annotated[str | None, typer.Option(help="A note of yours.")] = None,
     metadata_: Pairs = None,
-    allow_off_curve: Annotated[
-        bool, typer.Option("--allow-off-curve", help="Also to an address that no key belongs to.")
-    ] = False,
+    allow_off_curve: OffCurve = False,
     idempotency_key: OnceKey = None,
     yes: Yes = False,
 ) -> None:

@@ -1,14 +1,18 @@
 """The directory: which address a hostname is paid at."""
 
-from bursar.client.endpoint import Carrier, Request, Resource, listing, operation
+from bursar.client.endpoint import Carrier, Request, Resource, listing, operation, present
 from bursar.client.model import Recipient
 
 
 class Recipients(Resource[Carrier]):
     @operation("PUT /v1/recipients/:hostname", Recipient)
-    def put(self, hostname: str, *, address: str) -> Request:
-        """Set the address, in force for every spend requested afterwards."""
-        return Request(path={"hostname": hostname}, body={"address": address})
+    def put(self, hostname: str, *, address: str, allow_off_curve: bool | None = None) -> Request:
+        """Set the address, in force for every spend requested afterwards.
+
+        `allow_off_curve=True` for addresses that no key belongs to, such as vaults.
+        """
+        body = present(address=address, allowOffCurve=allow_off_curve)
+        return Request(path={"hostname": hostname}, body=body)
 
     @listing("GET /v1/recipients", Recipient)
     def list(self, *, limit: int | None = None, after: str | None = None) -> Request:

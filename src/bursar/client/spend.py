@@ -16,6 +16,7 @@ class Spend(Resource[Carrier]):
         recipient: str,
         agent_id: str | None = None,
         currency: str | None = None,
+        allow_off_curve: bool | None = None,
         memo: str | None = None,
         metadata: Mapping[str, str] | None = None,
         wait: int | None = None,
@@ -25,9 +26,10 @@ class Spend(Resource[Carrier]):
 
         With `wait` (at most 30 seconds) the answer comes when the spend is settled or rejected, or
         after that time as it stands then. A key of scope `agent` may leave out `agent_id`.
+        `allow_off_curve=True` pays an address that no key belongs to, such as a vault.
         """
         return Request(
-            body=_spend(amount, recipient, agent_id, currency, memo, metadata),
+            body=_spend(amount, recipient, agent_id, currency, allow_off_curve, memo, metadata),
             wait=wait,
             idempotency_key=idempotency_key,
         )
@@ -40,13 +42,14 @@ class Spend(Resource[Carrier]):
         recipient: str,
         agent_id: str | None = None,
         currency: str | None = None,
+        allow_off_curve: bool | None = None,
         memo: str | None = None,
         metadata: Mapping[str, str] | None = None,
         idempotency_key: str | None = None,
     ) -> Request:
         """What `authorise` would answer now. Nothing is stored, reserved or fired."""
         return Request(
-            body=_spend(amount, recipient, agent_id, currency, memo, metadata),
+            body=_spend(amount, recipient, agent_id, currency, allow_off_curve, memo, metadata),
             idempotency_key=idempotency_key,
         )
 
@@ -56,6 +59,7 @@ def _spend(
     recipient: str,
     agent_id: str | None,
     currency: str | None,
+    allow_off_curve: bool | None,
     memo: str | None,
     metadata: Mapping[str, str] | None,
 ) -> dict[str, object]:
@@ -64,6 +68,7 @@ def _spend(
         amount=amount_text(amount),
         recipient=recipient,
         currency=currency,
+        allowOffCurve=allow_off_curve,
         memo=memo,
         metadata=metadata,
     )

@@ -49,6 +49,7 @@ def _decided(amount_micros: int) -> Decision:
         agent_status="active",
         wallet_address=_ADDRESS,
         pay_to=_PAYEE,
+        pays_blocked_host=False,
         spent_today_micros=0,
         available_micros=42_500_000,
         pending_count=0,

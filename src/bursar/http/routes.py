@@ -145,7 +145,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         unit=Unit.OWN,
         headers=(spend.PREFER,),
         body=spend.SPEND,
-        faults=spend.require_agent,
+        faults=spend.spend_faults,
         status=201,
         data=Transaction,
         errors=(ErrorCode.NOT_FOUND,),
@@ -164,7 +164,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         category=Category.SPEND_AUTHORISE,
         unit=Unit.READ,
         body=spend.SPEND,
-        faults=spend.require_agent,
+        faults=spend.spend_faults,
         data=Preview,
         errors=(ErrorCode.NOT_FOUND,),
     ),
@@ -227,7 +227,9 @@ ROUTES: Final[tuple[Route, ...]] = (
         summary="Approve a pending spend",
         description=(
             "Checks everything but the threshold again under the policy as it is now; if something"
-            " fails, the spend stays pending and the answer is 409 naming the code."
+            " fails, the spend stays pending and the answer is 409 naming the code. In live mode"
+            " the key that asked for the spend may not approve it (403); in test mode it may,"
+            " unless `BURSAR_TEST_SELF_APPROVAL` is `off`."
         ),
         tag="Transactions",
         scopes=STOP,
@@ -360,6 +362,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         unit=Unit.WRITE,
         path_fields=(recipient.HOSTNAME,),
         body=recipient.RECIPIENT,
+        faults=recipient.address_faults,
         data=RecipientView,
     ),
     Route(

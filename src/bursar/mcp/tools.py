@@ -13,6 +13,7 @@ from bursar.http.codec import (
     Amount,
     Choice,
     Field,
+    Flag,
     Metadata,
     Recipient,
     Record,
@@ -257,6 +258,11 @@ _PURCHASE: Final = (
         "Who is paid: a bare hostname such as api.example.com (no https://, no path), or a base58"
         " Solana address.",
         required=True,
+    ),
+    Field(
+        "allowOffCurve",
+        Flag(),
+        "True pays an address that no key can spend from, such as a program's vault.",
     ),
     Field("memo", Text(0, 200), "What it is for, for the books; up to 200 characters."),
     Field("metadata", Metadata(), "Up to 50 pairs of your own, string values."),

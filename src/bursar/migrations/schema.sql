@@ -763,6 +763,8 @@ CREATE INDEX idempotency_to_forget ON idempotency USING brin (created_at);
 
 CREATE INDEX payment_open ON payment USING btree (mode, created_at) WHERE (state = ANY (ARRAY['waiting'::text, 'live'::text]));
 
+CREATE INDEX recipient_by_address ON recipient USING btree (realm_id, address);
+
 CREATE INDEX recipient_by_age ON recipient USING btree (realm_id, created_at, hostname);
 
 CREATE INDEX spend_by_age ON spend USING btree (realm_id, created_at, id);

@@ -57,6 +57,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     wallet_address: str
     # Where the recipient is paid; None when nobody said so.
     pay_to: str | None
+    # Whether a host that the policy blocks is paid there too.
+    pays_blocked_host: bool
     spent_today_micros: int
     available_micros: int
     # Spends that wait for a person.
@@ -84,6 +86,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     outcomes: str
     amount_micros: int
     recipient: str
+    # Not told of a host that the lists refuse: an agent could read the directory by asking.
     pay_to: str | None
     agent_status: str
     frozen: bool
@@ -160,12 +163,16 @@ def decide(policy: Policy, facts: Facts, amount_micros: int, recipient: str) -> 
     elif facts.agent_status == "paused":
         status = fail(RejectCode.AGENT_PAUSED)
     frozen = fail(RejectCode.POLICY_FROZEN) if policy.frozen else "p"
-    blocked = fail(RejectCode.RECIPIENT_BLOCKED) if policy.blocks.matches(recipient) else "p"
+    # Host and address stand for each other: whoever blocks the one means the other as well.
+    blocked = "p"
+    if facts.pays_blocked_host or policy.blocks.matches_any(recipient, facts.pay_to):
+        blocked = fail(RejectCode.RECIPIENT_BLOCKED)
     # Paying oneself would only burn fees, so no list can allow it.
     own = facts.wallet_address in (recipient, facts.pay_to)
     allowed = "p"
     if own or not policy.allows.matches(recipient):
         allowed = fail(RejectCode.RECIPIENT_NOT_ALLOWED)
+    host_refused = "f" in (blocked, allowed) and recipient != facts.pay_to
     resolved = "p" if facts.pay_to else fail(RejectCode.RECIPIENT_UNRESOLVED)
     single_cap = policy.cap_micros_per_transaction
     single = "n" if single_cap is None else "p"
@@ -211,7 +218,7 @@ def decide(policy: Policy, facts: Facts, amount_micros: int, recipient: str) -> 
         + pending,
         amount_micros=amount_micros,
         recipient=recipient,
-        pay_to=facts.pay_to,
+        pay_to=None if host_refused else facts.pay_to,
         agent_status=facts.agent_status,
         frozen=policy.frozen,
         cap_micros_per_transaction=single_cap,

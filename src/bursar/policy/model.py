@@ -29,6 +29,12 @@ class EntryList:
         self._any = "*" in entries
         self._exact = frozenset(entries)
         self._below = frozenset(entry[2:] for entry in entries if entry.startswith("*."))
+        # Only names have dots, addresses have none.
+        self.hosts = tuple(e for e in entries if "." in e and not e.startswith("*."))
+        self.names_hosts = bool(self.hosts or self._below)
+
+    def matches_any(self, *names: str | None) -> bool:
+        return any(name is not None and self.matches(name) for name in names)
 
     def matches(self, recipient: str) -> bool:
         """`recipient` in canonical form. Costs a look-up a label, however long the list is."""

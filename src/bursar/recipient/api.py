@@ -1,20 +1,37 @@
 """/v1/recipients."""
 
+from typing import Any
+
+from bursar.access.model import Caller
 from bursar.access.trail import leave_trail
-from bursar.errors import not_found
+from bursar.errors import Fault, not_found
 from bursar.hostnames import RecipientError, canonical_hostname
-from bursar.http.call import Answer, Call, data, page, page_fields
+from bursar.http.call import Answer, Call, Services, data, page, page_fields
 from bursar.http.codec import Address, Field, Hostname, Record
 from bursar.recipient import store
-from bursar.recipient.model import RecipientRow, RecipientView, show_recipient
+from bursar.recipient.model import (
+    ALLOW_OFF_CURVE,
+    RecipientRow,
+    RecipientView,
+    curve_faults,
+    show_recipient,
+)
 
 PAGE_DEFAULT, PAGE_MOST = 20, 100
 LIST_QUERY = page_fields(PAGE_DEFAULT, PAGE_MOST)
 HOSTNAME = Field("hostname", Hostname(), "A bare hostname.", required=True)
 RECIPIENT = Record(
     "Recipient",
-    (Field("address", Address(), "The Solana address to pay, base58.", required=True),),
+    (
+        Field("address", Address(), "The Solana address to pay, base58.", required=True),
+        ALLOW_OFF_CURVE,
+    ),
 )
+
+
+def address_faults(services: Services, caller: Caller, body: dict[str, Any]) -> list[Fault]:
+    del services, caller
+    return curve_faults(body, "address")
 
 
 async def put(call: Call) -> Answer:

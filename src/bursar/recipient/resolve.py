@@ -10,6 +10,7 @@ from solders.keypair import Keypair
 from bursar.config import Mode
 from bursar.db import Tx
 from bursar.hostnames import is_address
+from bursar.policy.model import EntryList, PolicyKey
 from bursar.recipient import store
 
 _CACHED_ENTRIES: Final = 50_000
@@ -24,6 +25,7 @@ class Directory:
 
     def __init__(self) -> None:
         self._known: dict[tuple[int, str, str], str | None] = {}
+        self._blocked: dict[tuple[str, PolicyKey, str], bool] = {}
 
     async def resolve(
         self, tx: Tx, mode: Mode, realm_id: int, epoch: str, recipients: Iterable[str]
@@ -46,6 +48,44 @@ class Directory:
                 address = addresses.get(hostname) or _sandbox_address(mode, hostname)
                 found[hostname] = self._known[realm_id, epoch, hostname] = address
         return found
+
+    async def paid_to_blocked(
+        self,
+        tx: Tx,
+        mode: Mode,
+        realm_id: int,
+        epoch: str,
+        policy: tuple[PolicyKey, EntryList],
+        addresses: Iterable[str],
+    ) -> set[str]:
+        """Those of the addresses at which a host is paid that the policy's blocklist names."""
+        key, blocks = policy
+        wanted = set(addresses)
+        if not blocks.names_hosts or not wanted:
+            return set()
+        known = {
+            a: self._blocked[epoch, key, a] for a in wanted if (epoch, key, a) in self._blocked
+        }
+        unknown = wanted - known.keys()
+        if unknown:
+            named = await store.hostnames_of(tx, realm_id, sorted(unknown))
+            blocked = {address for address, host in named if blocks.matches(host)}
+            if mode == "test":
+                derived = {a: h for a, h in _test_addresses(blocks.hosts).items() if a in unknown}
+                resolved = await self.resolve(tx, mode, realm_id, epoch, derived.values())
+                blocked |= {
+                    address for address, host in derived.items() if resolved[host] == address
+                }
+            if len(self._blocked) > _CACHED_ENTRIES:
+                self._blocked.clear()
+            known |= {address: address in blocked for address in unknown}
+            self._blocked |= {(epoch, key, address): known[address] for address in unknown}
+        return {address for address, is_blocked in known.items() if is_blocked}
+
+
+@lru_cache(maxsize=32)
+def _test_addresses(hostnames: tuple[str, ...]) -> dict[str, str]:
+    return {test_address(hostname): hostname for hostname in hostnames}
 
 
 def _sandbox_address(mode: Mode, hostname: str) -> str | None:

@@ -78,6 +78,16 @@ async def addresses_of(tx: Tx, realm_id: int, hostnames: Sequence[str]) -> dict[
     return {row["hostname"]: row["address"] for row in rows}
 
 
+async def hostnames_of(tx: Tx, realm_id: int, addresses: Sequence[str]) -> list[tuple[str, str]]:
+    """(address, hostname) of every entry that names one of the addresses."""
+    rows = await tx.fetch(
+        "SELECT address, hostname FROM recipient WHERE realm_id = $1 AND address = ANY($2)",
+        realm_id,
+        addresses,
+    )
+    return [(row["address"], row["hostname"]) for row in rows]
+
+
 def _recipient(row: Row) -> RecipientRow:
     return RecipientRow(
         hostname=row["hostname"],

@@ -18,6 +18,7 @@ from bursar.ledger import store as ledger_store
 from bursar.money import format_cents, format_micros
 from bursar.policy.engine import Facts
 from bursar.policy.engine import budget as budget_of
+from bursar.recipient.model import ALLOW_OFF_CURVE, curve_faults
 from bursar.spend import approve as approvals
 from bursar.spend import stats, store
 from bursar.spend.approve import Approver
@@ -52,6 +53,7 @@ SPEND = Record(
         Field(
             "recipient", Recipient(), "Who is paid: a hostname or a base58 address.", required=True
         ),
+        ALLOW_OFF_CURVE,
         Field("currency", Choice(("USDC",)), "Only `USDC`, which is the default."),
         Field("memo", Text(0, MEMO_CHARACTERS), "A note of yours.", nullable=True),
         Field("metadata", Metadata(), "Up to 50 pairs of your own, string values."),
@@ -111,13 +113,13 @@ async def authorise(call: Call) -> Answer:
 
 async def preview(call: Call) -> Answer:
     request = _request(call)
-    policy, pay_to, decision = await call.services.authoriser.preview(call.tx, request)
+    policy, decision = await call.services.authoriser.preview(call.tx, request)
     return data(
         Preview(
             status=decision.status,
             reject_code=decision.reject_code,
             policy_version=policy.version,
-            pay_to=pay_to,
+            pay_to=decision.pay_to,
             decision=show_decision(decision),
         )
     )
@@ -189,6 +191,7 @@ async def budget(call: Call) -> Answer:
         agent_status=found.agent_status,
         wallet_address=found.account.address,
         pay_to=None,
+        pays_blocked_host=False,
         spent_today_micros=found.spent_today_micros,
         available_micros=found.account.available_micros,
         pending_count=found.pending_count,
@@ -237,12 +240,13 @@ def _request(call: Call) -> SpendRequest:
     )
 
 
-def require_agent(services: Services, caller: Caller, body: dict[str, Any]) -> list[Fault]:
+def spend_faults(services: Services, caller: Caller, body: dict[str, Any]) -> list[Fault]:
     """Only an agent key may leave out whose spend it is."""
     del services
-    if caller.agent_id is not None or "agentId" in body:
-        return []
-    return [Fault("agentId", f"agentId is required.{SPEND.accepted()}")]
+    faults = curve_faults(body, "recipient")
+    if caller.agent_id is None and "agentId" not in body:
+        faults.append(Fault("agentId", f"agentId is required.{SPEND.accepted()}"))
+    return faults
 
 
 async def _as_it_stands(call: Call, spend_id: str) -> Transaction:
@@ -255,7 +259,8 @@ async def _as_it_stands(call: Call, spend_id: str) -> Transaction:
 
 def _approver(call: Call) -> Approver:
     caller = call.caller
-    return Approver(caller.realm_id, caller.mode, caller.key_id, call.request_id)
+    approves_own = caller.mode == "test" and call.services.config.test_self_approval
+    return Approver(caller.realm_id, caller.mode, caller.key_id, call.request_id, approves_own)
 
 
 def _filters(call: Call) -> SpendFilter:

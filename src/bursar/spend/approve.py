@@ -32,6 +32,8 @@ class Approver:
     mode: Mode
     key_id: str
     request_id: str
+    # Whether it may approve what it asked for itself.
+    approves_own: bool
 
 
 async def approve_spend(
@@ -44,7 +46,7 @@ async def approve_spend(
     reason: str | None,
 ) -> SpendRow:
     """pending -> approved, if everything but the threshold still holds under today's policy."""
-    spend, locked = await _lock(tx, approver, spend_id)
+    spend, locked = await _lock(tx, approver, spend_id, approves=True)
     account = locked.account
     expires_at = present(spend.expires_at, "a pending spend has an end")
     if account.now >= expires_at:
@@ -59,11 +61,20 @@ async def approve_spend(
             f" {spend.recipient}. Deny this spend; the agent may ask again."
         )
     policy = (await policies.get(tx, [locked.policy_key]))[locked.policy_key]
+    blocked = await directory.paid_to_blocked(
+        tx,
+        approver.mode,
+        approver.realm_id,
+        locked.directory_epoch,
+        (locked.policy_key, policy.blocks),
+        [] if pay_to is None else [pay_to],
+    )
     # On its own day, and as if its reservation were not there, for it is this spend's own.
     facts = Facts(
         agent_status=locked.agent_status,
         wallet_address=account.address,
         pay_to=pay_to,
+        pays_blocked_host=pay_to in blocked,
         spent_today_micros=await store.used_on(tx, spend.agent_id, spend.day) - spend.amount_micros,
         available_micros=account.available_micros + spend.amount_micros,
         # What is approved waits no longer.
@@ -150,13 +161,21 @@ async def expire_spends(db: Database) -> int:
     return count
 
 
-async def _lock(tx: Tx, approver: Approver, spend_id: str) -> tuple[SpendRow, LockedAgent]:
+async def _lock(
+    tx: Tx, approver: Approver, spend_id: str, *, approves: bool = False
+) -> tuple[SpendRow, LockedAgent]:
     """The pending spend as it is under its wallet's lock."""
     spend = (
         await store.get_spend(tx, approver.realm_id, spend_id) if is_id("txn", spend_id) else None
     )
     if spend is None:
         raise not_found("transaction")
+    if approves and spend.created_by == approver.key_id and not approver.approves_own:
+        raise ApiError(
+            ErrorCode.FORBIDDEN,
+            "The key that asked for a spend may not approve it. Use another key of scope admin or"
+            " approver.",
+        )
     locked = await ledger_store.lock_agents(tx, [spend.agent_id], [approver.realm_id])
     spend = present(
         await store.get_spend(tx, approver.realm_id, spend_id), "spends are never deleted"

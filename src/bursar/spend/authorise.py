@@ -109,13 +109,13 @@ class Authoriser:
             raise unavailable("Too many spends are waiting to be decided. Nothing was changed.")
         return await self._queue.submit(_Waiting(request))
 
-    async def preview(self, tx: Tx, request: SpendRequest) -> tuple[Policy, str | None, Decision]:
-        """What `authorise` would decide now: (policy, address paid, decision). Writes nothing."""
+    async def preview(self, tx: Tx, request: SpendRequest) -> tuple[Policy, Decision]:
+        """What `authorise` would decide now, and under which policy. Writes nothing."""
         found = await ledger_store.read_agent(tx, request.agent_id, request.realm_id)
         if found is None:
             raise not_found("agent")
         state = (await self._facts(tx, [request], {request.agent_id: found}))[request.agent_id]
-        return state.policy, state.pay_to[request.recipient], state.decide(request)
+        return state.policy, state.decide(request)
 
     async def _write(self, batch: Sequence[SpendRequest], hurried: bool) -> list[_Outcome]:
         """Looks for stored answers only where there may be one; the keys' uniqueness sees to the
@@ -172,6 +172,7 @@ class Authoriser:
                 states[request.agent_id] = _State(
                     found, policy, self._bounds, found.spent_today_micros, found.pending_count
                 )
+            states[request.agent_id].recipients.add(request.recipient)
             place = (request.realm_id, request.mode, found.directory_epoch)
             recipients.setdefault(place, set()).add(request.recipient)
         for (realm_id, mode, epoch), names in recipients.items():
@@ -179,6 +180,14 @@ class Authoriser:
             for state in states.values():
                 if state.locked.account.realm_id == realm_id:
                     state.pay_to = pay_to
+                    state.blocked = await self._directory.paid_to_blocked(
+                        tx,
+                        mode,
+                        realm_id,
+                        epoch,
+                        (state.locked.policy_key, state.policy.blocks),
+                        filter(None, map(pay_to.get, state.recipients)),
+                    )
         return states
 
     def _one(
@@ -220,7 +229,7 @@ class Authoriser:
             agent_id=request.agent_id,
             amount_micros=request.amount_micros,
             recipient=request.recipient,
-            pay_to=state.pay_to[request.recipient],
+            pay_to=decision.pay_to,
             status=decision.status,
             reject_code=decision.reject_code,
             memo=request.memo,
@@ -253,14 +262,19 @@ class _State:
     spent_micros: int
     pending_count: int
     added_micros: int = 0
+    recipients: set[str] = field(default_factory=set[str])
     pay_to: dict[str, str | None] = field(default_factory=dict)
+    # Addresses at which a host is paid that the policy blocks.
+    blocked: set[str] = field(default_factory=set[str])
 
     def decide(self, request: SpendRequest) -> Decision:
         account = self.locked.account
+        pay_to = self.pay_to[request.recipient]
         facts = Facts(
             agent_status=self.locked.agent_status,
             wallet_address=account.address,
-            pay_to=self.pay_to[request.recipient],
+            pay_to=pay_to,
+            pays_blocked_host=pay_to in self.blocked,
             spent_today_micros=self.spent_micros,
             available_micros=account.available_micros,
             pending_count=self.pending_count,

@@ -3,15 +3,13 @@
 from datetime import datetime
 from typing import Any
 
-from solders.pubkey import Pubkey
-
 from bursar.access.model import Caller, IdempotencyKey
 from bursar.chain.networks import network_name
 from bursar.errors import ApiError, ErrorCode, Fault, not_found
-from bursar.hostnames import is_address
 from bursar.http.call import Answer, Call, Services, data, page, page_fields
-from bursar.http.codec import Address, Amount, Field, Flag, Metadata, Record, Text
+from bursar.http.codec import Address, Amount, Field, Metadata, Record, Text
 from bursar.ids import is_id
+from bursar.recipient.model import ALLOW_OFF_CURVE, curve_faults
 from bursar.wallet import fund as faucet
 from bursar.wallet import store
 from bursar.wallet import withdraw as withdrawals
@@ -31,11 +29,7 @@ WITHDRAWAL = Record(
     (
         Field("amount", Amount(), "How much, at most what is available.", required=True),
         Field("destination", Address(), "The address that is paid, base58.", required=True),
-        Field(
-            "allowOffCurve",
-            Flag(),
-            "True pays an address that no key can spend from, such as a program's vault.",
-        ),
+        ALLOW_OFF_CURVE,
         Field("memo", Text(0, 200), "A note of yours.", nullable=True),
         Field("metadata", Metadata(), "Up to 50 pairs of your own, string values."),
     ),
@@ -80,20 +74,8 @@ async def withdraw(call: Call) -> Answer:
 
 
 def destination_faults(services: Services, caller: Caller, body: dict[str, Any]) -> list[Fault]:
-    """What is sent where no key can spend from is lost, unless a program can."""
     del services, caller
-    to: Any = body.get("destination")
-    if body.get("allowOffCurve") is True or not isinstance(to, str) or not is_address(to):
-        return []
-    if Pubkey.from_string(to).is_on_curve():
-        return []
-    return [
-        Fault(
-            "destination",
-            "destination is not on the curve, so no key can spend from it. If it is a vault"
-            " that a program controls, send allowOffCurve true.",
-        )
-    ]
+    return curve_faults(body, "destination")
 
 
 async def list_withdrawals(call: Call) -> Answer:
