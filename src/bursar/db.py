@@ -34,6 +34,9 @@ ROLLED_BACK: Final = (
     asyncpg.InvalidCachedStatementError,
 )
 
+# One of so many connections is for statements that may take long.
+_REPORTS_SHARE: Final = 4
+
 # How often a process that starts looks for a database that is not there yet.
 _OPEN_AGAIN_SECONDS: Final = 0.2
 
@@ -123,6 +126,7 @@ class Database:
     def __init__(self, pool: "Pool[Row]", timeout_seconds: float) -> None:
         self._pool = pool
         self._timeout_seconds = timeout_seconds
+        self._reports = asyncio.Semaphore(max(1, pool.get_max_size() // _REPORTS_SHARE))
 
     @classmethod
     async def open(cls, dsn: str, connections: int, timeout_seconds: float) -> Self:
@@ -192,6 +196,17 @@ class Database:
             # would be found out by a time-out of its own.
             await self._pool.expire_connections()
             raise
+
+    @asynccontextmanager
+    async def report(self) -> AsyncGenerator[Tx]:
+        """As `read`, for what may take long: however many ask, most connections stay free."""
+        async with asyncio.timeout(self._timeout_seconds):
+            await self._reports.acquire()
+        try:
+            async with self.read() as connection:
+                yield connection
+        finally:
+            self._reports.release()
 
     @asynccontextmanager
     async def transaction(self) -> AsyncGenerator[Tx]:

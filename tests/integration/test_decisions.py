@@ -493,11 +493,15 @@ async def test_approval_is_refused_once_the_directory_names_another_address(
     service: Service, mode: Mode
 ):
     """The address was fixed at creation; nobody approved the new one."""
-    async with await service.admin(mode=mode) as client:
+    account = new_account()
+    async with (
+        await service.admin(mode=mode, account=account) as client,
+        await service.admin(mode=mode, account=account) as asking,
+    ):
         agent = await new_agent(client, policy={"approvalThreshold": "5.00"})
         await service.fund(agent["id"], "50")
         await client.put(f"/v1/recipients/{HOST}", json={"address": ON_CURVE})
-        made = await spend(client, agent["id"], "6")
+        made = await spend(asking, agent["id"], "6")
         assert (made["status"], made["payTo"]) == ("pending", ON_CURVE)
         path = f"/v1/transactions/{made['id']}"
         await client.put(f"/v1/recipients/{HOST}", json={"address": OTHER_ADDRESS})

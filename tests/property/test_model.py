@@ -116,9 +116,13 @@ class Lives(RuleBasedStateMachine):
 
     @initialize(live=st.booleans(), rest=st.sets(st.sampled_from(REST), min_size=6))
     def begin(self, live: bool, rest: set[str]) -> None:
-        key = self.wait(self.service.key(account=new_account(), mode="live" if live else "test"))
-        self.client = httpx.Client(
-            base_url=self.service.url, headers={"Authorization": f"Bearer {key}"}, timeout=30
+        account, mode = new_account(), "live" if live else "test"
+        # Who asks for a spend may not approve it.
+        self.client, self.asking = (
+            httpx.Client(
+                base_url=self.service.url, headers={"Authorization": f"Bearer {key}"}, timeout=30
+            )
+            for key in (self.wait(self.service.key(account=account, mode=mode)) for _ in "12")
         )
         self.world = World(live, START, APPROVAL)
         self.wait(self.service.set_clock(START))
@@ -241,7 +245,7 @@ class Lives(RuleBasedStateMachine):
         body = {"agentId": agent.id, "amount": money(amount), "recipient": recipient}
         headers = {} if key is None else {"Idempotency-Key": key}
         known = None if key is None else self.answers.get((agent.id, key))
-        answer = self.client.post("/v1/spend/authorise", json=body, headers=headers)
+        answer = self.asking.post("/v1/spend/authorise", json=body, headers=headers)
         if known is None:
             assert answer.status_code == 201, answer.text
             assert "idempotent-replayed" not in answer.headers
@@ -266,7 +270,7 @@ class Lives(RuleBasedStateMachine):
             if data.draw(st.booleans()):
                 body = {**body, "memo": "changed"}
             headers = {"Idempotency-Key": place[1]}
-            answer = self.client.post("/v1/spend/authorise", json=body, headers=headers)
+            answer = self.asking.post("/v1/spend/authorise", json=body, headers=headers)
             self.compare_retry(answer, self.answers[place], body)
 
     def preview(self, data: st.DataObject) -> None:
@@ -437,6 +441,7 @@ class Lives(RuleBasedStateMachine):
                 self.wait(clean(self.service))
         finally:
             self.client.close()
+            self.asking.close()
 
     def compare_statistics(self) -> None:
         first, now = START.replace(hour=0), self.world.now

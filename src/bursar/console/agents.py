@@ -274,7 +274,7 @@ async def preview_policy(visit: Visit) -> Reply:
     of = {"id": visit.params["id"]}
     shown = await visit.ask("GET /v1/agents/:id", params=of)
     body = {"policy": {**_policy(visit), "version": _version(visit)}}
-    parsed = visit.prepare(PATCH, params=of, body=body).body["policy"]
+    parsed = (await visit.prepared(PATCH, params=of, body=body)).body["policy"]
     after = proposed(shown["policy"], parsed)
     return Drawn(
         "policy_preview.html",

@@ -15,7 +15,7 @@ from bursar.access.model import Caller
 from bursar.console import store
 from bursar.errors import ApiError, ErrorCode, check
 from bursar.http.call import Answer, Call, Route, Services, Stream
-from bursar.http.perform import check_scope, perform, prepare
+from bursar.http.perform import beside, check_scope, perform, prepare
 
 ROOT: Final = "/console"
 
@@ -79,7 +79,7 @@ class Visit:
     ) -> Any:
         """What a route of the API answers, as its JSON would say it. The visit was counted against
         the key's limit when it began, so this is not counted again."""
-        answer = await perform(self.prepare(name, params=params, query=query, body=body))
+        answer = await perform(await self.prepared(name, params=params, query=query, body=body))
         check(isinstance(answer, Answer), "a stream is passed on, not looked into")
         assert isinstance(answer, Answer)
         said = msgspec.json.decode(msgspec.json.encode(answer.body))
@@ -89,6 +89,10 @@ class Visit:
         answer = await perform(self.prepare(name, query=query))
         assert isinstance(answer, Stream)
         return answer
+
+    async def prepared(self, name: str, *, body: dict[str, Any] | None, **rest: Any) -> Call:
+        """As `prepare`, for a form that may be long."""
+        return await beside(body is not None, lambda: self.prepare(name, body=body, **rest))
 
     def prepare(
         self,

@@ -119,6 +119,7 @@ class Unit(Enum):
     """How a route uses the database."""
 
     READ = "a connection, no transaction"
+    REPORT = "one of the few connections for what may take long, no transaction"
     WRITE = "one transaction, committed before the answer; idempotent where it is a POST"
     OWN = "the handler sees to it itself"
 
@@ -158,7 +159,7 @@ class Route:
     @property
     def takes_idempotency_key(self) -> bool:
         """What only looks, such as a preview, has nothing to do twice: it ignores the key."""
-        return self.method == "POST" and self.unit is not Unit.READ
+        return self.method == "POST" and self.unit in (Unit.WRITE, Unit.OWN)
 
 
 def data(value: Any, status: int = 200, replay: Any = None) -> Answer:

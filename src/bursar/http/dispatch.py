@@ -15,7 +15,15 @@ from bursar.access.model import Caller
 from bursar.errors import ApiError, ErrorCode
 from bursar.http.call import Answer, Route, Services, Stream
 from bursar.http.codec import decode_object
-from bursar.http.perform import check_scope, explain, over_limit, perform, prepare
+from bursar.http.perform import (
+    SMALL_BODY_BYTES,
+    beside,
+    check_scope,
+    explain,
+    over_limit,
+    perform,
+    prepare,
+)
 from bursar.http.request import AsgiScope, Receive, Request, Send
 from bursar.http.router import Router
 from bursar.http.way_out import WayOut, send_stream
@@ -62,25 +70,31 @@ class Dispatcher:
         if isinstance(route.category, Category):
             await self._count(request, caller, route.category)
         given: dict[str, Any] = {}
+        large = False
         try:
             check_scope(route, caller)
-            given = _decode_body(request, await request.read_body())
+            raw = await request.read_body()
+            large = len(raw) > SMALL_BODY_BYTES
+            given = await beside(large, lambda: _decode_body(request, raw))
         finally:
             # What says what it counts as cannot always be read; it counts all the same.
             if not isinstance(route.category, Category):
                 await self._count(request, caller, route.category(given))
-        call = prepare(
-            services,
-            route,
-            caller,
-            request_id=request.id,
-            path=request.path,
-            params=params,
-            query=request.scope["query_string"],
-            body=given,
-            idempotency_header=request.header(b"idempotency-key"),
-            prefer=request.header(b"prefer"),
-            headers=request.headers,
+        call = await beside(
+            large,
+            lambda: prepare(
+                services,
+                route,
+                caller,
+                request_id=request.id,
+                path=request.path,
+                params=params,
+                query=request.scope["query_string"],
+                body=given,
+                idempotency_header=request.header(b"idempotency-key"),
+                prefer=request.header(b"prefer"),
+                headers=request.headers,
+            ),
         )
         return await perform(call)
 

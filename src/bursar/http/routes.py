@@ -192,7 +192,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         tag="Transactions",
         scopes=ANYONE,
         category=Category.TRANSACTIONS,
-        unit=Unit.READ,
+        unit=Unit.REPORT,
         query=spend.STATS_QUERY,
         data=Statistics,
     ),

@@ -115,21 +115,26 @@ async def statistics(tx: Tx, filters: SpendFilter) -> Statistics:
             f" AND created_at < ${len(arguments)} GROUP BY recipient"
         )
     # One statement, so one snapshot: totals and rows cannot disagree.
+    # The largest alone come back, each with the sums over all: there may be a million recipients.
     rows = await tx.fetch(
-        "SELECT recipient, sum(spends)::bigint AS spends, sum(rejected)::bigint AS rejected,"
-        f" sum(settled_micros)::bigint AS settled_micros FROM ({' UNION ALL '.join(parts)}) AS p"
-        " GROUP BY recipient",
+        "SELECT recipient, sum(settled_micros)::bigint AS settled_micros,"
+        " (sum(sum(settled_micros)) OVER ())::bigint AS total_micros,"
+        " (sum(sum(spends)) OVER ())::bigint AS spends,"
+        " (sum(sum(rejected)) OVER ())::bigint AS rejected"
+        f" FROM ({' UNION ALL '.join(parts)}) AS p GROUP BY recipient"
+        f' ORDER BY settled_micros DESC, recipient COLLATE "C" LIMIT {TOP_RECIPIENTS}',
         *arguments,
     )
-    paid = sorted(
-        ((row["settled_micros"], row["recipient"]) for row in rows if row["settled_micros"]),
-        key=lambda pair: (-pair[0], pair[1]),
-    )
+    totals = rows[0] if rows else {"total_micros": 0, "spends": 0, "rejected": 0}
     return Statistics(
-        total_spent=format_micros(sum(micros for micros, _ in paid)),
-        transaction_count=sum(row["spends"] for row in rows),
-        rejected_count=sum(row["rejected"] for row in rows),
-        top_recipients=[show_total(name, micros) for micros, name in paid[:TOP_RECIPIENTS]],
+        total_spent=format_micros(totals["total_micros"]),
+        transaction_count=totals["spends"],
+        rejected_count=totals["rejected"],
+        top_recipients=[
+            show_total(row["recipient"], row["settled_micros"])
+            for row in rows
+            if row["settled_micros"]
+        ],
     )
 
 
