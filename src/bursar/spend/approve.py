@@ -46,7 +46,13 @@ async def approve_spend(
     reason: str | None,
 ) -> SpendRow:
     """pending -> approved, if everything but the threshold still holds under today's policy."""
-    spend, locked = await _lock(tx, approver, spend_id, approves=True)
+    spend, locked = await _lock(tx, approver, spend_id)
+    if spend.created_by == approver.key_id and not approver.approves_own:
+        raise ApiError(
+            ErrorCode.FORBIDDEN,
+            "The key that asked for a spend may not approve it. Use another key of scope admin or"
+            " approver.",
+        )
     account = locked.account
     expires_at = present(spend.expires_at, "a pending spend has an end")
     if account.now >= expires_at:
@@ -161,21 +167,13 @@ async def expire_spends(db: Database) -> int:
     return count
 
 
-async def _lock(
-    tx: Tx, approver: Approver, spend_id: str, *, approves: bool = False
-) -> tuple[SpendRow, LockedAgent]:
+async def _lock(tx: Tx, approver: Approver, spend_id: str) -> tuple[SpendRow, LockedAgent]:
     """The pending spend as it is under its wallet's lock."""
     spend = (
         await store.get_spend(tx, approver.realm_id, spend_id) if is_id("txn", spend_id) else None
     )
     if spend is None:
         raise not_found("transaction")
-    if approves and spend.created_by == approver.key_id and not approver.approves_own:
-        raise ApiError(
-            ErrorCode.FORBIDDEN,
-            "The key that asked for a spend may not approve it. Use another key of scope admin or"
-            " approver.",
-        )
     locked = await ledger_store.lock_agents(tx, [spend.agent_id], [approver.realm_id])
     spend = present(
         await store.get_spend(tx, approver.realm_id, spend_id), "spends are never deleted"
