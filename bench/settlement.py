@@ -26,8 +26,9 @@ from bursar.config import load_config
 from bursar.db import Database
 from bursar.migrations.migrate import migrate
 from bursar.service.api import Api
+from bursar.service.duty import Duties
 from bursar.service.postgres import running_postgres
-from bursar.service.worker import settle_forever
+from bursar.service.worker import settling
 from bursar.settlement.worker import CALLS_AT_ONCE
 
 PAYMENTS = 1_000
@@ -100,7 +101,9 @@ async def _settled_per_second(stage: Stage) -> float:
 
     await asyncio.gather(*(ask(number) for number in range(PAYMENTS)))
     begin = time.perf_counter()
-    work = asyncio.create_task(settle_forever(await stage.settler()))
+    duties = Duties(stage.db, SystemClock())
+    settler = await stage.settler()
+    work = asyncio.gather(*(duties.keep(duty) for duty in settling(settler)))
     await until(lambda: _all_settled(stage), seconds=600)
     took = time.perf_counter() - begin
     work.cancel()

@@ -34,6 +34,7 @@ from bursar.event.model import EventRow, envelope
 from bursar.event.outbox import NewEvent, emit
 from bursar.ids import new_id
 from bursar.migrations.migrate import migrate
+from bursar.service.duty import Duties, Duty
 from bursar.service.postgres import running_postgres
 from bursar.webhook import store
 from bursar.webhook.send import Sender
@@ -89,12 +90,14 @@ class Bench:
             timeout_seconds=15,
             drain_seconds=0,
         )
-        task = asyncio.create_task(deliverer.run())
+        duties = Duties(self.db, SystemClock())
+        task = asyncio.create_task(duties.keep(Duty("deliver", deliverer.work, 0)))
         try:
             yield
         finally:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
+            await deliverer.drain()
             await sender.close()
 
     async def done(self) -> bool:

@@ -57,6 +57,11 @@ OUT_OF_REACH: Final = (
 )
 
 
+class ValueRefused(Exception):
+    """A value that the driver cannot write, such as a number beyond 64 bits. The driver says so by
+    an error of the same family as its lost connections, but it is the value that is wrong."""
+
+
 # Of these, what says that the server at the other end is gone, or cannot be reached; the last is
 # all that is said of a connection that is used once more after it broke.
 _LOST: Final = (OSError, TimeoutError, asyncpg.PostgresConnectionError, asyncpg.InterfaceError)
@@ -191,7 +196,9 @@ class Database:
         try:
             async with self._pool.acquire(timeout=self._timeout_seconds) as connection:
                 yield connection
-        except _LOST:
+        except _LOST as problem:
+            if isinstance(problem, asyncpg.InterfaceError) and isinstance(problem, ValueError):
+                raise ValueRefused(str(problem)) from problem
             # Most likely the others lead to the same server that is no more; without this each
             # would be found out by a time-out of its own.
             await self._pool.expire_connections()

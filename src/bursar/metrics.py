@@ -97,6 +97,39 @@ class Settlement:
         _REFUSED.labels(mode, kind).inc()
 
 
+_DUTY_MOVED: Final = Gauge(
+    "bursar_duty_moved_timestamp_seconds",
+    "When a duty of a worker last went well, in Unix time. Mode `all`: a duty of all modes.",
+    ["mode", "duty"],
+    multiprocess_mode="mostrecent",
+)
+_DUTY_FAILURES: Final = Counter(
+    "bursar_duty_failures_total", "Rounds of a worker's duty that ended in a bug.", ["mode", "duty"]
+)
+_SET_ASIDE: Final = Gauge(
+    "bursar_wallets_set_aside",
+    "Wallets whose commits raise, tried alone and rarely so that they stop no other.",
+    ["mode"],
+    multiprocess_mode="mostrecent",
+)
+
+
+class Duties:
+    """What the workers' duties count."""
+
+    @staticmethod
+    def moved(mode: str, duty: str) -> None:
+        _DUTY_MOVED.labels(mode, duty).set_to_current_time()
+
+    @staticmethod
+    def failed(mode: str, duty: str) -> None:
+        _DUTY_FAILURES.labels(mode, duty).inc()
+
+    @staticmethod
+    def set_aside(mode: str, wallets: int) -> None:
+        _SET_ASIDE.labels(mode).set(wallets)
+
+
 _DELIVERIES: Final = Gauge(
     "bursar_webhook_backlog",
     "Deliveries that wait or are under way.",

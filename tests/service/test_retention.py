@@ -8,7 +8,7 @@ from bursar.event.catalog import EventType
 from bursar.event.outbox import NewEvent, emit
 from bursar.ids import new_id
 from bursar.service.postgres import EmbeddedPostgres
-from bursar.service.retention import EVENT_DAYS, IDEMPOTENCY_DAYS, forget_old
+from bursar.service.retention import EVENT_DAYS, FORGETTING, IDEMPOTENCY_DAYS, forget
 from bursar.webhook import store as webhook_store
 from tests.databases import own_database
 
@@ -41,6 +41,11 @@ async def _event(tx: Tx, realm_id: int, age: timedelta) -> str:
     event = NewEvent(realm_id, EventType.AGENT_PAUSED, None, b"{}", now - age)
     await emit(tx, [event])
     return event.id
+
+
+async def forget_old(db: Database) -> int:
+    """All that a worker forgets in one go."""
+    return sum([await forget(db, what) for what in FORGETTING])
 
 
 async def _count(db: Database, table: str) -> int:

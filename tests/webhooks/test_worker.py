@@ -1,14 +1,11 @@
 """What a worker makes of answers that come late, and of a database that takes a change back."""
 
-import asyncio
 from pathlib import Path
 
-import asyncpg
 import pytest
 
 from bursar.config import Config
 from bursar.service.postgres import EmbeddedPostgres
-from bursar.service.worker import repeat
 from tests.processes import until
 from tests.webhooks.conftest import own_hooks, running_worker
 
@@ -82,15 +79,3 @@ async def test_a_deadlock_costs_a_moment(
             assert await tx.fetchval("SELECT last_value FROM victims") == 3
         assert worker.returncode is None
         assert len(await hooks.receiver.received("ok/x")) == 1
-
-
-async def test_a_duty_that_is_rolled_back_comes_again():
-    """Goal: a duty outlives what the database takes back, and nothing that is a bug."""
-    outcomes = iter((asyncpg.DeadlockDetectedError(), asyncpg.SerializationError(), KeyError()))
-
-    async def duty() -> int:
-        raise next(outcomes)
-
-    async with asyncio.timeout(10):
-        with pytest.raises(KeyError):
-            await repeat(duty, 0)

@@ -148,17 +148,41 @@ _FIXES: Final = {
 
 def _readiness(ready: "httpx.Response") -> Iterator[Finding]:
     try:
-        checks: dict[str, str] = ready.json()["checks"]
+        answer: dict[str, dict[str, str]] = ready.json()
+        checks, workers = answer["checks"], answer.get("workers", {})
     except (ValueError, KeyError, TypeError):
-        checks = {}
-    for name, answer in checks.items():
-        good = answer == "ok"
+        checks, workers = {}, {}
+    for name, found in checks.items():
+        good = found == "ok"
         yield Finding(
             what=name,
             state="ok" if good else "wrong",
-            found=answer,
+            found=found,
             fix="" if good else _FIXES.get(name, "See the log of the service."),
         )
+    for part, found in workers.items():
+        good = found == "ok"
+        yield Finding(
+            what="worker" if part == "all" else f"{part} worker",
+            state="ok" if good else "warning" if found == "starting" else "wrong",
+            found=found,
+            fix="" if good else _worker_fix(found),
+        )
+
+
+def _worker_fix(found: str) -> str:
+    if found == "starting" or found.startswith("silent"):
+        return (
+            "Nothing is settled, credited or delivered: see that `bursar serve`, or `bursar worker`"
+            " beside `bursar api`, runs on this database."
+        )
+    if "set aside" in found:
+        return (
+            "Settling, expiring or crediting for these wallets raises; the others go on. The log"
+            " has wallet_set_aside with the wallet and the traceback. They are tried again every"
+            " few minutes."
+        )
+    return "See duty_failed and duty_put_off in the log of the worker."
 
 
 def _skew(answer: "httpx.Response") -> Iterator[Finding]:

@@ -11,6 +11,8 @@ from bursar.config import Mode
 from bursar.console.app import Console
 from bursar.db import OUT_OF_REACH
 from bursar.errors import ApiError
+from bursar.heartbeat import store as heartbeat
+from bursar.heartbeat.model import health
 from bursar.http import openapi
 from bursar.http.call import Services
 from bursar.http.dispatch import Dispatcher
@@ -22,6 +24,7 @@ from bursar.logs import AccessLog
 from bursar.mcp.endpoint import Endpoint
 from bursar.metrics import HttpMetrics, exposition
 from bursar.migrations import migrate
+from bursar.wallet import store as wallet_store
 
 _READY_SECONDS: Final = 2.0
 _CHAIN_ANSWER_NS: Final = 1_000_000_000
@@ -103,6 +106,9 @@ class App:
         body = {
             "status": "unavailable" if problems else "ok",
             "checks": {name: problem or "ok" for name, problem in checks.items()},
+            # Told, but never a reason for 503: without a worker requests are answered as ever, and
+            # a load balancer that took every node out would make an outage of a delay.
+            "workers": {} if checks["database"] else await self._workers(),
         }
         return 503 if problems else 200, _JSON, msgspec.json.encode(body)
 
@@ -112,6 +118,21 @@ class App:
                 return await migrate.misfit(tx)
         except (*OUT_OF_REACH, ApiError):
             return "out of reach"
+
+    async def _workers(self) -> dict[str, str]:
+        """By mode, and `all` for what concerns no chain: `ok`, or what is wrong in a few words."""
+        try:
+            async with asyncio.timeout(_READY_SECONDS), self._services.db.read() as tx:
+                beats = await heartbeat.beats(tx)
+                set_aside = await wallet_store.count_set_aside(tx)
+        except OUT_OF_REACH:
+            return {}
+        told: dict[str, str] = {}
+        for part in (*self._services.chains, "all"):
+            told[part] = health([beat for beat in beats if beat.mode == part])
+            if set_aside.get(part):
+                told[part] += f"; wallets set aside: {set_aside[part]}"
+        return told
 
     async def _chain_problem(self, mode: Mode, chain: Chain) -> str | None:
         """Asked once a second at most, however often somebody asks us: the nodes are not ours."""

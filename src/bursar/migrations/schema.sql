@@ -256,6 +256,17 @@ CREATE TABLE event (
     xact xid8 DEFAULT pg_current_xact_id() NOT NULL
 );
 
+CREATE TABLE heartbeat (
+    mode text NOT NULL,
+    duty text NOT NULL,
+    beat_at timestamp with time zone NOT NULL,
+    moved_at timestamp with time zone NOT NULL,
+    patience_seconds double precision NOT NULL,
+    problem text,
+    CONSTRAINT heartbeat_mode_check CHECK ((mode = ANY (ARRAY['test'::text, 'live'::text, 'all'::text]))),
+    CONSTRAINT heartbeat_patience_seconds_check CHECK ((patience_seconds > (0)::double precision))
+);
+
 CREATE TABLE idempotency (
     realm_id integer NOT NULL,
     route text NOT NULL,
@@ -367,6 +378,17 @@ CREATE TABLE policy (
     CONSTRAINT policy_cap_micros_daily_check CHECK ((((cap_micros_daily)::bigint % (10000)::bigint) = 0)),
     CONSTRAINT policy_cap_micros_per_transaction_check CHECK ((((cap_micros_per_transaction)::bigint % (10000)::bigint) = 0)),
     CONSTRAINT policy_version_check CHECK ((version >= 1))
+);
+
+CREATE TABLE quarantine (
+    agent_id id NOT NULL,
+    duty text NOT NULL,
+    problem text NOT NULL,
+    tries integer DEFAULT 1 NOT NULL,
+    since timestamp(3) with time zone NOT NULL,
+    next_try_at timestamp with time zone NOT NULL,
+    CONSTRAINT quarantine_duty_check CHECK ((duty = ANY (ARRAY['settle'::text, 'expire'::text, 'deposit'::text]))),
+    CONSTRAINT quarantine_tries_check CHECK ((tries >= 1))
 );
 
 CREATE TABLE realm (
@@ -642,6 +664,9 @@ ALTER TABLE ONLY deposit
 ALTER TABLE ONLY event
     ADD CONSTRAINT event_pkey PRIMARY KEY (id);
 
+ALTER TABLE ONLY heartbeat
+    ADD CONSTRAINT heartbeat_pkey PRIMARY KEY (mode, duty);
+
 ALTER TABLE ONLY idempotency
     ADD CONSTRAINT idempotency_pkey PRIMARY KEY (realm_id, route, agent_id, key);
 
@@ -662,6 +687,9 @@ ALTER TABLE ONLY payment
 
 ALTER TABLE ONLY policy
     ADD CONSTRAINT policy_pkey PRIMARY KEY (agent_id, version);
+
+ALTER TABLE ONLY quarantine
+    ADD CONSTRAINT quarantine_pkey PRIMARY KEY (agent_id, duty);
 
 ALTER TABLE ONLY realm
     ADD CONSTRAINT realm_account_id_mode_key UNIQUE (account_id, mode);

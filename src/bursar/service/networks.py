@@ -27,7 +27,6 @@ _GIFT_LAMPORTS: Final = 100_000_000_000
 _READY_SECONDS: Final = 30.0
 _POLL_SECONDS: Final = 0.02
 _HEALTH_SECONDS: Final = 2.0
-_RETRY_SECONDS: Final = 1.0
 
 _log = structlog.get_logger()
 
@@ -115,17 +114,6 @@ async def refuse_wrong_networks(config: Config, db: Database) -> None:
                 _log.warning("network_out_of_reach", mode=mode, problem=str(problem))
             finally:
                 await chain.close()
-
-
-async def wait_for_network(config: Config, db: Database, chain: Solana, mode: Mode) -> int:
-    """Asks until a node answers; returns the token's decimals. Raises CommandFailed on the wrong
-    network."""
-    while True:
-        try:
-            return (await check_network(db, chain, mode, usdc_mint(config, mode))).decimals
-        except ChainOutOfReach as problem:
-            _log.warning("network_out_of_reach", mode=mode, problem=str(problem))
-            await asyncio.sleep(_RETRY_SECONDS)
 
 
 async def ensure_fee_payer_funded(config: Config, chain: Solana, mode: Mode, address: str) -> bool:

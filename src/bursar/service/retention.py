@@ -1,9 +1,10 @@
 """Forgets what need not be kept: money rows stay for ever, the rest has its time."""
 
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 from bursar.access import store as access_store
-from bursar.db import Database
+from bursar.db import Database, Tx
 from bursar.event import store as event_store
 from bursar.webhook import store as webhook_store
 
@@ -13,15 +14,16 @@ EVENT_DAYS: Final = 90
 _AT_ONCE: Final = 5_000
 
 
-async def forget_old(db: Database) -> int:
+# What is forgotten, each on its own: one that cannot be deleted keeps no other.
+FORGETTING: Final[dict[str, Callable[[Tx], Awaitable[int]]]] = {
+    "answers": lambda tx: access_store.delete_answers(tx, IDEMPOTENCY_DAYS, _AT_ONCE),
+    "deliveries": lambda tx: webhook_store.sweep_deliveries(tx, _AT_ONCE),
+    "sessions": lambda tx: access_store.delete_ended_sessions(tx, _AT_ONCE),
+    "events": lambda tx: event_store.delete_events(tx, EVENT_DAYS, _AT_ONCE),
+}
+
+
+async def forget(db: Database, what: str) -> int:
     """Deletes a bounded number of rows past their time; returns how many."""
     async with db.read() as tx:
-        answers = await access_store.delete_answers(tx, IDEMPOTENCY_DAYS, _AT_ONCE)
-    async with db.read() as tx:
-        dropped = await webhook_store.sweep_deliveries(tx, _AT_ONCE)
-    async with db.read() as tx:
-        sessions = await access_store.delete_ended_sessions(tx, _AT_ONCE)
-    async with db.read() as tx:
-        return (
-            answers + dropped + sessions + await event_store.delete_events(tx, EVENT_DAYS, _AT_ONCE)
-        )
+        return await FORGETTING[what](tx)

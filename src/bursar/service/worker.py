@@ -1,31 +1,33 @@
 """The worker process: everything that happens without a request. Run as many as you like."""
 
 import asyncio
-import contextlib
 import signal
-from collections.abc import Awaitable, Callable
-from typing import Final
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, Final
 
 import structlog
 
 from bursar.chain.networks import usdc_mint
-from bursar.chain.port import ChainOutOfReach
+from bursar.chain.pin import check_network
 from bursar.clock import SystemClock
 from bursar.config import MODES, Config, Mode
 from bursar.custody.setup import ensure_fee_payer, open_vault
 from bursar.custody.vault import Vault
-from bursar.db import OUT_OF_REACH, ROLLED_BACK, Database
+from bursar.db import Database
 from bursar.errors import check, present
 from bursar.ledger.seal import seal_journal
 from bursar.metrics import UP
 from bursar.policy.cache import PolicyCache
-from bursar.service.networks import ensure_fee_payer_funded, open_chain, wait_for_network
-from bursar.service.retention import forget_old
+from bursar.service.duty import Duties, Duty
+from bursar.service.networks import ensure_fee_payer_funded, open_chain
+from bursar.service.retention import FORGETTING, forget
 from bursar.settlement.deposits import DepositWatcher
 from bursar.settlement.outside import Outside
 from bursar.settlement.reconcile import Reconciler
 from bursar.settlement.worker import Settler
 from bursar.spend.approve import expire_spends
+from bursar.wallet import quarantine
 from bursar.webhook.send import Sender
 from bursar.webhook.target import Allowed
 from bursar.webhook.worker import Deliverer
@@ -40,14 +42,14 @@ _SETTLE_SECONDS: Final = 0.1
 _ROUNDS_AT_ONCE: Final = 2
 _REPORT_SECONDS: Final = 5.0
 _FEE_PAYER_SECONDS: Final = 60.0
+_START_SECONDS: Final = 1.0
 
 _log = structlog.get_logger()
 
-Duty = Callable[[], Awaitable[int]]
-
 
 async def run_worker(config: Config) -> None:
-    """Works until SIGTERM or SIGINT; what is half done is undone by the database."""
+    """Works until SIGTERM or SIGINT; what is half done is undone by the database. Raises
+    CommandFailed when no mode leads to its own network."""
     dsn = present(config.database_url, "the worker is told its database")
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -65,84 +67,95 @@ async def run_worker(config: Config) -> None:
         timeout_seconds=config.webhooks_timeout_seconds,
         drain_seconds=config.drain_seconds,
     )
-    duties = [
-        asyncio.create_task(deliverer.run()),
-        asyncio.create_task(repeat(deliverer.report, _REPORT_SECONDS)),
-        asyncio.create_task(repeat(lambda: expire_spends(db), _EXPIRE_SECONDS)),
-        asyncio.create_task(repeat(lambda: seal_journal(db), _SEAL_SECONDS)),
-        asyncio.create_task(repeat(lambda: forget_old(db), _FORGET_SECONDS)),
-        *(
-            asyncio.create_task(_settle(config, db, vault, mode))
-            for mode in MODES
-            if config.network(mode) is not None
-        ),
-    ]
+    duties = Duties(db, SystemClock())
+    modes: list[Mode] = [mode for mode in MODES if config.network(mode) is not None]
+    shared = [asyncio.create_task(duties.keep(duty)) for duty in _shared(db, deliverer, modes)]
+    shared.append(asyncio.create_task(duties.keep(duties.beating())))
+    chains = [asyncio.create_task(_settle(config, db, vault, mode, duties)) for mode in modes]
     UP.labels("worker").set(1)
     _log.info("worker_started")
     stopped = asyncio.create_task(stop.wait())
-    ended, _ = await asyncio.wait({stopped, *duties}, return_when=asyncio.FIRST_COMPLETED)
-    for task in (stopped, *duties):
+    ended = await _until_one_is_vital(stopped, shared, chains)
+    for task in (stopped, *shared, *chains):
         task.cancel()
-    for task in duties:
-        with contextlib.suppress(asyncio.CancelledError):
-            if task not in ended:
-                await task
+    await asyncio.gather(stopped, *shared, *chains, return_exceptions=True)
+    await deliverer.drain()
     await sender.close()
     await db.close()
     _log.info("worker_stopped")
-    for task in ended - {stopped}:
-        await task  # a duty that ended by itself raises what went wrong
-    check(stopped in ended, "a duty ended by itself")
+    if ended is not stopped:
+        await ended  # raises what went wrong
+        check(False, "a duty ended by itself")
 
 
-async def _settle(config: Config, db: Database, vault: Vault, mode: Mode) -> None:
-    """All that concerns the chain of one mode."""
+def _shared(db: Database, deliverer: Deliverer, modes: Sequence[Mode]) -> list[Duty]:
+    """What concerns no chain."""
+    return [
+        Duty("deliver", deliverer.work, 0),
+        Duty("expire", lambda: expire_spends(db), _EXPIRE_SECONDS),
+        Duty("seal", lambda: seal_journal(db), _SEAL_SECONDS),
+        *(
+            Duty(f"forget {what}", partial(forget, db, what), _FORGET_SECONDS)
+            for what in FORGETTING
+        ),
+        Duty("report deliveries", deliverer.report, _REPORT_SECONDS),
+        Duty("report set aside", lambda: quarantine.report(db, modes), _REPORT_SECONDS),
+    ]
+
+
+async def _until_one_is_vital(
+    stopped: "asyncio.Task[Any]",
+    shared: Sequence["asyncio.Task[Any]"],
+    chains: Sequence["asyncio.Task[Any]"],
+) -> "asyncio.Task[Any]":
+    """The task whose end ends the worker. A mode that leads to a wrong network does not, as long as
+    another is well."""
+    running = {stopped, *shared, *chains}
+    while True:
+        ended, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+        for task in ended:
+            if task not in chains or running.isdisjoint(chains):
+                return task
+            _log.error("mode_given_up", problem=str(task.exception()))
+
+
+async def _settle(config: Config, db: Database, vault: Vault, mode: Mode, duties: Duties) -> None:
+    """All that concerns the chain of one mode. Raises CommandFailed on the wrong network."""
     chain = open_chain(config, mode)
     try:
-        decimals = await wait_for_network(config, db, chain, mode)
-        fee_payer = await ensure_fee_payer(db, vault, mode)
+        mint = usdc_mint(config, mode)
+        decimals, fee_payer = 0, ""
+
+        async def start() -> int:
+            nonlocal decimals, fee_payer
+            decimals = (await check_network(db, chain, mode, mint)).decimals
+            fee_payer = (await ensure_fee_payer(db, vault, mode)).address
+            return 1
+
+        async def watch_fee_payer() -> int:
+            await ensure_fee_payer_funded(config, chain, mode, fee_payer)
+            return 0
+
+        await duties.achieve(Duty("start", start, _START_SECONDS, mode))
         policies = PolicyCache()
         outside = Outside(config.data_dir / f"signed-{mode}")
         settler = Settler(db, chain, vault, policies, mode, decimals, outside=outside)
-        mint = usdc_mint(config, mode)
-
-        async def watch_fee_payer() -> int:
-            await ensure_fee_payer_funded(config, chain, mode, fee_payer.address)
-            return 0
-
         reconciler = Reconciler(db, DepositWatcher(db, chain, policies, mode, mint))
-        await asyncio.gather(
-            settle_forever(settler),
-            repeat(settler.report, _REPORT_SECONDS),
-            repeat(watch_fee_payer, _FEE_PAYER_SECONDS),
-            repeat(reconciler.sweep, config.sweep_seconds),
-        )
+        kept = [
+            *settling(settler),
+            Duty("report payments", settler.report, _REPORT_SECONDS, mode),
+            Duty("fee payer", watch_fee_payer, _FEE_PAYER_SECONDS, mode),
+            Duty("sweep", reconciler.sweep, config.sweep_seconds, mode),
+        ]
+        await asyncio.gather(*(duties.keep(duty) for duty in kept))
     finally:
         await chain.close()
 
 
-async def settle_forever(settler: Settler) -> None:
+def settling(settler: Settler) -> list[Duty]:
     """Signing never waits for what is on its way, nor the other way round; and while one round of
     either waits for the chain, another is signed or committed."""
-    await asyncio.gather(
-        *(
-            repeat(duty, _SETTLE_SECONDS)
-            for duty in (settler.sign, settler.follow)
-            for _ in range(_ROUNDS_AT_ONCE)
-        )
-    )
-
-
-async def repeat(duty: Duty, seconds: float) -> None:
-    """Again at once while there is work, else after a rest. What is out of reach comes back, and
-    what was rolled back is done then."""
-    while True:
-        try:
-            done = await duty()
-        except (*OUT_OF_REACH, *ROLLED_BACK, ChainOutOfReach) as problem:
-            _log.warning(
-                "duty_put_off", duty=getattr(duty, "__qualname__", "?"), problem=repr(problem)
-            )
-            done = 0
-        if not done:
-            await asyncio.sleep(seconds)
+    return [
+        Duty(name, work, _SETTLE_SECONDS, settler.mode, at_once=_ROUNDS_AT_ONCE)
+        for name, work in (("sign", settler.sign), ("follow", settler.follow))
+    ]

@@ -32,6 +32,8 @@ class PaymentRow(msgspec.Struct, frozen=True, kw_only=True):
     mint: str
     attempts: int
     created_at: datetime
+    # Whether settling for its wallet raised before.
+    set_aside: bool
 
     @property
     def is_withdrawal(self) -> bool:
@@ -48,6 +50,14 @@ class SubmissionRow(msgspec.Struct, frozen=True, kw_only=True):
     checks: int
     refusal: str | None
     in_doubt: bool
+
+    @property
+    def agent_id(self) -> str:
+        return self.payment.agent_id
+
+    @property
+    def set_aside(self) -> bool:
+        return self.payment.set_aside
 
 
 class Look(msgspec.Struct, frozen=True):

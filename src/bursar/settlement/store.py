@@ -31,7 +31,13 @@ _CLOCK_WAS_SET_BACK: Final = "1 minute"
 _CLOCKS_DIFFER: Final = "1 hour"
 _PAYMENT = (
     "p.id, p.mode, p.realm_id, p.agent_id, p.amount_micros, p.destination, p.attempts,"
-    " p.created_at, w.address AS source, w.mint"
+    " p.created_at, w.address AS source, w.mint, EXISTS (SELECT FROM quarantine q"
+    " WHERE q.agent_id = p.agent_id AND q.duty = 'settle') AS set_aside"
+)
+# A wallet that is set aside is tried again only after a while.
+_MAY_BE_TRIED = (
+    "NOT EXISTS (SELECT FROM quarantine q WHERE q.agent_id = p.agent_id AND q.duty = 'settle'"
+    " AND q.next_try_at > clock_timestamp())"
 )
 
 
@@ -85,7 +91,8 @@ async def claim_payments(tx: Tx, mode: Mode, limit: int) -> list[PaymentRow]:
         "WITH due AS (SELECT p.id FROM payment p JOIN wallet w ON w.agent_id = p.agent_id"
         " WHERE p.mode = $1 AND p.state = 'waiting' AND (p.leased_until <= clock_timestamp() OR"
         f" p.leased_until > clock_timestamp() + interval '{_CLOCK_WAS_SET_BACK}')"
-        " AND NOT w.held ORDER BY p.created_at LIMIT $2 FOR UPDATE OF p SKIP LOCKED)"
+        f" AND NOT w.held AND {_MAY_BE_TRIED}"
+        " ORDER BY p.created_at LIMIT $2 FOR UPDATE OF p SKIP LOCKED)"
         f" UPDATE payment p SET leased_until = clock_timestamp() + interval '{_LEASE}'"
         f" FROM due, wallet w WHERE p.id = due.id AND w.agent_id = p.agent_id RETURNING {_PAYMENT}",
         mode,
@@ -242,10 +249,11 @@ async def fail_payment(
 async def claim_submissions(tx: Tx, mode: Mode, limit: int) -> list[SubmissionRow]:
     """Takes live attempts that are due for a look."""
     rows = await tx.fetch(
-        "WITH due AS (SELECT payment_id, attempt FROM submission WHERE mode = $1 AND state = 'live'"
-        " AND (next_check_at <= clock_timestamp() OR next_check_at > clock_timestamp()"
-        f" + interval '{_CLOCK_WAS_SET_BACK}') ORDER BY next_check_at LIMIT $2"
-        " FOR UPDATE SKIP LOCKED)"
+        "WITH due AS (SELECT s.payment_id, s.attempt FROM submission s"
+        " JOIN payment p ON p.id = s.payment_id WHERE s.mode = $1 AND s.state = 'live'"
+        " AND (s.next_check_at <= clock_timestamp() OR s.next_check_at > clock_timestamp()"
+        f" + interval '{_CLOCK_WAS_SET_BACK}') AND {_MAY_BE_TRIED}"
+        " ORDER BY s.next_check_at LIMIT $2 FOR UPDATE OF s SKIP LOCKED)"
         f" UPDATE submission s SET next_check_at = clock_timestamp() + interval '{_LEASE}',"
         " checks = s.checks + 1 FROM due, payment p, wallet w"
         " WHERE s.payment_id = due.payment_id AND s.attempt = due.attempt"
@@ -522,6 +530,7 @@ def _payment(row: Row) -> PaymentRow:
         mint=row["mint"],
         attempts=row["attempts"],
         created_at=row["created_at"],
+        set_aside=row["set_aside"],
     )
 
 

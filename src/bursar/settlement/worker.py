@@ -19,7 +19,7 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Final, TypeVar
+from typing import Final, TypeVar, cast
 
 import structlog
 
@@ -60,6 +60,7 @@ from bursar.settlement.model import (
     Watch,
 )
 from bursar.settlement.outside import Outside
+from bursar.wallet.quarantine import apart
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -108,7 +109,8 @@ class Settler:
         if not claimed:
             return 0
         try:
-            await self._sign(claimed, await self._watch())
+            watch = await self._watch()
+            await apart(self.db, "settle", claimed, lambda some: self._sign(some, watch))
         except ChainOutOfReach as problem:
             # Nothing was stored, so nothing was sent: they are free again after a while.
             await self._give_back(claimed, str(problem))
@@ -291,7 +293,7 @@ class Settler:
         if not alive:
             return 0
         try:
-            await self._follow(alive)
+            await apart(self.db, "settle", alive, self._follow)
         except ChainOutOfReach as problem:
             _log.warning("chain_out_of_reach", mode=self.mode, problem=str(problem))
             await self._look_again([Look(s, _RETRY_SECONDS, in_doubt=s.in_doubt) for s in alive])
@@ -457,11 +459,16 @@ def _pause(submission: SubmissionRow) -> float:
 
 
 async def _gather(call: Callable[[T], Awaitable[R]], items: Sequence[T]) -> list[R]:
-    """As `asyncio.gather`, with a bound on how many run at once."""
+    """As `asyncio.gather`, with a bound on how many run at once; when one raises, the others end
+    before it is told."""
     turns = asyncio.Semaphore(CALLS_AT_ONCE)
 
     async def one(item: T) -> R:
         async with turns:
             return await call(item)
 
-    return await asyncio.gather(*(one(item) for item in items))
+    ended = await asyncio.gather(*(one(item) for item in items), return_exceptions=True)
+    for problem in ended:
+        if isinstance(problem, BaseException):
+            raise problem
+    return cast("list[R]", ended)

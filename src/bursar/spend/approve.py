@@ -1,6 +1,8 @@
 """What a person decides about a pending spend, and what happens when nobody does."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from bursar.access.trail import leave_trail
@@ -19,6 +21,8 @@ from bursar.recipient.resolve import Directory
 from bursar.spend import store
 from bursar.spend.close import reject_spends
 from bursar.spend.model import SpendRow, midnight_after, show_spend
+from bursar.spend.store import Expired
+from bursar.wallet.quarantine import apart
 
 # Spends that one round of the expiry looks at; the next round takes the rest.
 _EXPIRE_AT_ONCE: Final = 500
@@ -141,30 +145,30 @@ async def expire_spends(db: Database) -> int:
     """Rejects pending spends whose time is over, a transaction for each agent; returns how many."""
     async with db.read() as tx:
         due = await store.expired(tx, _EXPIRE_AT_ONCE)
-    by_agent: dict[tuple[str, int], list[str]] = {}
-    for agent_id, realm_id, spend_id in due:
-        by_agent.setdefault((agent_id, realm_id), []).append(spend_id)
     count = 0
-    for (agent_id, realm_id), spend_ids in sorted(by_agent.items()):
 
-        async def work(
-            tx: Tx, agent_id: str = agent_id, realm_id: int = realm_id, ids: list[str] = spend_ids
-        ) -> int:
-            locked = await ledger_store.lock_agents(tx, [agent_id], [realm_id])
-            # Whoever was decided while we waited for the lock is no longer pending.
-            rejected = await reject_spends(
-                tx,
-                locked[agent_id].account,
-                ids,
-                expected="pending",
-                code=RejectCode.APPROVAL_EXPIRED,
-                decided_by="system",
-                reason=None,
-            )
-            return len(rejected)
+    async def reject(some: Sequence[Expired]) -> None:
+        nonlocal count
+        for wallet in some:
+            count += await db.transact(partial(_expire, wallet=wallet))
 
-        count += await db.transact(work)
+    await apart(db, "expire", due, reject)
     return count
+
+
+async def _expire(tx: Tx, wallet: Expired) -> int:
+    locked = await ledger_store.lock_agents(tx, [wallet.agent_id], [wallet.realm_id])
+    # Whoever was decided while we waited for the lock is no longer pending.
+    rejected = await reject_spends(
+        tx,
+        locked[wallet.agent_id].account,
+        wallet.spend_ids,
+        expected="pending",
+        code=RejectCode.APPROVAL_EXPIRED,
+        decided_by="system",
+        reason=None,
+    )
+    return len(rejected)
 
 
 async def _lock(tx: Tx, approver: Approver, spend_id: str) -> tuple[SpendRow, LockedAgent]:

@@ -216,14 +216,28 @@ async def pending_of_agent(tx: Tx, agent_id: str) -> list[SpendRow]:
     return [spend_of(row) for row in rows]
 
 
-async def expired(tx: Tx, limit: int) -> list[tuple[str, int, str]]:
-    """(agent, realm, spend) of pending spends whose time is over, oldest first."""
+class Expired(msgspec.Struct, frozen=True):
+    """Pending spends of one wallet whose time is over."""
+
+    agent_id: str
+    realm_id: int
+    set_aside: bool
+    spend_ids: list[str]
+
+
+async def expired(tx: Tx, limit: int) -> list[Expired]:
+    """The oldest, by wallet."""
     rows = await tx.fetch(
-        "SELECT agent_id, realm_id, id FROM spend WHERE status = 'pending'"
-        " AND expires_at <= moment() ORDER BY expires_at LIMIT $1",
+        "SELECT e.agent_id, e.realm_id, array_agg(e.id) AS spend_ids, e.set_aside"
+        " FROM (SELECT s.agent_id, s.realm_id, s.id, q.agent_id IS NOT NULL AS set_aside"
+        " FROM spend s LEFT JOIN quarantine q ON q.agent_id = s.agent_id AND q.duty = 'expire'"
+        " WHERE s.status = 'pending' AND s.expires_at <= moment()"
+        " AND (q.next_try_at IS NULL OR q.next_try_at <= clock_timestamp())"
+        " ORDER BY s.expires_at LIMIT $1) e"
+        " GROUP BY e.agent_id, e.realm_id, e.set_aside ORDER BY e.agent_id",
         limit,
     )
-    return [(row["agent_id"], row["realm_id"], row["id"]) for row in rows]
+    return [Expired(**dict(row.items())) for row in rows]
 
 
 async def move_spends(

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import datetime
+from typing import Final, Literal
 
 import msgspec
 
@@ -240,3 +241,45 @@ async def list_deposits(
 
 def _deposit(row: Row) -> DepositRow:
     return DepositRow(**dict(row.items()))
+
+
+# Wallets whose commits raise ---------------------------------------------------------------------
+
+Duty = Literal["settle", "expire", "deposit"]
+# How long until a wallet that is set aside is tried again: at first, and twice as long each time.
+_FIRST_PAUSE_SECONDS: Final = 10
+_MOST_DOUBLINGS: Final = 5
+
+
+async def set_aside(tx: Tx, agent_id: str, duty: Duty, problem: str) -> None:
+    """Many that fail in one round count as one try."""
+    await tx.execute(
+        "INSERT INTO quarantine AS q (agent_id, duty, problem, since, next_try_at)"
+        f" VALUES ($1, $2, $3, moment(), clock_timestamp() + interval '{_FIRST_PAUSE_SECONDS} s')"
+        " ON CONFLICT (agent_id, duty) DO UPDATE SET problem = excluded.problem,"
+        " tries = q.tries + 1, next_try_at = clock_timestamp() + make_interval(secs =>"
+        f" {_FIRST_PAUSE_SECONDS} * 2 ^ least(q.tries, {_MOST_DOUBLINGS}))"
+        " WHERE q.next_try_at <= clock_timestamp()",
+        agent_id,
+        duty,
+        problem,
+    )
+
+
+async def take_back(tx: Tx, agent_ids: Sequence[str], duty: Duty) -> list[str]:
+    """Those of the wallets that were set aside and are no longer."""
+    rows = await tx.fetch(
+        "DELETE FROM quarantine WHERE agent_id = ANY($1::text[]) AND duty = $2 RETURNING agent_id",
+        agent_ids,
+        duty,
+    )
+    return [row["agent_id"] for row in rows]
+
+
+async def count_set_aside(tx: Tx) -> dict[str, int]:
+    """By mode; a mode without any is missing."""
+    rows = await tx.fetch(
+        "SELECT r.mode, count(DISTINCT q.agent_id) AS wallets FROM quarantine q"
+        " JOIN wallet w ON w.agent_id = q.agent_id JOIN realm r ON r.id = w.realm_id GROUP BY 1"
+    )
+    return {row["mode"]: row["wallets"] for row in rows}

@@ -71,14 +71,11 @@ class Deliverer:
         self._results: list[Result] = []
         self._finished = asyncio.Event()
 
-    async def run(self) -> None:
-        """Until cancelled; then what is under way may end within the drain."""
-        try:
-            while True:
-                await self._round()
-                await self._rest()
-        finally:
-            await self._drain()
+    async def work(self) -> int:
+        """One round, and a rest unless there is something to record. To be drained in the end."""
+        await self._round()
+        await self._rest()
+        return 1
 
     async def report(self) -> int:
         """Backlog and age of the oldest, as metrics."""
@@ -97,6 +94,9 @@ class Deliverer:
             self._results = results + self._results
             await asyncio.sleep(_IDLE_SECONDS)
             return
+        except Exception:
+            await self._record_each(results)
+            raise
         opened = {
             webhook_id: self._open(webhook_id, sealed) for webhook_id, sealed in found.items()
         }
@@ -121,6 +121,18 @@ class Deliverer:
             if not claims:
                 return [], {}
             return claims, await store.secrets_in_force(tx, list({c.webhook_id for c in claims}))
+
+    async def _record_each(self, results: Sequence[Result]) -> None:
+        """After all at once failed: one that cannot be recorded takes no other with it. Its lease
+        ends by itself, and then it is delivered again."""
+        for result in results:
+            try:
+                await self._note_failures([result])
+                await self._record([result])
+            except (*OUT_OF_REACH, *ROLLED_BACK):
+                self._results.append(result)
+            except Exception:  # noqa: BLE001 - the others are recorded
+                _log.exception("delivery_not_recorded", delivery=result.claim.id)
 
     async def _note_failures(self, results: Sequence[Result]) -> None:
         """What failures say about their webhooks. Where one went well in the same round, recording
@@ -198,26 +210,28 @@ class Deliverer:
             return 0
         return min(max(0.0, until.total_seconds()), MOST_RETRY_AFTER)
 
-    async def _drain(self) -> None:
+    async def drain(self) -> None:
+        """What is under way may end within the drain."""
         if self._under_way:
             await asyncio.wait(self._under_way, timeout=self._drain_seconds)
         cut = dict(self._under_way)
         for task in cut:
             task.cancel()
         await asyncio.gather(*cut, return_exceptions=True)
+        # What cannot be recorded now: the leases end by themselves.
+        with contextlib.suppress(*OUT_OF_REACH, *ROLLED_BACK):
+            await self._note_failures(self._results)
+            await self._record(self._results)
+            async with self._db.read() as tx:
+                await store.release(tx, list(cut.values()))
 
-        async def record(tx: Tx) -> None:
+    async def _record(self, results: Sequence[Result]) -> None:
+        async with self._db.read() as tx:
             await store.exchange(
                 tx,
-                self._results,
+                results,
                 most=0,
                 most_failing=0,
                 per_webhook=PER_WEBHOOK,
                 lease_seconds=self._lease_seconds,
             )
-            await store.release(tx, list(cut.values()))
-
-        # What cannot be recorded now: the leases end by themselves.
-        with contextlib.suppress(*OUT_OF_REACH, *ROLLED_BACK):
-            await self._note_failures(self._results)
-            await self._db.transact(record)

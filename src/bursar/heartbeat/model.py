@@ -1,0 +1,41 @@
+"""Whether the workers live and move, judged by the heartbeats that they leave in the database."""
+
+from collections.abc import Sequence
+from typing import Final, Literal
+
+import msgspec
+
+# Whose duty it is: one mode's, or all modes' together.
+Part = Literal["test", "live", "all"]
+
+BEAT_SECONDS: Final = 5.0
+# Several beats missed in a row: the worker is gone, or hangs.
+SILENT_SECONDS: Final = 30.0
+
+
+class Beat(msgspec.Struct, frozen=True, kw_only=True):
+    """One duty as the database has it. `still_seconds`: since it last went well."""
+
+    mode: Part
+    duty: str
+    silent_seconds: float
+    still_seconds: float
+    patience_seconds: float
+    problem: str | None
+
+
+def health(beats: Sequence[Beat]) -> str:
+    """`ok`, or what is wrong with a part's worker, in a few words."""
+    if not beats:
+        return "starting"
+    # A duty that no worker has any more, such as that of an older version, says nothing.
+    alive = [beat for beat in beats if beat.silent_seconds < SILENT_SECONDS]
+    if not alive:
+        return f"silent for {min(beat.silent_seconds for beat in beats):.0f} s"
+    late = [beat for beat in alive if beat.still_seconds > beat.patience_seconds]
+    return "; ".join(_told(beat) for beat in late) or "ok"
+
+
+def _told(beat: Beat) -> str:
+    why = f" ({beat.problem})" if beat.problem else ""
+    return f"{beat.duty} stuck for {beat.still_seconds:.0f} s{why}"
