@@ -28,6 +28,7 @@ def _beat(duty: str = "sign", silent: float = 1, still: float = 1, problem: str 
             [_beat(still=61, problem="KeyError"), _beat("follow", still=59)],
             "sign stuck for 61 s (KeyError)",
         ),
+        ([_beat("start", problem="ChainOutOfReach")], "starting (ChainOutOfReach)"),
         # It hangs: nothing was raised.
         ([_beat(still=70), _beat("sweep", still=80)], "sign stuck for 70 s; sweep stuck for 80 s"),
     ],

@@ -164,14 +164,14 @@ def _readiness(ready: "httpx.Response") -> Iterator[Finding]:
         good = found == "ok"
         yield Finding(
             what="worker" if part == "all" else f"{part} worker",
-            state="ok" if good else "warning" if found == "starting" else "wrong",
+            state="ok" if good else "warning" if found.startswith("starting") else "wrong",
             found=found,
             fix="" if good else _worker_fix(found),
         )
 
 
 def _worker_fix(found: str) -> str:
-    if found == "starting" or found.startswith("silent"):
+    if found.startswith("starting") or found.startswith("silent"):
         return (
             "Nothing is settled, credited or delivered: see that `bursar serve`, or `bursar worker`"
             " beside `bursar api`, runs on this database."

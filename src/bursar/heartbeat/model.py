@@ -8,6 +8,8 @@ import msgspec
 # Whose duty it is: one mode's, or all modes' together.
 Part = Literal["test", "live", "all"]
 
+# The duty that a mode begins with: to reach its network.
+START: Final = "start"
 BEAT_SECONDS: Final = 5.0
 # Several beats missed in a row: the worker is gone, or hangs.
 SILENT_SECONDS: Final = 30.0
@@ -33,7 +35,10 @@ def health(beats: Sequence[Beat]) -> str:
     if not alive:
         return f"silent for {min(beat.silent_seconds for beat in beats):.0f} s"
     late = [beat for beat in alive if beat.still_seconds > beat.patience_seconds]
-    return "; ".join(_told(beat) for beat in late) or "ok"
+    if late:
+        return "; ".join(_told(beat) for beat in late)
+    begins = [beat.problem for beat in alive if beat.duty == START and beat.problem]
+    return f"starting ({begins[0]})" if begins else "ok"
 
 
 def _told(beat: Beat) -> str:

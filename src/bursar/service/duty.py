@@ -2,8 +2,7 @@
 a heartbeat in the database that says whether it lives and moves."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -55,13 +54,14 @@ class Duties:
 
     async def keep(self, duty: Duty) -> None:
         """Until cancelled: again at once while there is work, else after a rest."""
-        with self._told_of(duty):
-            await asyncio.gather(*(self._repeat(duty) for _ in range(duty.at_once)))
+        self._keep_in_mind(duty)
+        await asyncio.gather(*(self._repeat(duty) for _ in range(duty.at_once)))
 
     async def achieve(self, duty: Duty) -> None:
         """Until it went well once. Raises CommandFailed, for which only a person has a remedy."""
-        with self._told_of(duty):
-            await self._repeat(duty, once=True)
+        self._keep_in_mind(duty)
+        await self._repeat(duty, once=True)
+        self._kept.remove(duty)
 
     async def _repeat(self, duty: Duty, *, once: bool = False) -> None:
         while True:
@@ -76,7 +76,8 @@ class Duties:
         back is done again, and anything else is a bug, which must stop nothing but this duty."""
         try:
             done = await duty.work()
-        except raises:
+        except raises as problem:
+            duty.problem = type(problem).__name__
             raise
         except (*OUT_OF_REACH, *ROLLED_BACK, ChainOutOfReach) as problem:
             duty.problem = type(problem).__name__
@@ -94,14 +95,10 @@ class Duties:
         Metrics.moved(duty.mode, duty.name)
         return done
 
-    @contextmanager
-    def _told_of(self, duty: Duty) -> Generator[None]:
+    def _keep_in_mind(self, duty: Duty) -> None:
+        """From now on its heartbeat is written, also when it is given up."""
         duty.moved_ns = self.clock.monotonic_ns()
         self._kept.append(duty)
-        try:
-            yield
-        finally:
-            self._kept.remove(duty)
 
     async def beat(self) -> int:
         now = self.clock.monotonic_ns()

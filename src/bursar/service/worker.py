@@ -16,6 +16,7 @@ from bursar.custody.setup import ensure_fee_payer, open_vault
 from bursar.custody.vault import Vault
 from bursar.db import Database
 from bursar.errors import check, present
+from bursar.heartbeat.model import START
 from bursar.ledger.seal import seal_journal
 from bursar.metrics import UP
 from bursar.policy.cache import PolicyCache
@@ -136,7 +137,7 @@ async def _settle(config: Config, db: Database, vault: Vault, mode: Mode, duties
             await ensure_fee_payer_funded(config, chain, mode, fee_payer)
             return 0
 
-        await duties.achieve(Duty("start", start, _START_SECONDS, mode))
+        await duties.achieve(Duty(START, start, _START_SECONDS, mode))
         policies = PolicyCache()
         outside = Outside(config.data_dir / f"signed-{mode}")
         settler = Settler(db, chain, vault, policies, mode, decimals, outside=outside)
