@@ -171,7 +171,7 @@ def _readiness(ready: "httpx.Response") -> Iterator[Finding]:
 
 
 def _worker_fix(found: str) -> str:
-    if found.startswith("starting") or found.startswith("silent"):
+    if found.startswith(("starting", "silent")):
         return (
             "Nothing is settled, credited or delivered: see that `bursar serve`, or `bursar worker`"
             " beside `bursar api`, runs on this database."
