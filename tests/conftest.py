@@ -93,7 +93,7 @@ async def config(postgres: EmbeddedPostgres, tmp_path_factory: pytest.TempPathFa
 async def localnets(config: Config) -> AsyncGenerator[None]:
     """The chains of both modes, as `bursar serve` runs them."""
     async with Supervisor(config.data_dir) as supervisor:
-        for child in localnet_children(config, os.environ):
+        for child in localnet_children(config):
             await supervisor.start(child)
         yield
 

@@ -5,7 +5,6 @@ spends are moved into the hours before, and the totals of past days are written 
 """
 
 import asyncio
-import os
 import random
 import shutil
 import sys
@@ -218,7 +217,7 @@ async def _service() -> AsyncGenerator[tuple[Service, Receiver, str]]:
             )
         )
         supervisor = await stack.enter_async_context(Supervisor(config.data_dir))
-        for child in localnet_children(config, os.environ):
+        for child in localnet_children(config):
             await supervisor.start(child)
         api = await Api.start(config, SystemClock())
         stack.push_async_callback(api.stop)

@@ -12,13 +12,13 @@ from pathlib import Path
 
 import asyncpg
 
+from bursar.service.environment import bare_environment
 from bursar.service.ports import free_port
 from bursar.service.postgres import (
     ADMIN_ROLE,
     DATABASE,
     ROLE,
     EmbeddedPostgres,
-    _environment,
     _run,
     binary,
 )
@@ -71,7 +71,7 @@ class Server:
         argv = [str(binary("postgres")), "-D", str(self.folder)]
         self._process = await asyncio.create_subprocess_exec(
             *launch_argv(argv, identity=self.embedded._chosen().spec),
-            env=_environment(),
+            env=bare_environment(),
             stdin=asyncio.subprocess.DEVNULL,
             stderr=asyncio.subprocess.DEVNULL,
             start_new_session=True,

@@ -26,7 +26,7 @@ from bursar.service.supervisor import Supervisor
 from tests.localnet.support import Rpc
 from tests.nodes.cluster import Server
 from tests.nodes.topology import SLOT_MS, Node
-from tests.processes import Finished, bursar, clean_environment, until
+from tests.processes import Finished, bursar, until
 from tests.settlement.books import ledger_is_chain, nothing_open, paid_times
 from tests.simulation.wire import Connection
 from tests.simulation.world import HOST, make_agent
@@ -154,7 +154,7 @@ async def site(tmp_path: Path) -> AsyncGenerator[Site]:
     archive.mkdir(mode=0o700)
     server = Server("n0", tmp_path, free_port("127.0.0.1", 0))
     config = choose_ports(replace(config, database_url=server.dsn(ROLE), port=0))
-    (chain,) = localnet_children(config, clean_environment())
+    (chain,) = localnet_children(config)
     chain = replace(chain, argv=[*chain.argv, "--slot-ms", SLOT_MS, "--ws-port", "0"])
     nodes: list[Node] = []
     for role in ("api", "worker"):

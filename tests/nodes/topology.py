@@ -126,7 +126,7 @@ async def running_topology(folder: Path) -> AsyncGenerator[Topology]:
             config = choose_ports(
                 replace(base, database_url=cluster.dsn, redis_url=redis.url, port=0)
             )
-            (chain,) = localnet_children(config, clean_environment())
+            (chain,) = localnet_children(config)
             chain = replace(chain, argv=[*chain.argv, "--slot-ms", SLOT_MS, "--ws-port", "0"])
             async with Supervisor(base.data_dir) as supervisor:
                 await supervisor.start(chain)

@@ -132,7 +132,7 @@ async def running_stage(folder: Path, disk: Path) -> AsyncGenerator[Stage]:
             running_receiver() as receiver,
             aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=10)) as session,
         ):
-            (chain,) = localnet_children(config, clean_environment())
+            (chain,) = localnet_children(config)
             argv = [*chain.argv, "--faults", "--slot-ms", str(SLOT_MS), *LAGS, "--ws-port", "0"]
             await supervisor.start(replace(chain, argv=argv))
             receiver.wire = await _join(wires, Wire("worker receiver", receiver.port))

@@ -32,7 +32,7 @@ def both(tmp_path: Path) -> Config:
 async def test_each_mode_has_its_own_chain(both: Config):
     """Goal: started, ready when asked, two networks; killed, it comes back with what it had."""
     async with Supervisor(both.data_dir) as supervisor:
-        for child in localnet_children(both, os.environ):
+        for child in localnet_children(both):
             await supervisor.start(child)
         test, live = open_chain(both, "test"), open_chain(both, "live")
         try:
@@ -61,10 +61,10 @@ async def test_each_mode_has_its_own_chain(both: Config):
 
 def test_only_localnets_are_started(both: Config):
     """Goal: an address elsewhere starts nothing, and needs no port here."""
-    names = [child.name for child in localnet_children(both, {})]
+    names = [child.name for child in localnet_children(both)]
     assert names == ["localnet", "localnet-live"]
     elsewhere = replace(both, test_network="https://rpc.example.com", live_network=None)
-    assert localnet_children(elsewhere, {}) == []
+    assert localnet_children(elsewhere) == []
     assert elsewhere.rpc_addresses("test") == ("https://rpc.example.com",)
 
 
@@ -97,7 +97,7 @@ async def test_the_fee_payer_has_sol(both: Config, monkeypatch: pytest.MonkeyPat
 
     test_only = replace(both, live_network=None)
     async with Supervisor(both.data_dir) as supervisor:
-        for child in localnet_children(test_only, os.environ):
+        for child in localnet_children(test_only):
             await supervisor.start(child)
         chain = open_chain(both, "test")
         try:

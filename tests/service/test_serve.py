@@ -1,16 +1,22 @@
 """`bursar serve` as a whole: one process that brings up, watches and takes down the rest."""
 
 import asyncio
+import base64
 import os
+import pty
+import re
 import signal
 import socket
+import stat
 import sys
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import asyncpg
+import httpx
 import psutil
 import pytest
 
@@ -60,7 +66,13 @@ class Serve:
 
 
 @asynccontextmanager
-async def serving(data_dir: Path, port: int, **settings: str) -> AsyncGenerator[Serve]:
+async def serving(
+    data_dir: Path,
+    port: int,
+    *,
+    stdout: int = asyncio.subprocess.PIPE,
+    settings: Mapping[str, str] | None = None,
+) -> AsyncGenerator[Serve]:
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "bursar.cli.main", "serve"),
         env={
@@ -68,9 +80,9 @@ async def serving(data_dir: Path, port: int, **settings: str) -> AsyncGenerator[
             "BURSAR_DATA_DIR": str(data_dir),
             "BURSAR_PORT": str(port),
             "BURSAR_LOCALNET_PORT": "0",
-            **{f"BURSAR_{name}": value for name, value in settings.items()},
+            **(settings or {}),
         },
-        stdout=asyncio.subprocess.PIPE,
+        stdout=stdout,
         stderr=asyncio.subprocess.STDOUT,
     )
     serve = Serve(process, data_dir)
@@ -133,10 +145,49 @@ async def test_a_day_in_the_life(tmp_path: Path) -> None:
         assert not listens(port)
 
 
+async def test_without_a_terminal_no_secret_is_left_about(tmp_path: Path) -> None:
+    """Goal: the first key is in a private file and not in what becomes a log, and ends; the chain
+    for tests, which others may reach, has nothing of the service's environment."""
+    data_dir, port = tmp_path / "data", free_port("127.0.0.1", 0)
+    secrets = {"BURSAR_MASTER_KEY": base64.b64encode(os.urandom(32)).decode(), "A_TOKEN": "abc"}
+    async with serving(data_dir, port, settings=secrets) as serve:
+        await serve.says(FIRST_KEY)
+        file = data_dir / "first-test.key"
+        await serve.says(str(file))
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600
+        assert "bur_test_" not in serve.output
+        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client:
+            key = {"Authorization": f"Bearer {file.read_text().strip()}"}
+            me = (await client.get("/v1/me", headers=key)).json()["data"]
+        lasts = datetime.fromisoformat(me["expiresAt"]) - datetime.fromisoformat(me["createdAt"])
+        assert timedelta(days=30) - lasts < timedelta(minutes=1)
+        (localnet,) = [p for p in serve.family() if "localnet" in p.cmdline()]
+        assert not {*secrets, "BURSAR_DATABASE_URL"} & set(localnet.environ())
+
+
+async def test_on_a_terminal_the_first_key_is_shown(tmp_path: Path) -> None:
+    """Goal: who starts it by hand reads the key, and it is written nowhere."""
+    ours, theirs = pty.openpty()
+    data_dir = tmp_path / "data"
+    async with serving(data_dir, free_port("127.0.0.1", 0), stdout=theirs) as serve:
+        os.close(theirs)
+        seen = b""
+        async with asyncio.timeout(3 * LONG_SECONDS):
+            while re.search(rb"bur_test_\w{38}\r\n", seen) is None:
+                seen += await asyncio.to_thread(os.read, ours, 4096)
+        assert FIRST_KEY.encode() in seen
+        assert not (data_dir / "first-test.key").exists()
+        serve.process.terminate()
+        await serve.process.wait()
+    os.close(ours)
+
+
 async def test_with_a_database_of_ones_own_none_is_started(tmp_path: Path) -> None:
     async with (
         running_postgres(tmp_path / "own", durable=False) as own,
-        serving(tmp_path / "data", free_port("127.0.0.1", 0), DATABASE_URL=own.dsn) as serve,
+        serving(
+            tmp_path / "data", free_port("127.0.0.1", 0), settings={"BURSAR_DATABASE_URL": own.dsn}
+        ) as serve,
     ):
         await serve.says(FIRST_KEY)
         assert not (tmp_path / "data" / "postgres").exists()
@@ -169,10 +220,8 @@ def test_an_address_that_is_not_ours_is_named(host: str) -> None:
 
 def test_the_banner_says_where_everything_is(tmp_path: Path) -> None:
     config = load_config({"BURSAR_DATA_DIR": str(tmp_path), "BURSAR_HOST": "0.0.0.0"})
-    text = banner(config, None)
+    text = banner(config)
     assert "http://127.0.0.1:8420/v1" in text
     assert "http://127.0.0.1:8420/console" in text
     assert "bursar keys create" in text
-    assert "shown only now" not in text
-    assert "the-key" in banner(config, "the-key")
     assert base_url(replace(config, host="::")) == "http://[::1]:8420"

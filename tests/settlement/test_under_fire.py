@@ -166,7 +166,7 @@ async def burning(folder: Path) -> AsyncGenerator[Fire]:
         config = replace(config, database_url=database.dsn)
         await migrate(database.dsn)
         environment = clean_environment() | config.child_environment()
-        (chain,) = localnet_children(config, environment)
+        (chain,) = localnet_children(config)
         await supervisor.start(
             replace(chain, argv=[*chain.argv, "--faults", "--slot-ms", SLOT_MS, "--ws-port", "0"])
         )

@@ -2,14 +2,13 @@
 
 import importlib.util
 import os
-import re
 import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Generator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -154,9 +153,9 @@ def _own_service() -> Generator[Connection]:
 
     port, chain_port = free_port("127.0.0.1", 0), free_port("127.0.0.1", 0)
     with tempfile.TemporaryDirectory(prefix="bursar-demo-") as folder:
-        log = Path(folder) / "log"
+        log, data = Path(folder) / "log", Path(folder) / "data"
         settings = {
-            "BURSAR_DATA_DIR": str(Path(folder) / "data"),
+            "BURSAR_DATA_DIR": str(data),
             "BURSAR_HOST": "127.0.0.1",
             "BURSAR_PORT": str(port),
             "BURSAR_LOCALNET_PORT": str(chain_port),
@@ -173,7 +172,7 @@ def _own_service() -> Generator[Connection]:
                 start_new_session=True,
             )
             try:
-                yield Connection(f"http://127.0.0.1:{port}", _first_key(process, log))
+                yield Connection(f"http://127.0.0.1:{port}", _first_key(process, data, log))
             finally:
                 process.send_signal(signal.SIGTERM)
                 try:
@@ -183,13 +182,15 @@ def _own_service() -> Generator[Connection]:
                     process.wait()
 
 
-def _first_key(process: subprocess.Popen[bytes], log: Path) -> str:
-    """The key that `serve` prints once it is ready."""
+def _first_key(process: subprocess.Popen[bytes], folder: Path, log: Path) -> str:
+    """The key that `serve` leaves in its folder once it is ready."""
+    from bursar.service.first_key import FIRST_KEY_FILE
+
     ends = time.monotonic() + _START_SECONDS
     while time.monotonic() < ends and process.poll() is None:
-        found = re.search(r"bur_test_[0-9A-Za-z]{38}\b", log.read_text("utf-8", "replace"))
-        if found is not None:
-            return found[0]
+        with suppress(FileNotFoundError):
+            if (key := (folder / FIRST_KEY_FILE).read_text("ascii")).endswith("\n"):
+                return key.strip()
         time.sleep(0.05)
     raise CommandFailed(
         f"No service could be started:\n{log.read_text('utf-8', 'replace')[-2000:]}"

@@ -111,9 +111,11 @@ def _profiles(to: Remote) -> Iterator[Finding]:
 def _service(to: Remote) -> Iterator[Finding]:
     import httpx
 
+    from bursar.client.address import past_proxies
+
     url = to.connection.base_url
     try:
-        with httpx.Client(base_url=url, timeout=_TIMEOUT_SECONDS) as http:
+        with httpx.Client(base_url=url, timeout=_TIMEOUT_SECONDS, mounts=past_proxies(url)) as http:
             alive = http.get("/healthz")
             ready = http.get("/readyz") if alive.status_code == 200 else None
     except (httpx.HTTPError, httpx.InvalidURL) as problem:

@@ -88,7 +88,7 @@ def faucet(
         raise ConfigError("AMOUNT", f"must be USDC above zero, such as 250 or 0.5, not {amount!r}")
     call = {"jsonrpc": "2.0", "id": 1, "method": "bursar_faucet", "params": [address, micros]}
     try:
-        answer = httpx.post(rpc, json=call, timeout=10).json()
+        answer = httpx.post(rpc, json=call, timeout=10, trust_env=False).json()
     except (httpx.HTTPError, ValueError):
         raise CommandFailed(
             f"No localnet answers at {rpc}. Start one with: bursar localnet"

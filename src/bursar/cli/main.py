@@ -103,12 +103,12 @@ def serve(
 ) -> None:
     """Run the whole service: database, API and all."""
     from bursar.logs import set_up_logs
-    from bursar.service.first_key import make_first_key
     from bursar.service.serve import serve as run_service
 
     config = load_config(os.environ, host=host, port=port, data_dir=data_dir, workers=workers)
     set_up_logs(config.log_level, "serve")
-    raise typer.Exit(run(run_service(config, echo=say, first_key=make_first_key)))
+    work = run_service(config, echo=say, on_terminal=sys.stdout.isatty())
+    raise typer.Exit(run(work))
 
 
 @app.command(rich_help_panel=_SERVICE)

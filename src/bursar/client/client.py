@@ -5,6 +5,7 @@ import re
 from types import TracebackType
 from typing import Final, Self
 
+from bursar.client.address import check_address
 from bursar.client.agents import Agents
 from bursar.client.audit_log import AuditLog
 from bursar.client.events import Events
@@ -135,4 +136,5 @@ def _service(
     url = base_url or os.environ.get(BASE_URL) or DEFAULT_BASE_URL
     if not url.startswith(("http://", "https://")):
         raise ConfigError(BASE_URL, f"must begin with http:// or https://, not {url!r}")
+    check_address(key, url)
     return Service.of(key, url.rstrip("/"), timeout, retries)

@@ -14,6 +14,7 @@ from typing import Any, Final, TypeVar
 import httpx
 
 from bursar import __version__
+from bursar.client.address import past_proxies
 from bursar.client.codec import UNREADABLE
 from bursar.client.errors import (
     ConnectionFailed,
@@ -119,7 +120,11 @@ class Transport:
     def __init__(self, service: Service, sleep: Callable[[float], None] = time.sleep) -> None:
         self._service = service
         self._sleep = sleep
-        self._http = httpx.Client(base_url=service.base_url, headers=service.headers)
+        self._http = httpx.Client(
+            base_url=service.base_url,
+            headers=service.headers,
+            mounts=past_proxies(service.base_url),
+        )
 
     @property
     def base_url(self) -> str:
@@ -166,7 +171,11 @@ class AsyncTransport:
     ) -> None:
         self._service = service
         self._sleep = sleep
-        self._http = httpx.AsyncClient(base_url=service.base_url, headers=service.headers)
+        self._http = httpx.AsyncClient(
+            base_url=service.base_url,
+            headers=service.headers,
+            mounts=past_proxies(service.base_url),
+        )
 
     @property
     def base_url(self) -> str:

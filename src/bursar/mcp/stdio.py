@@ -5,6 +5,7 @@ from typing import Final
 import httpx
 from mcp.server.stdio import stdio_server
 
+from bursar.client.address import check_address, past_proxies
 from bursar.errors import ApiError, ErrorCode, unavailable
 from bursar.mcp.server import make_server
 from bursar.mcp.tools import WAIT_SECONDS, ApiAnswer, ApiRequest
@@ -14,9 +15,13 @@ _TIMEOUT: Final = httpx.Timeout(15, read=WAIT_SECONDS + 15)
 
 async def serve(base_url: str, key: str) -> None:
     """Answers until its client closes standard input."""
+    check_address(key, base_url)
     headers = {"Authorization": f"Bearer {key}"}
+    mounts = past_proxies(base_url)
     async with (
-        httpx.AsyncClient(base_url=base_url, headers=headers, timeout=_TIMEOUT) as client,
+        httpx.AsyncClient(
+            base_url=base_url, headers=headers, timeout=_TIMEOUT, mounts=mounts
+        ) as client,
         stdio_server() as (incoming, outgoing),
     ):
         api = _OverHttp(client)

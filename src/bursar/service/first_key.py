@@ -1,6 +1,9 @@
 """Keys made from the machine itself: the first test key, and the operator's command."""
 
+import os
 from datetime import timedelta
+from pathlib import Path
+from typing import Final
 
 from bursar.access import store
 from bursar.access.issue import issue_key
@@ -14,6 +17,9 @@ DEFAULT_ACCOUNT = "default"
 # How the audit log names whoever can reach the database from a shell.
 OPERATOR = "operator"
 COMMAND_LINE = "command line"
+FIRST_KEY_FILE: Final = "first-test.key"
+# Long enough to find one's way; whoever stays makes keys of his own.
+_FIRST_KEY_DAYS: Final = 30
 
 
 async def make_first_key(config: Config) -> str | None:
@@ -32,11 +38,24 @@ async def make_first_key(config: Config) -> str | None:
                 agent_id=None,
                 account=DEFAULT_ACCOUNT,
                 name="first test key",
-                expires_in=None,
+                expires_in=timedelta(days=_FIRST_KEY_DAYS),
             )
             return made.secret
     finally:
         await db.close()
+
+
+def hand_over(key: str, folder: Path | None) -> str:
+    """What is said of the first key. With a folder it is put there, readable by its owner alone:
+    then what is said goes to a log, where a key must not be."""
+    said = f"\nA test key to begin with, good for {_FIRST_KEY_DAYS} days"
+    if folder is None:
+        return f"{said} (shown only now):\n  {key}"
+    file = folder / FIRST_KEY_FILE
+    file.unlink(missing_ok=True)
+    with os.fdopen(os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w") as opened:
+        opened.write(f"{key}\n")
+    return f"{said}, is in {file}"
 
 
 async def make_key(

@@ -3,7 +3,6 @@ them, and the fee payer that has to have SOL on each."""
 
 import asyncio
 import sys
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -15,10 +14,11 @@ from bursar.chain.node import Node
 from bursar.chain.pin import check_network
 from bursar.chain.port import ChainOutOfReach
 from bursar.chain.solana import Solana
-from bursar.config import LOCALNET, MODES, Config, Mode
+from bursar.config import LOCALNET, MODES, Config, Mode, variable
 from bursar.db import Database
 from bursar.errors import CommandFailed
 from bursar.metrics import FEE_PAYER_LAMPORTS
+from bursar.service.environment import bare_python_environment
 from bursar.service.ports import free_port
 from bursar.service.supervisor import Child
 
@@ -54,12 +54,12 @@ def _port(config: Config, mode: Mode, port: int, variable: str) -> int:
         ) from None
 
 
-def localnet_children(config: Config, environment: Mapping[str, str]) -> list[Child]:
+def localnet_children(config: Config) -> list[Child]:
     """One for each mode whose network is `localnet`."""
-    return [_child(config, mode, environment) for mode in MODES if config.network(mode) == LOCALNET]
+    return [_child(config, mode) for mode in MODES if config.network(mode) == LOCALNET]
 
 
-def _child(config: Config, mode: Mode, environment: Mapping[str, str]) -> Child:
+def _child(config: Config, mode: Mode) -> Child:
     (address,) = config.rpc_addresses(mode)
     options = {
         "--genesis": mode,
@@ -76,7 +76,8 @@ def _child(config: Config, mode: Mode, environment: Mapping[str, str]) -> Child:
             *(part for option in options.items() for part in option),
             "--quiet",
         ],
-        env=environment,
+        # A chain for tests signs nothing of ours: it is told what to log, and no secret.
+        env={**bare_python_environment(), variable("log_level"): config.log_level},
         ready=lambda: _healthy(address),
         ready_seconds=_READY_SECONDS,
     )

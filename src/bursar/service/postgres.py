@@ -28,6 +28,7 @@ import psutil
 from bursar.errors import CommandFailed
 from bursar.service import launch
 from bursar.service.datadir import let_others_pass, open_data_dir
+from bursar.service.environment import bare_environment
 from bursar.service.roster import kill_all
 from bursar.service.supervisor import Child, Supervisor, launch_argv
 
@@ -258,8 +259,7 @@ class EmbeddedPostgres:
         return Child(
             name="postgres",
             argv=[str(binary("postgres")), "-D", str(self.cluster_dir)],
-            # Nothing of our environment: it may hold the master key.
-            env=_environment(),
+            env=bare_environment(),
             ready=self.wait_ready,
             ready_seconds=_READY_SECONDS,
             # SIGINT is PostgreSQL's "fast" shutdown: it does not wait for its clients.
@@ -550,20 +550,13 @@ def _rename(folder: Path, final: Path) -> None:
         os.close(descriptor)
 
 
-def _environment() -> dict[str, str]:
-    """As little as PostgreSQL's programs need; PGDATA and the like must not lead them astray."""
-    wanted = ("PATH", "TMPDIR", "LD_LIBRARY_PATH")
-    kept = {name: os.environ[name] for name in wanted if name in os.environ}
-    return {**kept, "LC_ALL": "C", "TZ": "UTC"}
-
-
 async def _run(
     argv: list[str], *, seconds: float, stdin: bytes = b"", faulty: bytes | None = None
 ) -> None:
     """Run one program to its end. Raises CommandFailed with its words when it fails."""
     process = await asyncio.create_subprocess_exec(
         *argv,
-        env=_environment(),
+        env=bare_environment(),
         # No pipe where there is nothing to say: a program that is quick may be gone before it is
         # written to, which uvloop takes for a fault of ours.
         stdin=subprocess.PIPE if stdin else subprocess.DEVNULL,

@@ -6,11 +6,11 @@ import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import psutil
 
@@ -21,6 +21,7 @@ from bursar.db import Database
 from bursar.errors import ConfigError
 from bursar.migrations.migrate import migrate
 from bursar.service.datadir import locked_data_dir
+from bursar.service.first_key import hand_over, make_first_key
 from bursar.service.limits import counting_limits
 from bursar.service.networks import choose_ports, localnet_children, refuse_wrong_networks
 from bursar.service.ports import free_port
@@ -28,9 +29,6 @@ from bursar.service.postgres import EmbeddedPostgres
 from bursar.service.supervisor import Child, Supervisor
 
 Echo = Callable[[str], None]
-# Takes the settings with the address of the database. On the very first start it makes a test key
-# and returns it, to be shown once; later it returns None.
-FirstKey = Callable[[Config], Awaitable[str | None]]
 
 _API_READY_SECONDS: Final = 30.0
 # What the HTTP server may need after its drain to close its connections and its processes.
@@ -42,8 +40,9 @@ _SPARE_CONNECTIONS: Final = 20
 _STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
-async def serve(config: Config, *, echo: Echo, first_key: FirstKey | None = None) -> int:
-    """Run until SIGTERM, SIGINT or SIGHUP; returns the exit code.
+async def serve(config: Config, *, echo: Echo, on_terminal: bool) -> int:
+    """Run until SIGTERM, SIGINT or SIGHUP; returns the exit code. `on_terminal`: what is echoed is
+    seen by whoever started it and is kept nowhere, so that the first key may be in it.
 
     Raises CommandFailed, with nothing left running, when the service cannot start.
     """
@@ -60,9 +59,12 @@ async def serve(config: Config, *, echo: Echo, first_key: FirstKey | None = None
                 _counted_here(config) as limits,
                 Supervisor(config.data_dir) as supervisor,
             ):
-                start = asyncio.create_task(_start(supervisor, config, limits, echo, first_key))
+                start = asyncio.create_task(_start(supervisor, config, limits))
                 if await _finished(start, unless=stop):
-                    await start  # raises what went wrong
+                    running, key = await start  # raises what went wrong
+                    echo(banner(running))
+                    if key is not None:
+                        echo(hand_over(key, None if on_terminal else config.data_dir))
                     await stop.wait()
                 echo("Stopping ...")
         return 0
@@ -87,12 +89,9 @@ async def _counted_here(config: Config) -> AsyncGenerator[Path | None]:
 
 
 async def _start(
-    supervisor: Supervisor,
-    config: Config,
-    limits: Path | None,
-    echo: Echo,
-    first_key: FirstKey | None,
-) -> None:
+    supervisor: Supervisor, config: Config, limits: Path | None
+) -> tuple[Config, str | None]:
+    """The settings with the ports that were taken, and the first key if it was made now."""
     # After the leftovers are gone, because one of them may hold the port; before the database
     # starts, because nothing else should have to wait for the bad news.
     config = choose_ports(replace(config, port=free_port(config.host, config.port)))
@@ -101,7 +100,7 @@ async def _start(
     database = asyncio.create_task(_start_database(supervisor, config))
 
     async def chains() -> None:
-        await _start_all(supervisor, localnet_children(config, _environment(config)))
+        await _start_all(supervisor, localnet_children(config))
         db = await Database.open_or_fail(await database, 1, config.database_timeout_seconds)
         try:
             await refuse_wrong_networks(config, db)
@@ -110,12 +109,12 @@ async def _start(
 
     async def service() -> str | None:
         serving = replace(config, database_url=await database)
-        key = None if first_key is None else await first_key(serving)
+        key = await make_first_key(serving)
         await _start_all(supervisor, [*_apis(serving, limits), _worker(serving)])
         return key
 
     _, key = await asyncio.gather(chains(), service())
-    echo(banner(config, key))
+    return config, key
 
 
 async def _start_all(supervisor: Supervisor, children: Sequence[Child]) -> None:
@@ -215,7 +214,7 @@ def _typed() -> str:
     return str(here) if here.name == "bursar" and shutil.which("bursar") is None else "bursar"
 
 
-def banner(config: Config, key: str | None) -> str:
+def banner(config: Config) -> str:
     url = base_url(config)
     lines = [
         "Bursar is running. Press Ctrl-C to stop it.",
@@ -227,8 +226,6 @@ def banner(config: Config, key: str | None) -> str:
         "",
         f"Make a key:  {_typed()} keys create --mode test --scope admin",
     ]
-    if key is not None:
-        lines += ["", "A test key to begin with (shown only now):", f"  {key}"]
     return "\n".join(lines)
 
 
@@ -260,7 +257,7 @@ def _reachable(host: str) -> str:
     return everywhere.get(host, host)
 
 
-async def _finished(task: asyncio.Task[None], *, unless: asyncio.Event) -> bool:
+async def _finished(task: asyncio.Task[Any], *, unless: asyncio.Event) -> bool:
     """Wait for the task; False, with the task cancelled, when the event comes first."""
     told = asyncio.create_task(unless.wait())
     try:
