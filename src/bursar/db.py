@@ -3,7 +3,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 from urllib.parse import urlsplit
@@ -127,11 +127,35 @@ async def _keep_session(connection: "asyncpg.Connection[Row]") -> None:
     del connection
 
 
+# What a commit promises must not hang on a default of the role, the database or the server. It is
+# said in the transaction itself, in the round trip that begins it, because a pooler may lead each
+# transaction to another session.
+_BEGIN: Final = (
+    "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SET LOCAL synchronous_commit = {commit}"
+)
+# Promises more than `on`: who chose it as the default keeps it.
+_STRONGER: Final = "remote_apply"
+
+
+@asynccontextmanager
+async def _begun(connection: Tx, begin: str) -> AsyncGenerator[None]:
+    await connection.execute(begin)
+    try:
+        yield
+    except BaseException:
+        # Of a connection that broke nothing can be asked, and the server rolls back by itself.
+        with suppress(*_LOST, asyncpg.InternalClientError):
+            await connection.execute("ROLLBACK")
+        raise
+    await connection.execute("COMMIT")
+
+
 class Database:
-    def __init__(self, pool: "Pool[Row]", timeout_seconds: float) -> None:
+    def __init__(self, pool: "Pool[Row]", timeout_seconds: float, begin: str) -> None:
         self._pool = pool
         self._timeout_seconds = timeout_seconds
         self._reports = asyncio.Semaphore(max(1, pool.get_max_size() // _REPORTS_SHARE))
+        self._begin = begin
 
     @classmethod
     async def open(cls, dsn: str, connections: int, timeout_seconds: float) -> Self:
@@ -165,7 +189,9 @@ class Database:
             raise ConfigError(
                 "BURSAR_DATABASE_URL", "is no address of a PostgreSQL; is its password quoted?"
             ) from None
-        return cls(pool, timeout_seconds)
+        default = await pool.fetchval("SELECT current_setting('synchronous_commit')")
+        commit = _STRONGER if default == _STRONGER else "on"
+        return cls(pool, timeout_seconds, _BEGIN.format(commit=commit))
 
     @classmethod
     async def open_or_fail(cls, dsn: str, connections: int, timeout_seconds: float) -> Self:
@@ -174,7 +200,9 @@ class Database:
         deadline = asyncio.get_running_loop().time() + timeout_seconds
         while True:
             try:
-                return await cls.open(dsn, connections, timeout_seconds)
+                db = await cls.open(dsn, connections, timeout_seconds)
+                await _refuse_forgetful(db)
+                return db
             except (*OUT_OF_REACH, asyncpg.PostgresError) as problem:
                 passes = isinstance(problem, OUT_OF_REACH)
                 if not passes or asyncio.get_running_loop().time() > deadline:
@@ -217,7 +245,7 @@ class Database:
 
     @asynccontextmanager
     async def transaction(self) -> AsyncGenerator[Tx]:
-        async with self.read() as connection, connection.transaction():
+        async with self.read() as connection, _begun(connection, self._begin):
             yield connection
 
     async def transact(self, work: Callable[[Tx], Awaitable[T]]) -> T:
@@ -230,6 +258,22 @@ class Database:
                 if attempt == _TRIES:
                     raise
         raise AssertionError("unreachable")
+
+
+async def _refuse_forgetful(db: Database) -> None:
+    """A server that does not write to its disk loses payments that were acknowledged. The mark is
+    set by the servers of tests, which have nothing to lose."""
+    async with db.read() as tx:
+        safe: bool = await tx.fetchval(
+            "SELECT current_setting('fsync') = 'on'"
+            " OR coalesce(current_setting('bursar.may_forget', true), '') = 'on'"
+        )
+    if not safe:
+        await db.close()
+        raise CommandFailed(
+            "The database of BURSAR_DATABASE_URL has fsync = off: a power cut would lose payments"
+            " that were acknowledged. Set fsync = on in its postgresql.conf."
+        )
 
 
 async def moment(tx: Tx) -> datetime:

@@ -42,7 +42,8 @@ _OBEYED: Final = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2
 
 def say(text: str, *, err: bool = False, fg: str | None = None) -> None:
     """Lines for people. They may quote what a tenant wrote, so a terminal must not obey them."""
-    typer.secho(_harmless(text), err=err, fg=fg)
+    text = _harmless(text)
+    typer.echo(text if fg is None else typer.style(text, fg=fg), err=err)
 
 
 class Output:

@@ -82,7 +82,7 @@ max_connections = {max_connections}
 cluster_name = 'bursar'
 
 # --- What is acknowledged is on disk: these four are never traded for speed
-fsync = {fsync}
+{durability}
 synchronous_commit = on
 full_page_writes = on
 # (Page checksums are on too, from initdb.)
@@ -432,7 +432,7 @@ class EmbeddedPostgres:
             port=_PORT,
             socket_dir=self.socket_dir,
             max_connections=self._max_connections,
-            fsync="on" if self._durable else "off",
+            durability="fsync = on" if self._durable else "fsync = off\nbursar.may_forget = on",
         )
         _write_file(folder / "postgresql.conf", settings, identity)
         _write_file(folder / "pg_hba.conf", ACCESS_RULES, identity)
