@@ -34,6 +34,7 @@ class Config:
     database_url: str | None = field(repr=False)
     database_connections: int
     database_timeout_seconds: int
+    disk_reserve_mib: int
     redis_url: str | None = field(repr=False)
     master_key: bytes | None = field(repr=False)
     master_key_previous: bytes | None = field(repr=False)
@@ -113,6 +114,7 @@ def load_config(environment: Mapping[str, str], **flags: object) -> Config:
         database_timeout_seconds=_integer(
             "database_timeout_seconds", raw["database_timeout_seconds"], 1, 600
         ),
+        disk_reserve_mib=_integer("disk_reserve_mib", raw["disk_reserve_mib"], 0, 10**9),
         redis_url=_redis_url(raw["redis_url"]),
         master_key=_master_key("master_key", raw["master_key"]),
         master_key_previous=_master_key("master_key_previous", raw["master_key_previous"]),

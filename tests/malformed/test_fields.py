@@ -197,6 +197,12 @@ LIMITS: list[tuple[dict[str, Any], str | None]] = [
     ({"metadata": {str(n): "v" for n in range(50)}}, None),
     ({"metadata": {"k" * 40: "v" * 500}}, None),
     ({"metadata": {"k" * 41: "v"}}, "metadata." + "k" * 40),
+    # 8 KiB as JSON: each of these 16 pairs takes 512 bytes with its quotes, colon and comma or
+    # brace; the other brace is one byte too many.
+    ({"metadata": {f"{n:07}": "v" * 499 for n in range(16)}}, "metadata"),
+    ({"metadata": {f"{n:07}": "v" * (499 - (n == 0)) for n in range(16)}}, None),
+    ({"metadata": {str(n): "ü" * 300 for n in range(14)}}, "metadata"),
+    ({"metadata": {str(n): "\u0001" * 200 for n in range(7)}}, "metadata"),
     ({"metadata": {"k": "v" * 501}}, "metadata.k"),
     ({"policy": {**POLICY, "allowlist": [f"h{n}.example.com" for n in range(1_000)]}}, None),
     ({"policy": {**POLICY, "allowlist": ["a.example.com"] * 1_001}}, "policy.allowlist"),

@@ -22,7 +22,8 @@ _NAME = Field("name", Text(1, 100, trim=True), "1 to 100 characters.", required=
 _METADATA = Field(
     "metadata",
     Metadata(),
-    "Up to 50 pairs of your own, string values; the list of agents can be filtered by them.",
+    "Up to 50 pairs of your own, string values, 8 KiB in all; the list of agents can be filtered by"
+    " them.",
 )
 NEW_AGENT = Record(
     "NewAgent",

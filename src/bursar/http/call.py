@@ -49,6 +49,8 @@ class Services:
     # Only where the test network is the localnet.
     test_funds: TestFunds | None
     once: Once
+    # Whether the disk has room for more; where the database is not ours, it always seems to.
+    has_room: Callable[[], bool]
 
 
 class Call(msgspec.Struct, kw_only=True):
@@ -159,7 +161,11 @@ class Route:
     @property
     def takes_idempotency_key(self) -> bool:
         """What only looks, such as a preview, has nothing to do twice: it ignores the key."""
-        return self.method == "POST" and self.unit in (Unit.WRITE, Unit.OWN)
+        return self.method == "POST" and self.writes
+
+    @property
+    def writes(self) -> bool:
+        return self.method != "GET" and self.unit in (Unit.WRITE, Unit.OWN)
 
 
 def data(value: Any, status: int = 200, replay: Any = None) -> Answer:

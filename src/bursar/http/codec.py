@@ -28,6 +28,8 @@ MAX_NESTING: Final = 32
 MAX_METADATA_PAIRS: Final = 50
 MAX_METADATA_KEY: Final = 40
 MAX_METADATA_VALUE: Final = 500
+# Of the whole, as JSON in UTF-8, which is how it is stored: with every spend, refused ones too.
+MAX_METADATA_BYTES: Final = 8 * 1024
 MAX_ENTRIES: Final = 1_000
 _MAX_INTEGER_DIGITS: Final = 30
 # Unknown fields that are named one by one; a body may hold tens of thousands.
@@ -326,6 +328,7 @@ class Metadata:
         if len(pairs) > MAX_METADATA_PAIRS:
             faults.append(Fault(path, f"{path} may hold at most {MAX_METADATA_PAIRS} pairs."))
             return None
+        known = len(faults)
         for name, item in pairs.items():
             where = f"{path}.{name[:MAX_METADATA_KEY]}"
             if not 1 <= len(name) <= MAX_METADATA_KEY:
@@ -338,6 +341,10 @@ class Metadata:
                 faults.append(
                     Fault(where, f"{where} may have at most {MAX_METADATA_VALUE} characters.")
                 )
+        if len(faults) == known and _json_bytes(pairs) > MAX_METADATA_BYTES:
+            faults.append(
+                Fault(path, f"{path} may take at most {MAX_METADATA_BYTES} bytes in all, as JSON.")
+            )
         return pairs
 
     def schema(self) -> Schema:
@@ -527,6 +534,10 @@ def parse_moment(text: str, *, up: bool = False) -> datetime | None:
     except OverflowError:
         moment = _LATEST if moment.year == _LATEST.year else _EARLIEST
     return truncate(min(moment, _LATEST) + timedelta(microseconds=999) if up else moment)
+
+
+def _json_bytes(value: dict[str, Any]) -> int:
+    return len(json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode())
 
 
 def _canonical(

@@ -27,6 +27,8 @@ SMALL_BODY_BYTES: Final = 2 * 1024
 # One, so that large bodies wait for each other and not everybody else for them.
 _beside = ThreadPoolExecutor(max_workers=1, thread_name_prefix="large-bodies")
 _NO_BODY: Final = Record("Nothing", ())
+# How soon a caller may look whether there is room on the disk again.
+_FULL_DISK_SECONDS: Final = 30
 T = TypeVar("T")
 _encode = msgspec.json.Encoder().encode
 _log = structlog.get_logger()
@@ -118,6 +120,12 @@ def _start(after: str, of: Mapping[str, Any] | None, faults: list[Fault]) -> Pla
 async def perform(call: Call) -> Answer | Stream:
     """Runs the handler with the database as its route wants it."""
     route, services = call.route, call.services
+    if route.writes and not services.has_room():
+        raise unavailable(
+            "The disk of the embedded database is almost full. Nothing was changed; the operator"
+            " has to make room.",
+            retry_after_seconds=_FULL_DISK_SECONDS,
+        )
     if route.unit is Unit.OWN:
         answer = await route.handler(call)
         return await _begun(answer) if isinstance(answer, Stream) else answer

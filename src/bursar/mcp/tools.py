@@ -265,7 +265,7 @@ _PURCHASE: Final = (
         "True pays an address that no key can spend from, such as a program's vault.",
     ),
     Field("memo", Text(0, 200), "What it is for, for the books; up to 200 characters."),
-    Field("metadata", Metadata(), "Up to 50 pairs of your own, string values."),
+    Field("metadata", Metadata(), "Up to 50 pairs of your own, string values, 8 KiB in all."),
     _AGENT,
 )
 

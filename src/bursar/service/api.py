@@ -6,7 +6,7 @@ import gc
 import os
 import resource
 import signal
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final, Self
 
@@ -29,10 +29,12 @@ from bursar.logs import AccessLog
 from bursar.metrics import UP
 from bursar.policy.cache import PolicyCache
 from bursar.recipient.resolve import Directory
+from bursar.service.disk import DiskRoom
 from bursar.service.funds import TestFunds
 from bursar.service.limits import SocketLimiter
 from bursar.service.networks import open_chain
 from bursar.service.ports import free_port
+from bursar.service.postgres import EmbeddedPostgres
 from bursar.spend.authorise import Authoriser
 from bursar.spend.model import bounds_of
 from bursar.spend.wait import Waiter
@@ -143,6 +145,7 @@ class Api:
             chains=chains,
             test_funds=funds,
             once=Once(db),
+            has_room=_disk_room(config, clock),
         )
         app = App(services, log)
         port = free_port(config.host, config.port, shared=share_port)
@@ -208,6 +211,14 @@ def _most_connections() -> int:
             _log.warning("few_open_files", limit=soft, advice=f"allow {wanted} with ulimit -n")
             return max(soft - _OTHER_FILES, soft // 2)
     return _CONNECTIONS
+
+
+def _disk_room(config: Config, clock: Clock) -> Callable[[], bool]:
+    """Only of the embedded database is it known which disk it fills."""
+    embedded = EmbeddedPostgres(config.data_dir)
+    if embedded.cluster_dir.is_dir() and config.database_url == embedded.dsn:
+        return DiskRoom(config.data_dir, config.disk_reserve_mib, clock)
+    return lambda: True
 
 
 def _limiter(config: Config, clock: Clock, limits_socket: Path | None) -> Limiter:

@@ -56,7 +56,7 @@ SPEND = Record(
         ALLOW_OFF_CURVE,
         Field("currency", Choice(("USDC",)), "Only `USDC`, which is the default."),
         Field("memo", Text(0, MEMO_CHARACTERS), "A note of yours.", nullable=True),
-        Field("metadata", Metadata(), "Up to 50 pairs of your own, string values."),
+        Field("metadata", Metadata(), "Up to 50 pairs of your own, string values, 8 KiB in all."),
     ),
 )
 PREFER = Field(

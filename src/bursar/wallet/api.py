@@ -31,7 +31,7 @@ WITHDRAWAL = Record(
         Field("destination", Address(), "The address that is paid, base58.", required=True),
         ALLOW_OFF_CURVE,
         Field("memo", Text(0, 200), "A note of yours.", nullable=True),
-        Field("metadata", Metadata(), "Up to 50 pairs of your own, string values."),
+        Field("metadata", Metadata(), "Up to 50 pairs of your own, string values, 8 KiB in all."),
     ),
 )
 FUNDING = Record(
