@@ -9,12 +9,12 @@ from solders.keypair import Keypair
 from tests.localnet.support import Rpc, command, environment, start_node
 
 
-async def cli(*arguments: str) -> tuple[int, str]:
+async def cli(*arguments: str, **variables: str) -> tuple[int, str]:
     process = await asyncio.create_subprocess_exec(
         *command(*arguments),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
-        env=environment(),
+        env=environment() | variables,
     )
     said, _ = await asyncio.wait_for(process.communicate(), 30)
     return process.returncode or 0, said.decode()
@@ -45,6 +45,17 @@ async def test_run_fund_and_stop(tmp_path: Path) -> None:
         await socket.send_json({"jsonrpc": "2.0", "id": 1, "method": "slotSubscribe"})
         await socket.receive_json()
         assert await node.stop() == 0
+
+
+async def test_a_node_on_any_port_is_found(tmp_path: Path) -> None:
+    """Goal: a command beside it needs the data folder, and not the port that nobody chose."""
+    node = await start_node(tmp_path / "localnet-test", "--slot-ms", "100")
+    wallet = Keypair().pubkey()
+    code, said = await cli("faucet", str(wallet), "2", BURSAR_DATA_DIR=str(tmp_path))
+    assert code == 0, said
+    async with aiohttp.ClientSession() as session:
+        assert await Rpc(node.port, session).tokens(wallet) == 2_000_000
+    assert await node.stop() == 0
 
 
 async def test_faucet_without_a_node_or_an_amount() -> None:

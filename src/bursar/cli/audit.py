@@ -42,7 +42,7 @@ def audit(
 
     from bursar.ledger.audit import QUESTIONS
     from bursar.ledger.audit import audit as ask
-    from bursar.service.networks import open_chain
+    from bursar.service.networks import find_chain
     from bursar.settlement.reconcile import (
         audit_chain,
         audit_payments,
@@ -75,7 +75,7 @@ def audit(
                 if config.network(mode) is None:
                     findings += await audit_without_chain(db, mode)
                     continue
-                chain = open_chain(config, mode)
+                chain = find_chain(config, mode)
                 try:
                     findings.append(await audit_chain(db, chain, mode))
                     asked(payments_question(mode, everything=everything))
@@ -124,7 +124,7 @@ def adopt(
     from bursar.chain import store as chain_store
     from bursar.chain.networks import network_name
     from bursar.chain.port import ChainOutOfReach
-    from bursar.service.networks import open_chain
+    from bursar.service.networks import find_chain
     from bursar.settlement.adopt import adopt as enter
 
     config, of = load_config(os.environ, data_dir=data_dir), parse_mode(mode)
@@ -136,7 +136,7 @@ def adopt(
             pinned = await chain_store.pinned(tx, of)
         if pinned is None:
             raise CommandFailed(f"The worker has never reached the {mode} network.")
-        chain = open_chain(config, of)
+        chain = find_chain(config, of)
         chain.expect(pinned.genesis_hash)
         try:
             return await enter(

@@ -15,6 +15,8 @@ from bursar.money import format_micros, parse_micros
 
 app = typer.Typer(help="Run a Solana node in a box until Ctrl-C: real programs, offline, durable.")
 
+_USUAL = "http://127.0.0.1:8899"
+
 
 class Genesis(StrEnum):
     TEST = "test"
@@ -78,11 +80,16 @@ def localnet(
 def faucet(
     address: Annotated[str, typer.Argument(help="The wallet to fund (not its token account).")],
     amount: Annotated[str, typer.Argument(help="USDC, e.g. 250 or 0.5.")],
-    rpc: Annotated[str, typer.Option(help="The running node.")] = "http://127.0.0.1:8899",
+    rpc: Annotated[
+        str | None, typer.Option(help="The running node; else the one of the data folder.")
+    ] = None,
 ) -> None:
     """Mint test USDC into a wallet on the running node."""
     import httpx
 
+    from bursar.localnet.whereabouts import noted_address
+
+    rpc = rpc or noted_address(load_config(os.environ).data_dir / "localnet-test") or _USUAL
     micros = parse_micros(amount)
     if not micros:
         raise ConfigError("AMOUNT", f"must be USDC above zero, such as 250 or 0.5, not {amount!r}")

@@ -36,6 +36,7 @@ from bursar.localnet.params import INTERNAL_ERROR, INVALID_REQUEST, Params, RpcE
 from bursar.localnet.slots import Lag
 from bursar.localnet.sockets import Sockets
 from bursar.localnet.subscriptions import Subscriptions
+from bursar.localnet.whereabouts import note_address
 
 log = structlog.get_logger("bursar.localnet")
 
@@ -105,6 +106,7 @@ async def serve(settings: Settings, clock: Clock) -> "AsyncGenerator[Node]":
     try:
         await runner.setup()
         node.port, node.ws_port = await _listen(runner, settings)
+        note_address(settings.data_dir, settings.host, node.port)
         ticker = asyncio.create_task(node.subscriptions.tick_while_wanted())
         log.info(
             "localnet ready",

@@ -3,7 +3,9 @@ them, and the fee payer that has to have SOL on each."""
 
 import asyncio
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Final
 
 import aiohttp
@@ -17,6 +19,7 @@ from bursar.chain.solana import Solana
 from bursar.config import LOCALNET, MODES, Config, Mode, variable
 from bursar.db import Database
 from bursar.errors import CommandFailed
+from bursar.localnet.whereabouts import noted_address
 from bursar.metrics import FEE_PAYER_LAMPORTS
 from bursar.service.environment import bare_python_environment
 from bursar.service.ports import free_port
@@ -64,7 +67,7 @@ def _child(config: Config, mode: Mode) -> Child:
     options = {
         "--genesis": mode,
         "--port": address.rpartition(":")[2],
-        "--data-dir": str(config.data_dir / f"localnet-{mode}"),
+        "--data-dir": str(_folder(config, mode)),
     }
     if mode == "live":
         # The next port is where clients of the test chain look by default.
@@ -98,9 +101,24 @@ async def _healthy(address: str) -> None:
 
 def open_chain(config: Config, mode: Mode) -> Solana:
     """To be closed; `chain.pin.check_network` comes before anything is signed."""
-    return Solana.open(
-        config.rpc_addresses(mode), config.chain_timeout_seconds, config.priority_fee_max_lamports
-    )
+    return _open(config, config.rpc_addresses(mode))
+
+
+def find_chain(config: Config, mode: Mode) -> Solana:
+    """`open_chain` for a command beside the service: a localnet is where its folder says, for it
+    may have been started on another port than this command's settings name, or on any."""
+    noted = None
+    if config.network(mode) == LOCALNET:
+        noted = noted_address(_folder(config, mode))
+    return _open(config, config.rpc_addresses(mode) if noted is None else (noted,))
+
+
+def _open(config: Config, addresses: Sequence[str]) -> Solana:
+    return Solana.open(addresses, config.chain_timeout_seconds, config.priority_fee_max_lamports)
+
+
+def _folder(config: Config, mode: Mode) -> Path:
+    return config.data_dir / f"localnet-{mode}"
 
 
 async def refuse_wrong_networks(config: Config, db: Database) -> None:

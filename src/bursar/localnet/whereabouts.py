@@ -1,0 +1,19 @@
+"""Where a localnet listens, noted in its folder: on port 0 only the node itself knows."""
+
+from pathlib import Path
+from typing import Final
+
+_FILE: Final = "rpc-address"
+
+
+def note_address(folder: Path, host: str, port: int) -> None:
+    name = f"[{host}]" if ":" in host else host
+    (folder / _FILE).write_text(f"http://{name}:{port}\n", "ascii")
+
+
+def noted_address(folder: Path) -> str | None:
+    """Of the node that runs on the folder, or was the last to do so."""
+    try:
+        return (folder / _FILE).read_text("ascii").strip() or None
+    except (OSError, UnicodeDecodeError):
+        return None
