@@ -1,9 +1,13 @@
 """The files in deploy/ fit the code: what no engine here can run is at least read."""
 
+import hashlib
 import json
+import os
 import re
 import shlex
+import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any, Final
 
@@ -143,6 +147,61 @@ def test_units(unit: Path, tmp_path: Path):
     done = subprocess.run([verify, "verify", "--man=no", str(copy)], capture_output=True, text=True)
     complaints = [line for line in done.stderr.splitlines() if unit.name.partition("@")[0] in line]
     assert complaints == []
+
+
+@pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)
+def test_units_are_hardened(unit: Path):
+    """Goal: what breaks into a process of ours reaches little beyond it, by systemd's own scale
+    from 0 (locked up) to 10; the page says the figure."""
+    analyze = program("systemd", "systemd-analyze")
+    said = subprocess.run(
+        [analyze, "security", "--offline=true", "--no-pager", str(unit)],
+        capture_output=True,
+        text=True,
+    ).stdout
+    (figure,) = re.findall(r"Overall exposure level for \S+: ([\d.]+)", said)
+    (promised,) = re.findall(r"`systemd-analyze security` says ([\d.]+)", OPERATIONS)
+    assert float(figure) <= float(promised) <= 2.0
+
+
+def test_worker_metrics_stay_on_the_machine():
+    """Goal: a page without a key is shown to others only by who decides so."""
+    worker = (DEPLOY / "systemd/bursar-worker@.service").read_text("utf-8")
+    assert not re.search(r"^ExecStart=.*--metrics-host", worker, re.MULTILINE)
+    assert "ports" not in COMPOSE["services"]["worker"]
+
+
+def test_images_are_exact_and_can_be_pinned(tmp_path: Path):
+    """Goal: no image is "whatever is newest", and one command fixes them by digest; again, too."""
+    folder = tmp_path / "docker"
+    shutil.copytree(DEPLOY / "docker", folder)
+    before = {name: (folder / name).read_text("utf-8") for name in ("Dockerfile", "compose.yaml")}
+    tagged = re.findall(r"(?:FROM|image:) (\w+:\S+)", "".join(before.values()))
+    assert {image.partition(":")[0] for image in tagged} == {"python", "postgres", "redis"}
+    assert all(re.search(r":\d+\.\d+(\.\d+)?(-|$)", image) for image in tagged)
+    # There is no registry here: what the docker client would say, by a program of its name.
+    docker = tmp_path / "docker-client" / "docker"
+    docker.parent.mkdir()
+    docker.write_text(
+        '#!/bin/sh\n[ "$1 $2 $3" = "buildx imagetools inspect" ] && [ "$5" = --format ] || exit 1\n'
+        'printf \'sha256:%s\\n\' "$(printf %s "$4" | sha256sum | cut -c1-64)"\n'
+    )
+    docker.chmod(0o755)
+    environment = os.environ | {"PATH": f"{docker.parent}:{os.environ['PATH']}"}
+    for _ in range(2):
+        subprocess.run([sys.executable, folder / "pin.py"], env=environment, check=True)
+        after = "".join((folder / name).read_text("utf-8") for name in before)
+        for image in tagged:
+            fixed = f"{image}@sha256:{hashlib.sha256(image.encode()).hexdigest()}"
+            assert fixed in after
+        assert re.sub(r"@sha256:[0-9a-f]{64}", "", after) == "".join(before.values())
+    docker.write_text("#!/bin/sh\necho no such image >&2\nexit 1\n")
+    failed = subprocess.run(
+        [sys.executable, folder / "pin.py"], env=environment, capture_output=True, text=True
+    )
+    assert failed.returncode == 1
+    assert "no such image" in failed.stderr
+    assert "".join((folder / name).read_text("utf-8") for name in before) == after
 
 
 def test_compose_file():

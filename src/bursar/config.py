@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import resources
-from ipaddress import ip_network
+from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Any, Final, Literal, cast
 from urllib.parse import urlsplit
@@ -29,6 +29,7 @@ class Config:
     data_dir: Path
     host: str
     port: int
+    tls_in_front: bool
     workers: int
     # May hold a password, so it stays out of repr.
     database_url: str | None = field(repr=False)
@@ -56,6 +57,12 @@ class Config:
     webhooks_timeout_seconds: int
     log_level: str
     drain_seconds: int
+
+    @property
+    def in_the_open(self) -> bool:
+        """Whether keys may cross a network unencrypted: others reach the port, and nothing is said
+        to end TLS before it."""
+        return not (self.tls_in_front or _is_loopback(self.host))
 
     def network(self, mode: Mode) -> str | None:
         return self.test_network if mode == "test" else self.live_network
@@ -108,6 +115,7 @@ def load_config(environment: Mapping[str, str], **flags: object) -> Config:
         data_dir=_folder(raw["data_dir"]),
         host=_not_empty("host", raw["host"]),
         port=_integer("port", raw["port"], 0, 65_535),
+        tls_in_front=_choice("tls_in_front", raw["tls_in_front"], ("on", "off")) == "on",
         workers=_integer("workers", raw["workers"], 1, 64),
         database_url=_database_url(raw["database_url"]),
         database_connections=_integer("database_connections", raw["database_connections"], 2, 200),
@@ -278,3 +286,10 @@ def parse_mode(text: str) -> Mode:
     if text not in MODES:
         raise ConfigError("--mode", f"must be test or live, not {text!r}")
     return text
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

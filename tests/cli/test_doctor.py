@@ -50,6 +50,17 @@ async def test_a_folder_that_others_may_read(console: Console, tmp_path: Path):
     assert wrong["fix"].endswith(f"chmod 700 {folder}")
 
 
+async def test_a_port_in_the_open(console: Console, tmp_path: Path):
+    """Goal: a service that others reach without TLS is warned of, unless a proxy is said to be
+    there."""
+    folder = tmp_path / "data"
+    folder.mkdir(mode=0o700)
+    words = ("doctor", "--data-dir", str(folder))
+    assert "BURSAR_TLS_IN_FRONT=on" in (await console(*words, BURSAR_HOST="0.0.0.0")).out
+    silenced = await console(*words, BURSAR_HOST="0.0.0.0", BURSAR_TLS_IN_FRONT="on")
+    assert "plain text" not in silenced.out
+
+
 async def test_a_folder_that_postgresql_passes_through(console: Console, tmp_path: Path):
     """Goal: the mode that `serve` itself sets when PostgreSQL runs as another user is fine; for the
     master key it is not."""

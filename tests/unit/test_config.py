@@ -39,6 +39,7 @@ GOOD: dict[str, tuple[str, Any]] = {
     "rate_limits": ("off", False),
     "disk_reserve_mib": ("1024", 1024),
     "test_self_approval": ("off", False),
+    "tls_in_front": ("on", True),
     "approval_seconds": ("3600", 3600),
     "pending_max": ("0", 0),
     "webhooks_allow": (" 10.0.0.0/8, ::1,Localhost ", ("10.0.0.0/8", "::1", "localhost")),
@@ -82,6 +83,7 @@ BAD: dict[str, list[str]] = {
     "fee_payer_low_lamports": [*INTEGERS, "1000000000000001"],
     "rate_limits": ["", "yes", "0", "true"],
     "test_self_approval": ["", "yes", "0", "true"],
+    "tls_in_front": ["", "yes", "0", "true"],
     "approval_seconds": [*INTEGERS, "0", "31536001"],
     "pending_max": [*INTEGERS, "100001"],
     "webhooks_allow": ["10.0.0.0/99", "10.0.0.1/8", "1.2.3", "http://localhost", "a_b", "*"],
@@ -224,3 +226,24 @@ def test_the_mode_of_a_key_is_test_or_live():
     for text in ("", "Test", "prod", "live "):
         with pytest.raises(ConfigError, match="--mode"):
             parse_mode(text)
+
+
+@pytest.mark.parametrize(
+    ("host", "tls", "warned"),
+    [
+        ("127.0.0.1", "off", False),
+        ("127.8.4.2", "off", False),
+        ("::1", "off", False),
+        ("localhost", "off", False),
+        ("0.0.0.0", "off", True),
+        ("::", "off", True),
+        ("10.1.2.3", "off", True),
+        ("bursar.internal", "off", True),
+        ("0.0.0.0", "on", False),
+    ],
+)
+def test_listening_in_the_open(host: str, tls: str, warned: bool):
+    """Goal: what others reach without TLS is known as such, unless a proxy is said to be there."""
+    config = load_config({"BURSAR_HOST": host, "BURSAR_TLS_IN_FRONT": tls})
+    assert config.in_the_open is warned
+    assert load_config(config.child_environment()) == config

@@ -248,9 +248,18 @@ def _webhooks(to: Remote) -> Iterator[Finding]:
 
 def _folder(data_dir: str | None) -> Iterator[Finding]:
     """The data folder, where there is one: the service of this machine keeps everything there."""
-    folder = load_config(os.environ, data_dir=data_dir).data_dir
+    config = load_config(os.environ, data_dir=data_dir)
+    folder = config.data_dir
     if not folder.is_dir():
         return
+    if config.in_the_open:
+        yield Finding(
+            what=f"listening on {config.host}",
+            state="warning",
+            found="keys cross the network as plain text",
+            fix="Put a proxy that ends TLS in front and set BURSAR_TLS_IN_FRONT=on, or listen on"
+            " 127.0.0.1.",
+        )
     # Imported here: it needs POSIX, as the service does and other commands do not.
     from bursar.service.datadir import PASSABLE
 

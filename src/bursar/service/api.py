@@ -63,6 +63,7 @@ async def run_api(
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
+    warn_if_in_the_open(config)
     api = await Api.start(config, clock, share_port=share_port, limits_socket=limits_socket)
     _spare_the_collector()
     stopped = asyncio.create_task(stop.wait())
@@ -73,6 +74,16 @@ async def run_api(
     for task in ended - {stopped}:
         await task  # raises what went wrong
     check(stopped in ended, "a task of the HTTP process ended by itself")
+
+
+def warn_if_in_the_open(config: Config) -> None:
+    if config.in_the_open:
+        _log.warning(
+            "listening_without_tls",
+            host=config.host,
+            advice="keys cross the network as plain text: put a proxy that ends TLS in front and"
+            " set BURSAR_TLS_IN_FRONT=on, or listen on 127.0.0.1",
+        )
 
 
 class Api:
