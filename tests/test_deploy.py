@@ -188,6 +188,7 @@ def test_images_are_exact_and_can_be_pinned(tmp_path: Path):
     )
     docker.chmod(0o755)
     environment = os.environ | {"PATH": f"{docker.parent}:{os.environ['PATH']}"}
+    after = ""
     for _ in range(2):
         subprocess.run([sys.executable, folder / "pin.py"], env=environment, check=True)
         after = "".join((folder / name).read_text("utf-8") for name in before)
