@@ -67,26 +67,34 @@ _WATCHED = (
 async def claim_payments(tx: Tx, mode: Mode, limit: int) -> list[PaymentRow]:
     """Takes payments for which nothing signed is alive, oldest first, so that nobody else does.
 
-    A spend or withdrawal becomes a payment the first time it is claimed.
+    A spend or withdrawal becomes a payment the first time it is claimed: not before those that are
+    payments already are claimed, because to look for new ones means to pass over all of the others.
     """
-    await tx.execute(
-        "INSERT INTO payment (id, mode, realm_id, agent_id, amount_micros, destination,"
-        " leased_until, created_at)"
-        " (SELECT o.id, r.mode, o.realm_id, o.agent_id, o.amount_micros, o.pay_to,"
-        " clock_timestamp(), o.created_at FROM spend o JOIN realm r ON r.id = o.realm_id"
-        " WHERE o.status = 'approved' AND r.mode = $1"
-        " AND NOT EXISTS (SELECT FROM payment p WHERE p.id = o.id)"
-        " ORDER BY o.created_at, o.id LIMIT $2)"
-        " UNION ALL"
-        " (SELECT o.id, r.mode, o.realm_id, o.agent_id, o.amount_micros, o.destination,"
-        " clock_timestamp(), o.created_at FROM withdrawal o JOIN realm r ON r.id = o.realm_id"
-        " WHERE o.status = 'pending' AND r.mode = $1"
-        " AND NOT EXISTS (SELECT FROM payment p WHERE p.id = o.id)"
-        " ORDER BY o.created_at, o.id LIMIT $2)"
-        " ON CONFLICT (id) DO NOTHING",
-        mode,
-        limit,
-    )
+    claimed = await _claim_due(tx, mode, limit)
+    if missing := limit - len(claimed):
+        await tx.execute(_ENTER_NEW, mode, missing)
+        claimed += await _claim_due(tx, mode, missing)
+    return sorted(claimed, key=lambda payment: payment.created_at)
+
+
+# Sub-queries that give one value keep the planner from joining: it would read all that waits, and
+# not just the oldest in the order of their index.
+_NEW: Final = (
+    "(SELECT o.id, $1, o.realm_id, o.agent_id, o.amount_micros, {destination}, clock_timestamp(),"
+    " o.created_at FROM {table} o WHERE o.status = '{status}'"
+    " AND coalesce((SELECT r.mode = $1 FROM realm r WHERE r.id = o.realm_id), false)"
+    " AND coalesce((SELECT false FROM payment p WHERE p.id = o.id), true)"
+    " ORDER BY o.created_at, o.id LIMIT $2)"
+)
+_ENTER_NEW: Final = (
+    "INSERT INTO payment (id, mode, realm_id, agent_id, amount_micros, destination, leased_until,"
+    f" created_at) {_NEW.format(table='spend', status='approved', destination='o.pay_to')}"
+    f" UNION ALL {_NEW.format(table='withdrawal', status='pending', destination='o.destination')}"
+    " ON CONFLICT (id) DO NOTHING"
+)
+
+
+async def _claim_due(tx: Tx, mode: Mode, limit: int) -> list[PaymentRow]:
     rows = await tx.fetch(
         "WITH due AS (SELECT p.id FROM payment p JOIN wallet w ON w.agent_id = p.agent_id"
         " WHERE p.mode = $1 AND p.state = 'waiting' AND (p.leased_until <= clock_timestamp() OR"
@@ -98,8 +106,7 @@ async def claim_payments(tx: Tx, mode: Mode, limit: int) -> list[PaymentRow]:
         mode,
         limit,
     )
-    # What an UPDATE returns has no order of its own.
-    return sorted((_payment(row) for row in rows), key=lambda payment: payment.created_at)
+    return [_payment(row) for row in rows]
 
 
 async def release_payments(
