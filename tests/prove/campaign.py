@@ -14,7 +14,7 @@ from tests.processes import bursar
 from tests.prove.auditor import Auditor
 from tests.prove.faults import FELL_FLAT, Faults
 from tests.prove.journal import Journal
-from tests.prove.schedule import KINDS, Fault, schedule
+from tests.prove.schedule import KINDS, Strike, schedule
 from tests.prove.stage import Stage, running_stage
 from tests.prove.tenants import make_tenants
 from tests.prove.workload import Load, Unanswered
@@ -102,16 +102,16 @@ async def _burn(
     kinds = len(KINDS) - len(faults.impossible)
     load.strike()
     load.going.set()
-    for fault in schedule(plan.seed, faults.impossible):
+    for strike in schedule(plan.seed, faults.impossible):
         since = time.monotonic() - load.struck_at
         await asyncio.sleep(max(REST_SECONDS, STRIKE_SECONDS - since))
         # However slow the machine is, each kind comes once.
-        if time.monotonic() > end and fault.number > kinds:
+        if time.monotonic() > end and strike.number > kinds:
             break
-        await _suffer(fault, outcome, stage, load, faults, say)
+        await _suffer(strike, outcome, stage, load, faults, say)
         if outcome.journal.wrong:
             break
-        if fault.number % FAULTS_BETWEEN_AUDITS == 0:
+        if strike.number % FAULTS_BETWEEN_AUDITS == 0:
             await load.pause()
             await auditor.audit(everything=False)
             outcome.audits += 1
@@ -126,21 +126,27 @@ async def _burn(
 
 
 async def _suffer(
-    fault: Fault, outcome: Outcome, stage: Stage, load: Load, faults: Faults, say: Say
+    strike: Strike, outcome: Outcome, stage: Stage, load: Load, faults: Faults, say: Say
 ) -> None:
     load.strike()
-    try:
-        await faults.strike(fault)
-    except FELL_FLAT as problem:
-        say(f"{fault}: fell flat, {problem!r}")
-        return
-    outcome.struck[fault.kind] += 1
+    ends = await asyncio.gather(
+        *(faults.strike(fault) for fault in strike.faults), return_exceptions=True
+    )
+    problems = [end for end in ends if isinstance(end, BaseException)]
+    for problem in problems:
+        if not isinstance(problem, FELL_FLAT):
+            raise problem
+    if problems:
+        say(f"{strike}: fell flat, {problems!r}")
+    else:
+        outcome.struck[strike.kind] += 1
     resumed = await load.resumed()
     whole = await stage.ready()
-    outcome.resumed[fault.kind].append(resumed)
-    outcome.whole[fault.kind].append(whole)
+    if not problems:
+        outcome.resumed[strike.kind].append(resumed)
+        outcome.whole[strike.kind].append(whole)
     spends = len(outcome.journal.spends)
-    say(f"{fault}: spends after {resumed:.2f} s, all ready after {whole:.2f} s; {spends} spends")
+    say(f"{strike}: spends after {resumed:.2f} s, all ready after {whole:.2f} s; {spends} spends")
 
 
 def _so_far(outcome: Outcome, auditor: Auditor) -> str:

@@ -61,9 +61,33 @@ _KINDS: Final[dict[str, tuple[int, tuple[str, ...]]]] = {
 KINDS: Final = tuple(_KINDS)
 
 
+# What may go wrong at the same time and is survived. At most one of each concerns the database's
+# servers, which bear the loss of one, and one what the chain itself tells, which has one switch.
+COMBINATIONS: Final[tuple[tuple[str, ...], ...]] = (
+    ("kill api", "kill worker"),
+    ("kill worker", "lying node"),
+    ("kill worker", "failover"),
+    ("kill redis", "failover"),
+    ("kill localnet", "kill postgres"),
+    ("freeze", "fork"),
+    ("torn", "kill worker"),
+    ("clock", "failover"),
+    ("silent", "lying node"),
+    ("slow", "kill backend"),
+    ("cut", "lost blocks"),
+    ("kill standby", "torn"),
+    ("full disk", "kill api"),
+    ("kill api", "kill redis", "lying node"),
+    ("kill worker", "fork", "torn"),
+    ("kill worker", "failover", "lying node"),
+    ("clock", "kill localnet", "kill api"),
+    ("silent", "kill worker", "kill postgres"),
+    ("freeze", "cut", "lost blocks"),
+)
+
+
 @dataclass(frozen=True)
 class Fault:
-    number: int
     kind: str
     target: str
     # How long until it is mended, where it does not mend itself.
@@ -71,23 +95,48 @@ class Fault:
     # Given to whatever else is left to chance.
     seed: int
 
+
+@dataclass(frozen=True)
+class Strike:
+    """Faults that begin at the same moment: one, two or three."""
+
+    number: int
+    faults: tuple[Fault, ...]
+
+    @property
+    def kind(self) -> str:
+        return " + ".join(fault.kind for fault in self.faults)
+
     def __str__(self) -> str:
-        return f"{self.number}: {self.kind}, {self.target}"
+        return f"{self.number}: " + " + ".join(f"{f.kind}, {f.target}" for f in self.faults)
 
 
-def schedule(seed: int, without: frozenset[str] = frozenset()) -> Iterator[Fault]:
-    """Every kind once, then deck after deck. Each kind takes its targets in turn."""
+def schedule(seed: int, without: frozenset[str] = frozenset()) -> Iterator[Strike]:
+    """Every kind once by itself, then every combination once, then deck after deck of both. Each
+    kind takes its targets in turn."""
     chance = Random(f"{seed}/faults")
     kinds = [kind for kind in KINDS if kind not in without]
+    together = [group for group in COMBINATIONS if not without & set(group)]
     targets = {kind: _round(chance, _KINDS[kind][1]) for kind in kinds}
-    deck = chance.sample(kinds, len(kinds))
     number = 0
-    while True:
-        for kind in deck:
-            number += 1
+
+    def strike(group: tuple[str, ...]) -> Strike:
+        faults: list[Fault] = []
+        for kind in group:
+            # In company the servers' own wires are left alone: the one fault of the database that
+            # a combination may hold is all that its copies are made for.
+            target = next(t for t in targets[kind] if len(group) == 1 or t != "postgres postgres")
             seconds = round(chance.uniform(0.2, 2.0), 3)
-            yield Fault(number, kind, next(targets[kind]), seconds, chance.randrange(1 << 30))
-        deck = [kind for kind in kinds for _ in range(_KINDS[kind][0])]
+            faults.append(Fault(kind, target, seconds, chance.randrange(1 << 30)))
+        return Strike(number, tuple(faults))
+
+    deck = [(kind,) for kind in chance.sample(kinds, len(kinds))]
+    deck += chance.sample(together, len(together))
+    while True:
+        for group in deck:
+            number += 1
+            yield strike(group)
+        deck = [(kind,) for kind in kinds for _ in range(_KINDS[kind][0])] + together * 2
         chance.shuffle(deck)
 
 

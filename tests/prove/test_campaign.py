@@ -12,21 +12,39 @@ import pytest
 
 from tests.parts import redis_program
 from tests.processes import clean_environment
-from tests.prove.schedule import KINDS, PAIRS, schedule
+from tests.prove.schedule import COMBINATIONS, KINDS, PAIRS, schedule
 from tests.prove.wires import SLOW_SECONDS, Wire
 
 
 def test_a_seed_is_a_schedule():
-    """Goal: a failure can be replayed; every kind comes once before any comes twice, and every pair
-    is broken in every way."""
+    """Goal: a failure can be replayed; every kind comes once by itself before any comes twice, then
+    every combination, and every pair is broken in every way."""
     first, again, other = (list(islice(schedule(seed), 600)) for seed in (7, 7, 8))
     assert first == again
     assert first != other
-    assert {fault.kind for fault in first[: len(KINDS)]} == set(KINDS)
+    alone = first[: len(KINDS)]
+    assert {strike.kind for strike in alone} == set(KINDS)
+    together = first[len(KINDS) :][: len(COMBINATIONS)]
+    assert {strike.kind for strike in together} == {" + ".join(group) for group in COMBINATIONS}
+    faults = [fault for strike in first for fault in strike.faults]
     for trouble in ("cut", "silent", "slow", "torn"):
-        assert {fault.target for fault in first if fault.kind == trouble} == set(PAIRS)
-    without = islice(schedule(7, frozenset({"full disk"})), 100)
-    assert "full disk" not in {fault.kind for fault in without}
+        assert {fault.target for fault in faults if fault.kind == trouble} == set(PAIRS)
+    without = list(islice(schedule(7, frozenset({"full disk"})), 100))
+    assert not any("full disk" in strike.kind for strike in without)
+
+
+def test_combinations_are_survivable():
+    """Goal: two and three at once, and never two that each take away what the other needs."""
+    servers = {"kill postgres", "kill backend", "kill standby", "failover", "full disk"}
+    chain = {"kill localnet", "lying node", "fork", "lost blocks"}
+    assert {len(group) for group in COMBINATIONS} == {2, 3}
+    assert {kind for group in COMBINATIONS for kind in group} == set(KINDS)
+    for group in COMBINATIONS:
+        assert len(servers & set(group)) <= 1, group
+        assert len(chain & set(group)) <= 1, group
+        assert len(set(group)) == len(group), group
+    company = [s for s in islice(schedule(7), 600) if len(s.faults) > 1]
+    assert not any(f.target == "postgres postgres" for s in company for f in s.faults)
 
 
 @pytest.fixture
