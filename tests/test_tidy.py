@@ -41,7 +41,7 @@ FLOORS: Final[dict[str, dict[str, int]]] = {
     },
     "settlement": {
         "model": 1, "store": 2, "evidence": 2, "outside": 3, "outcome": 5, "worker": 5,
-        "deposits": 5, "adopt": 5, "reconcile": 6,
+        "deposits": 5, "adopt": 5, "reconcile": 6, "by_hand": 6,
     },
     "webhook": {
         "model": 1, "signature": 1, "store": 2, "target": 3, "send": 4, "worker": 5, "api": 6,

@@ -57,6 +57,18 @@ _DIFFERENCES: Final = Gauge(
     ["mode", "kind"],
     multiprocess_mode="mostrecent",
 )
+_TOO_MANY_SHORT: Final = Gauge(
+    "bursar_wallets_too_many_short",
+    "1 while so many wallets are short at once that none is stopped: look at the nodes.",
+    ["mode"],
+    multiprocess_mode="mostrecent",
+)
+_UNREAD: Final = Gauge(
+    "bursar_deposits_unread",
+    "Transactions that mention a wallet and that nobody could read: perhaps deposits.",
+    ["mode"],
+    multiprocess_mode="mostrecent",
+)
 _ENDED: Final = Counter(
     "bursar_payments_ended_total", "Payments settled or failed.", ["mode", "end"]
 )
@@ -79,6 +91,14 @@ class Settlement:
     def differences(mode: str, short: int, over: int) -> None:
         for kind, count in (("short", short), ("over", over)):
             _DIFFERENCES.labels(mode, kind).set(count)
+
+    @staticmethod
+    def too_many_short(mode: str, many: bool) -> None:
+        _TOO_MANY_SHORT.labels(mode).set(many)
+
+    @staticmethod
+    def unread(mode: str, count: int) -> None:
+        _UNREAD.labels(mode).set(count)
 
     @staticmethod
     def settled(mode: str, count: int) -> None:

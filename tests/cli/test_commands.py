@@ -20,7 +20,18 @@ from tests.processes import until
 from tests.support import ON_CURVE, Service
 
 # These run a service or work on its database, and have tests of their own.
-ELSEWHERE = {"serve", "api", "worker", "database", "localnet", "audit", "adopt", "mcp", "listen"}
+ELSEWHERE = {
+    "serve",
+    "api",
+    "worker",
+    "database",
+    "localnet",
+    "audit",
+    "adopt",
+    "deposits",
+    "mcp",
+    "listen",
+}
 ELSEWHERE_TOO = {("keys", "rotate-master"), ("version",)}
 # In test_profiles.py, test_doctor.py and test_demo.py.
 OTHER_FILES = {("login",), ("logout",), ("profiles",), ("doctor",), ("demo",)}

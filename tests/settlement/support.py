@@ -264,11 +264,15 @@ async def in_front_of(rpc: Rpc, lie: Lie) -> AsyncGenerator[str]:
     async def handle(request: web.Request) -> web.Response:
         body = await request.json()
         answer = await rpc.post(body)
-        if "result" in answer:
-            try:
-                answer["result"] = lie(body["method"], answer["result"])
-            except ChainOutOfReach:
-                return web.Response(status=503)
+        several = isinstance(body, list)
+        requests, answers = (body, answer) if several else ([body], [answer])
+        methods = {each["id"]: each["method"] for each in requests}
+        for each in answers:
+            if "result" in each:
+                try:
+                    each["result"] = lie(methods[each["id"]], each["result"])
+                except ChainOutOfReach:
+                    return web.Response(status=503)
         return web.json_response(answer)
 
     app = web.Application()

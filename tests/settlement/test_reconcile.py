@@ -3,6 +3,7 @@
 import contextlib
 import json
 from collections.abc import AsyncGenerator
+from typing import Any
 
 import asyncpg
 import pytest
@@ -11,24 +12,30 @@ from solders.keypair import Keypair
 from solders.signature import Signature
 
 from bursar.chain.port import ChainOutOfReach
+from bursar.chain.solana import Solana
 from bursar.chain.store import Pinned, pin
 from bursar.errors import ApiError, CommandFailed
 from bursar.ledger.audit import QUESTIONS
+from bursar.policy.cache import PolicyCache
 from bursar.service.postgres import EmbeddedPostgres
 from bursar.settlement import store
 from bursar.settlement.adopt import adopt as enter
 from bursar.settlement.deposits import DepositWatcher
 from bursar.settlement.model import WatchedWallet
 from bursar.settlement.reconcile import (
+    MOST_STOPPED_AT_ONCE,
+    Reconciler,
     audit_payments,
     chain_question,
     reads_again,
     unexplained,
 )
+from bursar.settlement.worker import Settler
 from bursar.wallet.model import WithdrawalRow
 from tests.localnet.support import MINT
-from tests.processes import Finished, bursar
+from tests.processes import Finished, bursar, until
 from tests.settlement.stage import Stage, get, running_stage
+from tests.settlement.support import in_front_of
 from tests.support import new_agent, spend
 
 
@@ -162,6 +169,179 @@ async def test_only_what_left_is_adopted(stage: Stage):
             with pytest.raises((CommandFailed, ApiError), match=said):
                 await adopt(stage, agent["id"], signature)
         assert (await stage.wallet(client, agent["id"]))["balance"] == "9.000000"
+
+
+# Nodes that are wrong -----------------------------------------------------------------------------
+
+
+def nothing_there(method: str, result: Any) -> Any:
+    """As a node does that has lost its accounts: no error, and null for each."""
+    if method == "getMultipleAccounts":
+        return {**result, "value": [None for _ in result["value"]]}
+    return result
+
+
+@contextlib.asynccontextmanager
+async def reconciler_at(stage: Stage, *urls: str) -> AsyncGenerator[Reconciler]:
+    chain = Solana.open(urls, 2, 0)
+    try:
+        yield Reconciler(
+            stage.db, DepositWatcher(stage.db, chain, PolicyCache(), "test", str(MINT))
+        )
+    finally:
+        await chain.close()
+
+
+async def frozen(client: Any, agent: dict[str, Any]) -> bool:
+    return (await get(client, f"/v1/agents/{agent['id']}"))["policy"]["frozen"]
+
+
+async def test_one_node_that_answers_null_freezes_nothing(stage: Stage):
+    """Goal: while another node shows the money, nothing is stopped; nor while that is silent."""
+    async with await stage.service.admin() as client:
+        agent = await stage.funded_agent(client, "10")
+        async with in_front_of(stage.rpc, nothing_there) as liar:
+            for other in (stage.rpc.url, "http://127.0.0.1:1"):
+                async with reconciler_at(stage, liar, other) as reconciler:
+                    for _ in range(4):
+                        await reconciler.sweep()
+                assert not await held(stage, agent["id"])
+                assert not await frozen(client, agent)
+        paid = await spend(client, agent["id"], "2")
+        assert (await stage.ended(client, paid["id"]))["status"] == "settled"
+
+
+async def test_a_node_that_is_behind_freezes_nothing(stage: Stage):
+    """Goal: what a node says that has not seen the newest deposit is no answer."""
+    async with await stage.service.admin() as client:
+        agent = await stage.funded_agent(client, "3")
+        then: list[Any] = []
+
+        def behind(method: str, result: Any) -> Any:
+            if method != "getMultipleAccounts":
+                return result
+            then.append(result)
+            return then[0]
+
+        async with (
+            in_front_of(stage.rpc, behind) as url,
+            reconciler_at(stage, url) as reconciler,
+        ):
+            await reconciler.sweep()
+            seen = await stage.rpc("getSlot", {"commitment": "finalized"})
+
+            async def later() -> bool:
+                return await stage.rpc("getSlot", {"commitment": "processed"}) > seen + 1
+
+            await until(later, seconds=20)
+            await stage.fund(client, agent["id"], "4")
+            for _ in range(4):
+                with pytest.raises(ChainOutOfReach, match="before the slot"):
+                    await reconciler.sweep()
+        assert not await held(stage, agent["id"])
+        assert not await frozen(client, agent)
+
+
+async def test_many_at_once_are_not_frozen_but_told(stage: Stage):
+    """Goal: when the only node shows nobody's money, one alert and no standstill."""
+    async with await stage.service.admin() as client:
+        agents = [await stage.funded_agent(client, "1") for _ in range(MOST_STOPPED_AT_ONCE + 1)]
+        async with (
+            in_front_of(stage.rpc, nothing_there) as url,
+            reconciler_at(stage, url) as reconciler,
+        ):
+            for _ in range(4):
+                await reconciler.sweep()
+            assert too_many_short() == 1
+        assert not any([await held(stage, agent["id"]) for agent in agents])
+        assert not any([await frozen(client, agent) for agent in agents])
+        for _ in range(2):
+            await stage.reconciler.sweep()
+        assert too_many_short() == 0
+
+
+def too_many_short() -> float | None:
+    return REGISTRY.get_sample_value("bursar_wallets_too_many_short", {"mode": "test"})
+
+
+async def test_a_freeze_that_proves_wrong_thaws_with_an_event(stage: Stage):
+    """Goal: by the word of every node, look after look; but not one that a person has touched."""
+    async with await stage.service.admin() as client:
+        wrongly = await stage.funded_agent(client, "5")
+        touched = await stage.funded_agent(client, "5")
+        async with (
+            in_front_of(stage.rpc, nothing_there) as url,
+            reconciler_at(stage, url) as reconciler,
+        ):
+            for _ in range(3):
+                await reconciler.sweep()
+        for agent in (wrongly, touched):
+            assert await held(stage, agent["id"])
+            assert await frozen(client, agent)
+        changed = {"policy": {"dailyCap": "7.00"}}
+        await client.patch(f"/v1/agents/{touched['id']}", json=changed)
+        for _ in range(2):
+            await stage.reconciler.sweep()
+        assert await held(stage, wrongly["id"]), "one look proves nothing here either"
+        await stage.reconciler.sweep()
+        assert not await held(stage, wrongly["id"])
+        assert not await held(stage, touched["id"])
+        assert not await frozen(client, wrongly)
+        assert await frozen(client, touched)
+        newest = (await get(client, f"/v1/agents/{wrongly['id']}/policies"))[0]
+        assert (newest["version"], newest["changedBy"]) == (3, "system")
+        ((_, event),) = await stage.events(wrongly["id"], "agent.thawed")
+        assert (event["policy"]["version"], event["policy"]["frozen"]) == (3, False)
+        assert await stage.events(touched["id"], "agent.thawed") == []
+        paid = await spend(client, wrongly["id"], "2")
+        assert (await stage.ended(client, paid["id"]))["status"] == "settled"
+
+
+async def test_a_block_time_that_came_late_is_filled_in(stage: Stage):
+    """Goal: spend, withdrawal and deposit get it, nothing else of them changes, and the audit is
+    clean."""
+
+    def timeless(method: str, result: Any) -> Any:
+        return result | {"blockTime": None} if method == "getTransaction" else result
+
+    async with await stage.service.admin() as client:
+        agent = await new_agent(client)
+        await stage.rpc("bursar_faucet", agent["wallet"]["address"], 9_000_000)
+        async with in_front_of(stage.rpc, timeless) as url, reconciler_at(stage, url) as timeless_:
+            await timeless_.sweep()
+            settler = Settler(
+                stage.db, timeless_.watcher.chain, stage.vault, PolicyCache(), "test", 6
+            )
+            paid = await spend(client, agent["id"], "1")
+            out = await stage.withdraw(client, agent["id"], "1", str(Keypair().pubkey()))
+
+            async def shown() -> list[dict[str, Any]]:
+                deposits = await get(client, f"/v1/wallets/{agent['id']}/deposits")
+                return [
+                    await get(client, f"/v1/transactions/{paid['id']}"),
+                    await get(client, f"/v1/withdrawals/{out['id']}"),
+                    *deposits,
+                ]
+
+            async def settled() -> bool:
+                await settler.sign()
+                await settler.follow()
+                return [each["status"] for each in await shown()] == [
+                    "settled",
+                    "settled",
+                    "credited",
+                ]
+
+            await until(settled, seconds=30)
+            before = await shown()
+            assert [each["blockTime"] for each in before] == [None, None, None]
+            await timeless_.fill_block_times()
+            assert await shown() == before
+        await stage.reconciler.fill_block_times()
+        after = await shown()
+        assert all(each["blockTime"] > 1_700_000_000 for each in after)
+        assert [each | {"blockTime": None} for each in after] == before
+        assert await stage.differences() == []
 
 
 async def test_payments_on_their_way_are_no_difference(stage: Stage):

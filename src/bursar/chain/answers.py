@@ -191,7 +191,9 @@ def _memos(message: Any, meta: Any, addresses: list[str]) -> Iterable[str]:
         instructions += read_list(field(inner, "instructions"))
     for instruction in instructions:
         program = _at(addresses, read_natural(field(instruction, "programIdIndex")))
-        if program in _MEMO_PROGRAMS:
+        # One that is longer than a transaction came from a program; ours never do, and a stranger's
+        # must not make the rest of the transaction unreadable.
+        if program in _MEMO_PROGRAMS and len(read_text(field(instruction, "data"))) <= _MOST_BASE58:
             yield _base58(field(instruction, "data")).decode(errors="replace")
 
 
@@ -220,8 +222,10 @@ def _token_balances(value: Any, addresses: list[str]) -> dict[str, tuple[str, st
     return balances
 
 
-def read_accounts(result: Any, count: int) -> tuple[int, list[Account | None]]:
+def read_accounts(result: Any, count: int, from_slot: int = 0) -> tuple[int, list[Account | None]]:
     slot, value = read_context(result)
+    if slot < from_slot:
+        raise Unreadable("what was before the slot that was asked for")
     accounts = read_list(value)
     if len(accounts) != count:
         raise Unreadable("other accounts than asked for")

@@ -17,6 +17,11 @@ class ChainOutOfReach(BursarError):
     """No node gave an answer that can be read. Nothing is known; ask again later."""
 
 
+class Unclear(ChainOutOfReach):
+    """A node answered, and what it said of this one thing cannot be read. It may answer anything
+    else, so this one need hold up nothing else."""
+
+
 @dataclass(frozen=True, slots=True)
 class Height:
     """How far a node has finalized. Slots number time, heights number blocks: a skipped slot has
@@ -191,6 +196,13 @@ class View(Protocol):
         """None until it is finalized on the node that answers."""
         ...
 
+    async def token_balances(
+        self, owners: Sequence[str], mint: str, *, from_slot: int = 0
+    ) -> Balances:
+        """What the associated token accounts hold, at `finalized`. A node that has not reached
+        `from_slot` does not count as an answer."""
+        ...
+
 
 class Chain(View, Protocol):
     async def transactions(self, signatures: Sequence[str]) -> Mapping[str, Landed | None]:
@@ -214,10 +226,6 @@ class Chain(View, Protocol):
 
     async def accounts(self, addresses: Sequence[str]) -> dict[str, Account | None]:
         """At `confirmed`; every address is a key, None where nothing exists."""
-        ...
-
-    async def token_balances(self, owners: Sequence[str], mint: str) -> Balances:
-        """What the associated token accounts hold, at `finalized`."""
         ...
 
     async def priority_fee(self, writable: Sequence[str]) -> int:

@@ -30,6 +30,7 @@ from bursar.chain.port import (
     Sent,
     Status,
     Statuses,
+    Unclear,
     Unknown,
 )
 from bursar.errors import check
@@ -180,9 +181,11 @@ class Solana:
         _, found = await self._accounts(addresses, "confirmed")
         return dict(zip(addresses, found, strict=True))
 
-    async def token_balances(self, owners: Sequence[str], mint: str) -> Balances:
+    async def token_balances(
+        self, owners: Sequence[str], mint: str, *, from_slot: int = 0
+    ) -> Balances:
         held_in = [token_account(owner, mint) for owner in owners]
-        slot, accounts = await self._accounts(held_in, "finalized")
+        slot, accounts = await self._accounts(held_in, "finalized", from_slot)
         return Balances(
             slot,
             {
@@ -206,7 +209,7 @@ class Solana:
         return min(usual, self._fee_max_lamports * _MICROS_PER_LAMPORT // COMPUTE_LIMIT)
 
     async def _accounts(
-        self, addresses: Sequence[str], commitment: str
+        self, addresses: Sequence[str], commitment: str, from_slot: int = 0
     ) -> tuple[int, list[Account | None]]:
         """The oldest slot that any answer came from, and the accounts in the order asked for."""
         check(len(addresses) > 0, "at least one account")
@@ -214,13 +217,14 @@ class Solana:
             "commitment": commitment,
             "encoding": "base64",
             "dataSlice": answers.ACCOUNT_SLICE,
+            "minContextSlot": from_slot,
         }
 
         async def ask(batch: Sequence[str]) -> tuple[int, list[Account | None]]:
             return await self._ask(
                 "getMultipleAccounts",
                 [batch, config],
-                lambda result: answers.read_accounts(result, len(batch)),
+                lambda result: answers.read_accounts(result, len(batch), from_slot),
             )
 
         parts = await _in_batches(ask, addresses, MOST_ACCOUNTS)
@@ -229,6 +233,7 @@ class Solana:
     async def _ask(self, method: str, params: Sequence[Any], read: Callable[[Any], T]) -> T:
         """From the first node that gives a readable answer. Bounded: nodes x rounds x timeout."""
         problem = ChainOutOfReach("no node was asked")
+        unclear: Unclear | None = None
         for round_ in range(_ROUNDS):
             if round_ > 0:
                 await asyncio.sleep(_BACKOFF_SECONDS)
@@ -238,13 +243,13 @@ class Solana:
                     await self._check_genesis(node)
                     answer = read(await node.call(method, *params))
                 except Unreadable as unreadable:
-                    problem = ChainOutOfReach(f"{node.name}: {method} answered {unreadable}")
+                    unclear = Unclear(f"{node.name}: {method} answered {unreadable}")
                 except ChainOutOfReach as out_of_reach:
                     problem = out_of_reach
                 else:
                     self._first = index
                     return answer
-        raise problem
+        raise unclear or problem
 
     # Sending ------------------------------------------------------------------------------------
 

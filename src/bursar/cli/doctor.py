@@ -21,11 +21,13 @@ from bursar.cli.exits import ExitCode
 from bursar.cli.remote import Remote, remote
 from bursar.cli.show import plain
 from bursar.clock import SystemClock
-from bursar.config import load_config
+from bursar.config import MODES, load_config
 from bursar.errors import BursarError
 
 if TYPE_CHECKING:
     import httpx
+
+    from bursar.db import Database
 
 _PYTHON: Final = (3, 11)
 _TIMEOUT_SECONDS: Final = 5.0
@@ -62,7 +64,7 @@ def doctor(
         for finding in look(to):
             findings.append(finding)
             _print(to, finding)
-    for finding in _folder(data_dir):
+    for finding in (*_folder(data_dir), *_unread_deposits(data_dir)):
         findings.append(finding)
         _print(to, finding)
     if to.out.as_json:
@@ -275,6 +277,31 @@ def _folder(data_dir: str | None) -> Iterator[Finding]:
         found=f"{free / 1e9:.1f} GB free",
         fix="" if good else "Make room: a full disk stops the database.",
     )
+
+
+def _unread_deposits(data_dir: str | None) -> Iterator[Finding]:
+    """Of the service whose database can be reached from here."""
+    config = load_config(os.environ, data_dir=data_dir)
+    if not service_installed() or not (config.database_url or config.data_dir.is_dir()):
+        return
+    from bursar.cli.database import on_database
+    from bursar.wallet.store import count_unread
+
+    async def count(db: "Database") -> int:
+        async with db.read() as tx:
+            return sum([await count_unread(tx, mode) for mode in MODES])
+
+    try:
+        unread = on_database(config, count)
+    except BursarError:
+        return  # another machine's, or said already
+    if unread:
+        yield Finding(
+            what="deposits",
+            state="warning",
+            found=f"{unread} transactions that may be deposits could not be read",
+            fix="List them with `bursar deposits unread`.",
+        )
 
 
 def _permissions(path: Path, wanted: int, *accepted: int) -> Finding:

@@ -15,6 +15,7 @@ from bursar.cli import (
     audit,
     database,
     demo,
+    deposits,
     doctor,
     keys,
     listen,
@@ -88,6 +89,7 @@ app.command(rich_help_panel=_AGENTS)(mcp.mcp)
 app.command(rich_help_panel=_ACCESS)(log.log)
 app.command(rich_help_panel=_SERVICE)(audit.audit)
 app.command(rich_help_panel=_SERVICE)(audit.adopt)
+app.add_typer(deposits.app, name="deposits", rich_help_panel=_SERVICE)
 app.add_typer(database.app, name="database", rich_help_panel=_SERVICE)
 app.add_typer(localnet.app, name="localnet", rich_help_panel=_SERVICE)
 

@@ -38,6 +38,11 @@ class EventType(StrEnum):
         "The agent's policy has a new version.",
         AgentPolicyUpdated,
     )
+    AGENT_THAWED = (
+        "agent.thawed",
+        "A freeze by the service itself proved wrong and was undone.",
+        Agent,
+    )
     AGENT_PAUSED = "agent.paused", "The agent was paused.", Agent
     AGENT_TERMINATED = "agent.terminated", "The agent was terminated, for good.", Agent
     TRANSACTION_PENDING = "transaction.pending", "A spend waits for approval.", Transaction

@@ -168,6 +168,7 @@ _DATA: Final[dict[EventType, msgspec.Struct]] = {
         terminated_at=None,
         previous_policy=_policy(1, "25.00"),
     ),
+    EventType.AGENT_THAWED: Agent(**_AGENT_FIELDS, status="active", terminated_at=None),
     EventType.AGENT_PAUSED: Agent(**_AGENT_FIELDS, status="paused", terminated_at=None),
     EventType.AGENT_TERMINATED: Agent(**_AGENT_FIELDS, status="terminated", terminated_at=_NOW),
     EventType.TRANSACTION_PENDING: _transaction(

@@ -522,6 +522,20 @@ CREATE TABLE system_key (
     CONSTRAINT system_key_key_version_check CHECK ((key_version >= 1))
 );
 
+CREATE TABLE unread_deposit (
+    signature text NOT NULL,
+    token_account text NOT NULL,
+    realm_id integer NOT NULL,
+    agent_id id NOT NULL,
+    problem text NOT NULL,
+    tries integer DEFAULT 0 NOT NULL,
+    noticed_at timestamp(3) with time zone DEFAULT moment() NOT NULL,
+    next_try_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    dismissed_at timestamp(3) with time zone,
+    CONSTRAINT unread_deposit_problem_check CHECK ((length(problem) <= 300)),
+    CONSTRAINT unread_deposit_tries_check CHECK ((tries >= 0))
+);
+
 CREATE TABLE usage (
     agent_id id NOT NULL,
     window_kind text NOT NULL,
@@ -547,9 +561,11 @@ CREATE TABLE wallet (
     last_funded_at timestamp(3) with time zone,
     decisions bigint DEFAULT 0 NOT NULL,
     held boolean DEFAULT false NOT NULL,
+    credited_slot bigint DEFAULT 0 NOT NULL,
     CONSTRAINT funded_has_a_date CHECK (((status = 'provisioned'::text) = (last_funded_at IS NULL))),
     CONSTRAINT no_overdraft CHECK (((((credits_posted)::bigint - (debits_posted)::bigint) - (debits_pending)::bigint) >= 0)),
     CONSTRAINT status_follows_balance CHECK (((status = 'funded'::text) = (((credits_posted)::bigint - (debits_posted)::bigint) > 0))),
+    CONSTRAINT wallet_credited_slot_check CHECK ((credited_slot >= 0)),
     CONSTRAINT wallet_decisions_check CHECK ((decisions >= 0)),
     CONSTRAINT wallet_status_check CHECK ((status = ANY (ARRAY['provisioned'::text, 'funded'::text, 'depleted'::text]))),
     CONSTRAINT wallet_transfers_check CHECK ((transfers >= 0))
@@ -566,6 +582,12 @@ CREATE TABLE wallet_key (
     provider text DEFAULT 'embedded'::text NOT NULL,
     CONSTRAINT wallet_key_key_version_check CHECK ((key_version >= 1)),
     CONSTRAINT wallet_key_master_version_check CHECK ((master_version >= 1))
+);
+
+CREATE TABLE wallet_stop (
+    agent_id id NOT NULL,
+    policy_version integer,
+    stopped_at timestamp(3) with time zone DEFAULT moment() NOT NULL
 );
 
 CREATE TABLE webhook (
@@ -727,6 +749,9 @@ ALTER TABLE ONLY system_key
 ALTER TABLE ONLY transfer
     ADD CONSTRAINT transfer_pkey PRIMARY KEY (agent_id, number);
 
+ALTER TABLE ONLY unread_deposit
+    ADD CONSTRAINT unread_deposit_pkey PRIMARY KEY (signature, token_account);
+
 ALTER TABLE ONLY usage
     ADD CONSTRAINT usage_pkey PRIMARY KEY (agent_id, window_kind, window_start);
 
@@ -738,6 +763,9 @@ ALTER TABLE ONLY wallet_key
 
 ALTER TABLE ONLY wallet
     ADD CONSTRAINT wallet_pkey PRIMARY KEY (agent_id);
+
+ALTER TABLE ONLY wallet_stop
+    ADD CONSTRAINT wallet_stop_pkey PRIMARY KEY (agent_id);
 
 ALTER TABLE ONLY webhook
     ADD CONSTRAINT webhook_pkey PRIMARY KEY (id);
@@ -779,6 +807,8 @@ CREATE INDEX delivery_leased ON delivery USING btree (webhook_id) WHERE (leased_
 
 CREATE INDEX deposit_by_agent ON deposit USING btree (agent_id, created_at DESC, id DESC);
 
+CREATE INDEX deposit_without_time ON deposit USING btree (credited_at) WHERE ((status = 'credited'::text) AND (block_time IS NULL));
+
 CREATE INDEX event_by_age ON event USING btree (realm_id, created_at, id);
 
 CREATE INDEX event_by_agent ON event USING btree (agent_id, created_at, id);
@@ -813,6 +843,8 @@ CREATE INDEX spend_to_expire ON spend USING btree (expires_at) WHERE (status = '
 
 CREATE INDEX spend_to_settle ON spend USING btree (created_at) WHERE (status = 'approved'::text);
 
+CREATE INDEX spend_without_time ON spend USING btree (settled_at) WHERE ((status = 'settled'::text) AND (block_time IS NULL));
+
 CREATE INDEX submission_due ON submission USING btree (mode, next_check_at) WHERE (state = 'live'::text);
 
 CREATE UNIQUE INDEX submission_one_alive ON submission USING btree (payment_id) WHERE (state = 'live'::text);
@@ -820,6 +852,10 @@ CREATE UNIQUE INDEX submission_one_alive ON submission USING btree (payment_id) 
 CREATE INDEX transfer_by_xact ON transfer USING btree (xact);
 
 CREATE UNIQUE INDEX transfer_once ON transfer USING btree (payment_id, ((kind = ANY (ARRAY['post'::text, 'void'::text]))));
+
+CREATE INDEX unread_deposit_by_agent ON unread_deposit USING btree (agent_id) WHERE (dismissed_at IS NULL);
+
+CREATE INDEX unread_deposit_due ON unread_deposit USING btree (next_try_at) WHERE (dismissed_at IS NULL);
 
 CREATE INDEX wallet_key_by_master ON wallet_key USING btree (master_version);
 
@@ -835,13 +871,15 @@ CREATE UNIQUE INDEX withdrawal_signature ON withdrawal USING btree (signature);
 
 CREATE INDEX withdrawal_to_settle ON withdrawal USING btree (created_at) WHERE (status = 'pending'::text);
 
+CREATE INDEX withdrawal_without_time ON withdrawal USING btree (settled_at) WHERE ((status = 'settled'::text) AND (block_time IS NULL));
+
 CREATE TRIGGER agent_ends_for_good BEFORE UPDATE ON agent FOR EACH ROW WHEN (((old.status = 'terminated'::text) AND (new.status <> 'terminated'::text))) EXECUTE FUNCTION refuse_move();
 
 CREATE TRIGGER api_key_is_revoked_for_good BEFORE UPDATE ON api_key FOR EACH ROW WHEN (((old.revoked_at IS NOT NULL) AND (new.revoked_at IS DISTINCT FROM old.revoked_at))) EXECUTE FUNCTION refuse_move();
 
 CREATE TRIGGER audit_log_append_only BEFORE DELETE OR UPDATE OR TRUNCATE ON audit_log FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();
 
-CREATE TRIGGER deposit_is_credited_once BEFORE UPDATE ON deposit FOR EACH ROW WHEN (((old.status = 'credited'::text) OR ((new.agent_id)::text <> (old.agent_id)::text) OR (new.signature <> old.signature) OR (new.token_account <> old.token_account))) EXECUTE FUNCTION refuse_move();
+CREATE TRIGGER deposit_is_credited_once BEFORE UPDATE ON deposit FOR EACH ROW WHEN ((((old.status = 'credited'::text) AND ((old.block_time IS NOT NULL) OR ((to_jsonb(new.*) - 'block_time'::text) <> (to_jsonb(old.*) - 'block_time'::text)))) OR ((new.agent_id)::text <> (old.agent_id)::text) OR (new.signature <> old.signature) OR (new.token_account <> old.token_account))) EXECUTE FUNCTION refuse_move();
 
 CREATE TRIGGER deposit_stays BEFORE DELETE OR TRUNCATE ON deposit FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();
 
@@ -869,7 +907,7 @@ CREATE TRIGGER wallet_stays BEFORE DELETE OR TRUNCATE ON wallet FOR EACH STATEME
 
 CREATE TRIGGER wallet_totals_only_rise BEFORE UPDATE ON wallet FOR EACH ROW WHEN ((((new.credits_posted)::bigint < (old.credits_posted)::bigint) OR ((new.debits_posted)::bigint < (old.debits_posted)::bigint) OR (new.transfers < old.transfers))) EXECUTE FUNCTION refuse_move();
 
-CREATE TRIGGER withdrawal_moves BEFORE UPDATE ON withdrawal FOR EACH ROW WHEN (((old.status <> 'pending'::text) OR ((new.amount_micros)::bigint <> (old.amount_micros)::bigint) OR (new.destination <> old.destination) OR ((new.agent_id)::text <> (old.agent_id)::text))) EXECUTE FUNCTION refuse_move();
+CREATE TRIGGER withdrawal_moves BEFORE UPDATE ON withdrawal FOR EACH ROW WHEN ((((old.status <> 'pending'::text) AND ((old.block_time IS NOT NULL) OR ((to_jsonb(new.*) - 'block_time'::text) <> (to_jsonb(old.*) - 'block_time'::text)))) OR ((new.amount_micros)::bigint <> (old.amount_micros)::bigint) OR (new.destination <> old.destination) OR ((new.agent_id)::text <> (old.agent_id)::text))) EXECUTE FUNCTION refuse_move();
 
 CREATE TRIGGER withdrawal_stays BEFORE DELETE OR TRUNCATE ON withdrawal FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();
 
@@ -915,6 +953,9 @@ ALTER TABLE ONLY submission
 ALTER TABLE ONLY system_key
     ADD CONSTRAINT system_key_master_version_fkey FOREIGN KEY (master_version) REFERENCES master_key(version);
 
+ALTER TABLE ONLY unread_deposit
+    ADD CONSTRAINT unread_deposit_agent_id_realm_id_fkey FOREIGN KEY (agent_id, realm_id) REFERENCES agent(id, realm_id);
+
 ALTER TABLE ONLY wallet
     ADD CONSTRAINT wallet_agent_id_realm_id_fkey FOREIGN KEY (agent_id, realm_id) REFERENCES agent(id, realm_id);
 
@@ -923,6 +964,9 @@ ALTER TABLE ONLY wallet_key
 
 ALTER TABLE ONLY wallet_key
     ADD CONSTRAINT wallet_key_master_version_fkey FOREIGN KEY (master_version) REFERENCES master_key(version);
+
+ALTER TABLE ONLY wallet_stop
+    ADD CONSTRAINT wallet_stop_agent_id_fkey FOREIGN KEY (agent_id) REFERENCES agent(id);
 
 ALTER TABLE ONLY webhook
     ADD CONSTRAINT webhook_realm_id_fkey FOREIGN KEY (realm_id) REFERENCES realm(id);

@@ -44,6 +44,7 @@ _ROUNDS_AT_ONCE: Final = 2
 _REPORT_SECONDS: Final = 5.0
 _FEE_PAYER_SECONDS: Final = 60.0
 _START_SECONDS: Final = 1.0
+_BLOCK_TIME_SECONDS: Final = 60.0
 
 _log = structlog.get_logger()
 
@@ -147,6 +148,7 @@ async def _settle(config: Config, db: Database, vault: Vault, mode: Mode, duties
             Duty("report payments", settler.report, _REPORT_SECONDS, mode),
             Duty("fee payer", watch_fee_payer, _FEE_PAYER_SECONDS, mode),
             Duty("sweep", reconciler.sweep, config.sweep_seconds, mode),
+            Duty("block times", reconciler.fill_block_times, _BLOCK_TIME_SECONDS, mode),
         ]
         await asyncio.gather(*(duties.keep(duty) for duty in kept))
     finally:

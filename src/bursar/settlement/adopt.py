@@ -66,6 +66,8 @@ async def adopt(
             request_id="adopt",
         )
         await store.insert_adopted(tx, row.id)
+        # Money did leave: if the wallet was stopped for it, that was right.
+        await wallet_store.forget_stop(tx, agent_id)
         locked = (await ledger_store.lock_agents(tx, [agent_id], [wallet.realm_id]))[agent_id]
         await withdrawals.settle_withdrawals(
             tx,

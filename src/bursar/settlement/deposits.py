@@ -13,12 +13,13 @@ from typing import Final
 import structlog
 
 from bursar.chain.message import token_account
-from bursar.chain.port import Chain, ChainOutOfReach, Landed, Mention
+from bursar.chain.port import Chain, ChainOutOfReach, Landed, Unclear
 from bursar.config import Mode
 from bursar.db import Database, Tx
 from bursar.ids import new_id
 from bursar.ledger import book
 from bursar.ledger import store as ledger_store
+from bursar.metrics import Settlement as Metrics
 from bursar.policy.cache import PolicyCache
 from bursar.settlement import store
 from bursar.settlement.model import WatchedWallet
@@ -31,6 +32,10 @@ _PAGE: Final = 1_000
 _MOST_PAGES: Final = 100_000
 # Wallets whose histories are read side by side.
 _LOOKS_AT_ONCE: Final = 4
+# So many in a row that no node answers about: it is the nodes, and the look ends until the next.
+_MOST_SILENT: Final = 3
+# Transactions that could not be read, tried again in one look at a wallet.
+_TRIED_AGAIN: Final = 20
 
 _log = structlog.get_logger()
 
@@ -45,11 +50,17 @@ class DepositWatcher:
 
     async def sweep(self) -> list[tuple[WatchedWallet, int]]:
         """Looks at every wallet once; returns those that differ, with what the chain holds."""
+        async with self.db.read() as tx:
+            due = await wallet_store.agents_with_unread_due(tx, self.mode, _TRIED_AGAIN)
+            unread = await store.wallets(tx, due)
+        await self._look_at_those(unread)
         differing: list[tuple[WatchedWallet, int]] = []
         async for wallets in every_wallet(self.db, self.mode):
             some = await compare(self.chain, self.mint, wallets)
             await self._look_at_those([wallet for wallet, _ in some])
             differing += some
+        async with self.db.read() as tx:
+            Metrics.unread(self.mode, await wallet_store.count_unread(tx, self.mode))
         return differing
 
     async def look_at(self, agent_id: str) -> None:
@@ -66,16 +77,17 @@ class DepositWatcher:
         credited. What a look that broke off had credited is known to the next one.
         """
         account = token_account(wallet.address, self.mint)
+        credited = await self._try_again(wallet, account)
         cursor: str | None = None
         if not from_the_start:
             async with self.db.read() as tx:
                 cursor = await store.deposit_cursor(tx, wallet.agent_id)
         newest: str | None = None
         before: str | None = None
-        credited = 0
         for _ in range(_MOST_PAGES):
             page = await self.chain.signatures_of(account, until=cursor, before=before, limit=_PAGE)
-            credited += await self._credit_page(wallet, account, page)
+            successes = [mention.signature for mention in page if mention.error is None]
+            credited += await self._credit_page(wallet, account, successes)
             if page and newest is None:
                 newest = page[0].signature
             if len(page) < _PAGE:
@@ -104,31 +116,61 @@ class DepositWatcher:
         await asyncio.gather(*(one(wallet) for wallet in wallets))
 
     async def _credit_page(
-        self, wallet: WatchedWallet, account: str, page: Sequence[Mention]
+        self, wallet: WatchedWallet, account: str, signatures: Sequence[str]
     ) -> int:
         """Oldest first. What is ours or credited is not asked about again: between two deposits a
-        wallet may have made any number of payments."""
-        successes = [mention for mention in page if mention.error is None]
-        if not successes:
+        wallet may have made any number of payments. What cannot be read is noted and passed over:
+        whoever makes such a thing must not hide what comes after it."""
+        if not signatures:
             return 0
         async with self.db.read() as tx:
-            known = await store.accounted_for(
-                tx, wallet.agent_id, account, [mention.signature for mention in successes]
-            )
-        credited = 0
-        for mention in reversed(successes):
-            if mention.signature not in known:
-                landed = await self._landed(mention)
-                gained = landed.moved(account, self.mint)
-                if gained > 0 and await self._credit(wallet, account, landed, gained):
-                    credited += 1
+            known = await store.accounted_for(tx, wallet.agent_id, account, signatures)
+        credited = silent = 0
+        for signature in reversed(signatures):
+            if signature in known:
+                continue
+            try:
+                credited += await self._read(wallet, account, signature)
+                silent = 0
+            except ChainOutOfReach as problem:
+                async with self.db.read() as tx:
+                    await wallet_store.insert_unread(
+                        tx,
+                        realm_id=wallet.realm_id,
+                        agent_id=wallet.agent_id,
+                        token_account=account,
+                        signature=signature,
+                        problem=str(problem),
+                    )
+                _log.warning("deposit_unread", agent=wallet.agent_id, transaction=signature)
+                silent = 0 if isinstance(problem, Unclear) else silent + 1
+                if silent == _MOST_SILENT:
+                    raise
         return credited
 
-    async def _landed(self, mention: Mention) -> Landed:
-        landed = await self.chain.transaction(mention.signature)
+    async def _try_again(self, wallet: WatchedWallet, account: str) -> int:
+        """Those that could not be read and are due; returns how many were deposits."""
+        async with self.db.read() as tx:
+            due = await wallet_store.unread_due(tx, wallet.agent_id, _TRIED_AGAIN)
+        credited = 0
+        for unread in due:
+            try:
+                credited += await self._read(wallet, account, unread.signature)
+            except ChainOutOfReach as problem:
+                async with self.db.read() as tx:
+                    await wallet_store.put_off_unread(tx, unread.signature, account, str(problem))
+            else:
+                async with self.db.read() as tx:
+                    await wallet_store.delete_unread(tx, unread.signature, account)
+        return credited
+
+    async def _read(self, wallet: WatchedWallet, account: str, signature: str) -> bool:
+        """Whether it was a deposit that is credited now."""
+        landed = await self.chain.transaction(signature)
         if landed is None:
-            raise ChainOutOfReach(f"{mention.signature} is mentioned but not shown")
-        return landed
+            raise Unclear(f"{signature} is mentioned but not shown")
+        gained = landed.moved(account, self.mint)
+        return gained > 0 and await self._credit(wallet, account, landed, gained)
 
     async def _credit(
         self, wallet: WatchedWallet, account: str, landed: Landed, gained: int
@@ -137,32 +179,60 @@ class DepositWatcher:
         senders = landed.senders(self.mint)
 
         async def work(tx: Tx) -> bool:
-            locked = (await ledger_store.lock_agents(tx, [wallet.agent_id], [wallet.realm_id]))[
-                wallet.agent_id
-            ]
-            row = await wallet_store.insert_deposit(
+            return await credit(
                 tx,
-                deposit_id=new_id("dep"),
-                realm_id=wallet.realm_id,
-                agent_id=wallet.agent_id,
-                amount_micros=gained,
-                token_account=account,
-                signature=landed.signature,
-            )
-            credited = await wallet_store.credit_deposit(
-                tx,
-                row.id,
-                amount_micros=gained,
+                self.policies,
+                wallet,
+                account,
+                landed.signature,
+                gained,
                 sender=senders[0] if senders else None,
                 block_time=landed.block_time,
-                at=locked.account.now,
+                slot=landed.slot,
             )
-            if credited is not None:
-                locked.account.deposit(row.id, gained)
-                await book.save_balances(tx, self.policies, [locked])
-            return credited is not None
 
         return await self.db.transact(work)
+
+
+async def credit(
+    tx: Tx,
+    policies: PolicyCache,
+    wallet: WatchedWallet,
+    account: str,
+    signature: str,
+    micros: int,
+    *,
+    sender: str | None,
+    block_time: int | None,
+    slot: int,
+) -> bool:
+    """A deposit into the wallet's books, with its event. False when it is there already."""
+    locked = (await ledger_store.lock_agents(tx, [wallet.agent_id], [wallet.realm_id]))[
+        wallet.agent_id
+    ]
+    row = await wallet_store.insert_deposit(
+        tx,
+        deposit_id=new_id("dep"),
+        realm_id=wallet.realm_id,
+        agent_id=wallet.agent_id,
+        amount_micros=micros,
+        token_account=account,
+        signature=signature,
+    )
+    credited = await wallet_store.credit_deposit(
+        tx,
+        row.id,
+        amount_micros=micros,
+        sender=sender,
+        block_time=block_time,
+        at=locked.account.now,
+    )
+    if credited is None:
+        return False
+    locked.account.deposit(row.id, micros)
+    await book.save_balances(tx, policies, [locked])
+    await wallet_store.note_credited_slot(tx, wallet.agent_id, slot)
+    return True
 
 
 async def every_wallet(db: Database, mode: Mode) -> AsyncGenerator[list[WatchedWallet]]:
@@ -181,7 +251,12 @@ async def every_wallet(db: Database, mode: Mode) -> AsyncGenerator[list[WatchedW
 async def compare(
     chain: Chain, mint: str, wallets: Sequence[WatchedWallet]
 ) -> list[tuple[WatchedWallet, int]]:
-    """Those that hold something else than the ledger says, with what the chain holds."""
-    held = await chain.token_balances([wallet.address for wallet in wallets], mint)
+    """Those that hold something else than the ledger says, with what the chain holds. A node that
+    has not come as far as the newest deposit among them is not asked."""
+    held = await chain.token_balances(
+        [wallet.address for wallet in wallets],
+        mint,
+        from_slot=max(wallet.credited_slot for wallet in wallets),
+    )
     compared = [(wallet, held.micros[wallet.address]) for wallet in wallets]
     return [(wallet, micros) for wallet, micros in compared if micros != wallet.balance_micros]

@@ -118,6 +118,8 @@ class WatchedWallet(msgspec.Struct, frozen=True, kw_only=True):
     address: str
     credits_micros: int
     debits_micros: int
+    # A node that is not as far cannot say what is missing.
+    credited_slot: int
     held: bool
 
     @property

@@ -8,6 +8,7 @@ from typing import Final
 import structlog
 
 from bursar.agent.lifecycle import Actor, apply_change, lock_agent
+from bursar.agent.model import show_agent
 from bursar.chain import store as chain_store
 from bursar.chain.message import token_account
 from bursar.chain.port import ChainOutOfReach, Landed
@@ -15,6 +16,8 @@ from bursar.chain.solana import Solana
 from bursar.chain.store import Pinned
 from bursar.config import Mode, variable
 from bursar.db import Database, Tx
+from bursar.event.catalog import EventType
+from bursar.event.outbox import NewEvent, emit
 from bursar.ledger.audit import MAX_NAMED, Finding
 from bursar.metrics import Settlement as Metrics
 from bursar.money import format_micros
@@ -22,11 +25,16 @@ from bursar.settlement import store
 from bursar.settlement.deposits import SWEEP_AT_ONCE, DepositWatcher, compare, every_wallet
 from bursar.settlement.evidence import pays, took
 from bursar.settlement.model import SettledRow, WatchedWallet
+from bursar.wallet import store as wallet_store
 
 # One node may be behind another, so one look proves nothing.
 _LOOKS: Final = 3
 _LOOK_AGAIN_SECONDS: Final = 1.0
+# More than so many wallets of a mode found short in one sweep are not stopped: somebody is told.
+MOST_STOPPED_AT_ONCE: Final = 10
 _MEMO_SHOWN: Final = 100
+# Blocks whose time is asked for again in one go.
+_TIMES_AT_ONCE: Final = 100
 # Settled payments that an audit looks up on the chain unless it is asked for all: a node answers
 # some hundreds a second, so millions would take hours.
 SAMPLES: Final = 1_000
@@ -51,13 +59,33 @@ class Reconciler:
         short = {wallet.agent_id for wallet, gap in differences if gap < 0}
         self._looks = {w.agent_id: self._looks.get(w.agent_id, 0) + 1 for w, _ in differences}
         Metrics.differences(self.watcher.mode, len(short), len(differences) - len(short))
-        for wallet, gap in differences:
-            if gap < 0 and self._looks[wallet.agent_id] >= _LOOKS and not wallet.held:
-                await self._stop(wallet, gap)
+        await self._stop_those(
+            [
+                wallet
+                for wallet, gap in differences
+                if gap < 0 and self._looks[wallet.agent_id] >= _LOOKS and not wallet.held
+            ]
+        )
         await self._release_those_in_order(short)
         for wallet, gap in differences:
             if gap > 0 and reads_again(self._looks[wallet.agent_id]):
                 await self._look_again(wallet)
+        return 0
+
+    async def fill_block_times(self) -> int:
+        """A node may know a block before it knows when it was made; asked again, it does."""
+        mode = self.watcher.mode
+        async with self.db.read() as tx:
+            signatures = await store.without_block_time(tx, mode, _TIMES_AT_ONCE)
+        if not signatures:
+            return 0
+        shown = await self.watcher.chain.transactions(signatures)
+        times = {
+            signature: landed.block_time
+            for signature, landed in shown.items()
+            if landed is not None and landed.block_time is not None
+        }
+        await self.db.transact(lambda tx: store.fill_block_times(tx, times))
         return 0
 
     async def _look_again(self, wallet: WatchedWallet) -> None:
@@ -67,31 +95,99 @@ class Reconciler:
         except ChainOutOfReach as problem:  # of this wallet: the others are looked after
             _log.warning("deposits_not_read", agent=wallet.agent_id, problem=str(problem))
 
-    async def _stop(self, wallet: WatchedWallet, gap: int) -> None:
+    async def _stop_those(self, suspects: Sequence[WatchedWallet]) -> None:
+        """Those that every node says are short. Many at once are no thefts but a node or a database
+        that is wrong, which a person has to see before all of them stand still."""
+        short = await self._said_by_all(suspects, short=True)
+        many = len(short) > MOST_STOPPED_AT_ONCE
+        Metrics.too_many_short(self.watcher.mode, many)
+        if many:
+            _log.error("too_many_wallets_short", mode=self.watcher.mode, count=len(short))
+            return
+        for wallet in suspects:
+            if wallet.agent_id in short:
+                await self._stop(wallet)
+
+    async def _said_by_all(self, wallets: Sequence[WatchedWallet], *, short: bool) -> set[str]:
+        """Those of which every configured node, no further back than the newest deposit, says that
+        they are short, or that they are not. One that does not answer has not said so."""
+        agreed = {wallet.agent_id for wallet in wallets}
+        for witness in self.watcher.chain.witnesses():
+            asked = [wallet for wallet in wallets if wallet.agent_id in agreed]
+            for start in range(0, len(asked), SWEEP_AT_ONCE):
+                part = asked[start : start + SWEEP_AT_ONCE]
+                try:
+                    held = await witness.token_balances(
+                        [wallet.address for wallet in part],
+                        self.watcher.mint,
+                        from_slot=max(wallet.credited_slot for wallet in part),
+                    )
+                except ChainOutOfReach as problem:
+                    _log.warning("wallets_not_judged", node=witness.name, problem=str(problem))
+                    return set()
+                seen = [(wallet, held.micros[wallet.address]) for wallet in part]
+                lacking = {w.agent_id for w, gap in await unexplained(self.db, seen) if gap < 0}
+                agreed -= {w.agent_id for w in part if (w.agent_id in lacking) != short}
+        return agreed
+
+    async def _stop(self, wallet: WatchedWallet) -> None:
         """Freezes the policy in the system's name and signs nothing more for the wallet."""
-        _log.error("wallet_short", agent=wallet.agent_id, missing=format_micros(-gap))
+        _log.error("wallet_short", agent=wallet.agent_id)
 
         async def work(tx: Tx) -> None:
             before = await lock_agent(tx, wallet.realm_id, wallet.agent_id)
-            await store.hold_wallet(tx, wallet.agent_id, held=True)
+            await wallet_store.hold_wallet(tx, wallet.agent_id, held=True)
+            after = before
             if before.status != "terminated":
                 frozen = before.policy.changed({"frozen": True})
                 actor = Actor(wallet.realm_id, "system", "reconciliation")
-                await apply_change(tx, actor, before, replace(before, policy=frozen))
+                after = await apply_change(tx, actor, before, replace(before, policy=frozen))
+            changed = after.policy.version != before.policy.version
+            await wallet_store.note_stop(
+                tx, wallet.agent_id, after.policy.version if changed else None
+            )
 
         await self.db.transact(work)
 
     async def _release_those_in_order(self, short: Set[str]) -> None:
-        """What is whole again, look after look, may be signed for; the policy stays frozen until a
-        person looks."""
+        """What is whole again, look after look and by the word of every node, may be signed for."""
         async with self.db.read() as tx:
-            held = await store.held_wallets(tx, self.watcher.mode)
+            held = await wallet_store.held_wallets(tx, self.watcher.mode)
             whole = {agent_id for agent_id in held if agent_id not in short}
             self._whole = {agent_id: self._whole.get(agent_id, 0) + 1 for agent_id in whole}
-            for agent_id, looks in self._whole.items():
-                if looks >= _LOOKS:
-                    await store.hold_wallet(tx, agent_id, held=False)
-                    _log.info("wallet_whole_again", agent=agent_id)
+            ready = [agent_id for agent_id, looks in self._whole.items() if looks >= _LOOKS]
+            wallets = await store.wallets(tx, ready)
+        proven = await self._said_by_all(wallets, short=False)
+        for wallet in wallets:
+            if wallet.agent_id in proven:
+                await self._release(wallet)
+
+    async def _release(self, wallet: WatchedWallet) -> None:
+        """If nothing that left was entered into the books meanwhile, the stop was wrong: the policy
+        thaws too, unless a person has changed it since. Otherwise it stays frozen until a person
+        looks."""
+
+        async def work(tx: Tx) -> bool:
+            before = await lock_agent(tx, wallet.realm_id, wallet.agent_id)
+            await wallet_store.hold_wallet(tx, wallet.agent_id, held=False)
+            stopped_by = await wallet_store.forget_stop(tx, wallet.agent_id)
+            if stopped_by != before.policy.version or before.status == "terminated":
+                return False
+            thawed = before.policy.changed({"frozen": False})
+            actor = Actor(wallet.realm_id, "system", "reconciliation")
+            after = await apply_change(tx, actor, before, replace(before, policy=thawed))
+            event = NewEvent(
+                wallet.realm_id,
+                EventType.AGENT_THAWED,
+                wallet.agent_id,
+                show_agent(after),
+                after.updated_at,
+            )
+            await emit(tx, [event])
+            return True
+
+        thawed = await self.db.transact(work)
+        _log.info("wallet_whole_again", agent=wallet.agent_id, thawed=thawed)
 
 
 def reads_again(looks: int) -> bool:

@@ -1,6 +1,6 @@
 """Queries on payments, their attempts, and what the settlement watches."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, Literal
 
 from msgspec import UNSET
@@ -54,10 +54,16 @@ _BY_CHANCE = (
     "TABLESAMPLE SYSTEM ((SELECT least(100, 100 * $2 / greatest(reltuples, 1))"
     " FROM pg_class WHERE oid = 'payment'::regclass))"
 )
+# What carries the time of a block: table, its state then, and since when it is so.
+_TIMED: Final = (
+    ("spend", "settled", "settled_at"),
+    ("withdrawal", "settled", "settled_at"),
+    ("deposit", "credited", "credited_at"),
+)
 _WATCH = "mode, timeline, quiet_until_height, careful_before, explained_slot"
 _WATCHED = (
     "w.agent_id, w.realm_id, w.address, w.held, w.credits_posted::bigint AS credits_micros,"
-    " w.debits_posted::bigint AS debits_micros"
+    " w.debits_posted::bigint AS debits_micros, w.credited_slot"
 )
 
 
@@ -437,6 +443,33 @@ async def known_attempts(tx: Tx, signatures: Sequence[str]) -> set[str]:
     return {row["signature"] for row in rows}
 
 
+async def without_block_time(tx: Tx, mode: Mode, limit: int) -> list[str]:
+    """Signatures of what was settled or credited within a week, by a node that did not know yet
+    when the block was made."""
+    rows = await tx.fetch(
+        " UNION ".join(
+            f"(SELECT t.signature FROM {table} t JOIN realm r ON r.id = t.realm_id"
+            f" WHERE r.mode = $1 AND t.status = '{status}' AND t.block_time IS NULL"
+            f" AND t.{at} > clock_timestamp() - interval '7 days' ORDER BY t.{at} DESC LIMIT $2)"
+            for table, status, at in _TIMED
+        ),
+        mode,
+        limit,
+    )
+    return [row["signature"] for row in rows]
+
+
+async def fill_block_times(tx: Tx, times: Mapping[str, int]) -> None:
+    for table, status, _ in _TIMED:
+        await tx.execute(
+            f"UPDATE {table} t SET block_time = n.block_time"
+            " FROM unnest($1::text[], $2::bigint[]) AS n (signature, block_time)"
+            f" WHERE t.signature = n.signature AND t.status = '{status}' AND t.block_time IS NULL",
+            list(times.keys()),
+            list(times.values()),
+        )
+
+
 # Wallets against the chain -----------------------------------------------------------------------
 
 
@@ -483,19 +516,6 @@ async def ledger_now(tx: Tx, agent_ids: Sequence[str]) -> dict[str, LedgerNow]:
     }
 
 
-async def hold_wallet(tx: Tx, agent_id: str, held: bool) -> None:
-    await tx.execute("UPDATE wallet SET held = $2 WHERE agent_id = $1", agent_id, held)
-
-
-async def held_wallets(tx: Tx, mode: Mode) -> list[str]:
-    rows = await tx.fetch(
-        "SELECT w.agent_id FROM wallet w JOIN realm r ON r.id = w.realm_id"
-        " WHERE r.mode = $1 AND w.held",
-        mode,
-    )
-    return [row["agent_id"] for row in rows]
-
-
 async def deposit_cursor(tx: Tx, agent_id: str) -> str | None:
     return await tx.fetchval("SELECT signature FROM deposit_cursor WHERE agent_id = $1", agent_id)
 
@@ -503,10 +523,13 @@ async def deposit_cursor(tx: Tx, agent_id: str) -> str | None:
 async def accounted_for(
     tx: Tx, agent_id: str, token_account: str, signatures: Sequence[str]
 ) -> set[str]:
-    """Those of the signatures that are credited deposits of this account, or its own payments."""
+    """Those of the signatures that are credited deposits of this account, or its own payments, or
+    noted as unreadable: those have a look of their own."""
     rows = await tx.fetch(
         "SELECT signature FROM deposit"
         " WHERE token_account = $2 AND status = 'credited' AND signature = ANY($3::text[])"
+        " UNION ALL SELECT signature FROM unread_deposit"
+        " WHERE token_account = $2 AND signature = ANY($3::text[])"
         " UNION ALL SELECT s.signature FROM submission s JOIN payment p ON p.id = s.payment_id"
         " WHERE p.agent_id = $1 AND s.signature = ANY($3::text[])",
         agent_id,

@@ -144,6 +144,17 @@ class Withdrawal(msgspec.Struct, rename="camel", kw_only=True):
     settled_at: str | None
 
 
+class UnreadRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A transaction that mentions a wallet and that nobody could read: perhaps a deposit."""
+
+    signature: str
+    token_account: str
+    agent_id: str
+    problem: str
+    tries: int
+    noticed_at: datetime
+
+
 class DepositRow(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     realm_id: int

@@ -6,10 +6,11 @@ from typing import Final, Literal
 
 import msgspec
 
+from bursar.config import Mode
 from bursar.custody.model import SealedKey
 from bursar.db import Row, Tx
 from bursar.settlement.model import Paid
-from bursar.wallet.model import DepositRow, WalletRow, WithdrawalRow
+from bursar.wallet.model import DepositRow, UnreadRow, WalletRow, WithdrawalRow
 
 COLUMNS = (
     "w.agent_id, w.address, w.mint, w.status AS wallet_status, w.credits_posted, w.debits_posted,"
@@ -63,6 +64,35 @@ async def get_wallet(tx: Tx, realm_id: int, agent_id: str) -> tuple[WalletRow, d
 
 async def set_low(tx: Tx, agent_id: str, is_low: bool) -> None:
     await tx.execute("UPDATE wallet SET is_low = $2 WHERE agent_id = $1", agent_id, is_low)
+
+
+async def hold_wallet(tx: Tx, agent_id: str, held: bool) -> None:
+    await tx.execute("UPDATE wallet SET held = $2 WHERE agent_id = $1", agent_id, held)
+
+
+async def note_stop(tx: Tx, agent_id: str, policy_version: int | None) -> None:
+    await tx.execute(
+        "INSERT INTO wallet_stop (agent_id, policy_version) VALUES ($1, $2)"
+        " ON CONFLICT (agent_id) DO NOTHING",
+        agent_id,
+        policy_version,
+    )
+
+
+async def forget_stop(tx: Tx, agent_id: str) -> int | None:
+    """The version that the stop froze the policy with, if it did and was not proven right."""
+    return await tx.fetchval(
+        "DELETE FROM wallet_stop WHERE agent_id = $1 RETURNING policy_version", agent_id
+    )
+
+
+async def held_wallets(tx: Tx, mode: Mode) -> list[str]:
+    rows = await tx.fetch(
+        "SELECT w.agent_id FROM wallet w JOIN realm r ON r.id = w.realm_id"
+        " WHERE r.mode = $1 AND w.held",
+        mode,
+    )
+    return [row["agent_id"] for row in rows]
 
 
 def wallet_of(row: Row) -> WalletRow:
@@ -237,6 +267,109 @@ async def list_deposits(
         limit,
     )
     return [_deposit(row) for row in rows]
+
+
+async def note_credited_slot(tx: Tx, agent_id: str, slot: int) -> None:
+    """Whoever says from now on what the wallet holds must know of this slot."""
+    await tx.execute(
+        "UPDATE wallet SET credited_slot = greatest(credited_slot, $2) WHERE agent_id = $1",
+        agent_id,
+        slot,
+    )
+
+
+# Deposits that nobody could read ------------------------------------------------------------------
+
+_UNREAD = ", ".join(f"u.{name}" for name in UnreadRow.__struct_fields__)
+_LONGEST_PROBLEM: Final = 300
+
+
+async def insert_unread(
+    tx: Tx, *, realm_id: int, agent_id: str, token_account: str, signature: str, problem: str
+) -> None:
+    await tx.execute(
+        "INSERT INTO unread_deposit (realm_id, agent_id, token_account, signature, problem)"
+        " VALUES ($1, $2, $3, $4, $5) ON CONFLICT DO NOTHING",
+        realm_id,
+        agent_id,
+        token_account,
+        signature,
+        problem[:_LONGEST_PROBLEM],
+    )
+
+
+async def unread_due(tx: Tx, agent_id: str, limit: int) -> list[UnreadRow]:
+    rows = await tx.fetch(
+        f"SELECT {_UNREAD} FROM unread_deposit u WHERE u.agent_id = $1 AND u.dismissed_at IS NULL"
+        " AND u.next_try_at <= clock_timestamp() ORDER BY u.next_try_at LIMIT $2",
+        agent_id,
+        limit,
+    )
+    return [UnreadRow(**dict(row.items())) for row in rows]
+
+
+async def agents_with_unread_due(tx: Tx, mode: Mode, limit: int) -> list[str]:
+    rows = await tx.fetch(
+        "SELECT DISTINCT d.agent_id FROM (SELECT u.agent_id FROM unread_deposit u"
+        " JOIN realm r ON r.id = u.realm_id WHERE r.mode = $1 AND u.dismissed_at IS NULL"
+        " AND u.next_try_at <= clock_timestamp() ORDER BY u.next_try_at LIMIT $2) AS d",
+        mode,
+        limit,
+    )
+    return [row["agent_id"] for row in rows]
+
+
+async def list_unread(tx: Tx, mode: Mode | None, limit: int) -> list[UnreadRow]:
+    """Newest first; of both modes when none is named."""
+    rows = await tx.fetch(
+        f"SELECT {_UNREAD} FROM unread_deposit u JOIN realm r ON r.id = u.realm_id"
+        " WHERE u.dismissed_at IS NULL AND ($1::text IS NULL OR r.mode = $1)"
+        " ORDER BY u.noticed_at DESC, u.signature LIMIT $2",
+        mode,
+        limit,
+    )
+    return [UnreadRow(**dict(row.items())) for row in rows]
+
+
+async def count_unread(tx: Tx, mode: Mode) -> int:
+    return await tx.fetchval(
+        "SELECT count(*) FROM unread_deposit u JOIN realm r ON r.id = u.realm_id"
+        " WHERE r.mode = $1 AND u.dismissed_at IS NULL",
+        mode,
+    )
+
+
+async def put_off_unread(tx: Tx, signature: str, token_account: str, problem: str) -> None:
+    """Each wait is twice the last, up to a day."""
+    await tx.execute(
+        "UPDATE unread_deposit SET tries = tries + 1, problem = $3, next_try_at = clock_timestamp()"
+        " + least(interval '30 seconds' * 2 ^ least(tries, 12), interval '1 day')"
+        " WHERE signature = $1 AND token_account = $2",
+        signature,
+        token_account,
+        problem[:_LONGEST_PROBLEM],
+    )
+
+
+async def delete_unread(tx: Tx, signature: str, token_account: str) -> bool:
+    """It was read, or credited by hand. False when it is not among them, or was dismissed."""
+    status = await tx.execute(
+        "DELETE FROM unread_deposit WHERE signature = $1 AND token_account = $2"
+        " AND dismissed_at IS NULL",
+        signature,
+        token_account,
+    )
+    return status == "DELETE 1"
+
+
+async def dismiss_unread(tx: Tx, signature: str, token_account: str) -> bool:
+    status = await tx.execute(
+        "UPDATE unread_deposit SET dismissed_at = moment()"
+        " WHERE signature = $1 AND token_account = $2 AND dismissed_at IS NULL",
+        signature,
+        token_account,
+    )
+    return status == "UPDATE 1"
 
 
 def _deposit(row: Row) -> DepositRow:
