@@ -52,8 +52,8 @@ FLOORS: Final[dict[str, dict[str, int]]] = {
     },
     "localnet": {"genesis": 0, "*": 5},
     "http": {
-        "codec": 0, "query": 1, "cursor": 1, "export": 1, "router": 1, "request": 2, "once": 4,
-        "call": 5, "perform": 5, "way_out": 5, "dispatch": 6,
+        "codec": 0, "query": 1, "cursor": 1, "export": 1, "router": 1, "request": 2,
+        "unfinished": 3, "once": 4, "call": 5, "perform": 5, "way_out": 5, "dispatch": 6,
         "webhook_routes": 7, "routes": 7, "examples": 7, "openapi": 7, "docs": 7, "app": 7,
     },
     "heartbeat": {"model": 1, "store": 2},

@@ -31,6 +31,8 @@ class Config:
     port: int
     tls_in_front: bool
     workers: int
+    unfinished_requests: int
+    trusted_proxies: tuple[str, ...]
     # May hold a password, so it stays out of repr.
     database_url: str | None = field(repr=False)
     database_connections: int
@@ -117,6 +119,8 @@ def load_config(environment: Mapping[str, str], **flags: object) -> Config:
         port=_integer("port", raw["port"], 0, 65_535),
         tls_in_front=_choice("tls_in_front", raw["tls_in_front"], ("on", "off")) == "on",
         workers=_integer("workers", raw["workers"], 1, 64),
+        unfinished_requests=_integer("unfinished_requests", raw["unfinished_requests"], 1, 4_096),
+        trusted_proxies=_networks("trusted_proxies", raw["trusted_proxies"]),
         database_url=_database_url(raw["database_url"]),
         database_connections=_integer("database_connections", raw["database_connections"], 2, 200),
         database_timeout_seconds=_integer(
@@ -197,6 +201,18 @@ def _hosts_and_networks(name: str, text: str) -> tuple[str, ...]:
                     variable(name),
                     f"{entry!r} is neither a hostname nor a network such as 10.0.0.0/8",
                 ) from None
+    return tuple(entries)
+
+
+def _networks(name: str, text: str) -> tuple[str, ...]:
+    entries = _list(text)
+    for entry in entries:
+        try:
+            ip_network(entry)
+        except ValueError:
+            raise ConfigError(
+                variable(name), f"{entry!r} is no address and no network such as 10.0.0.0/8"
+            ) from None
     return tuple(entries)
 
 

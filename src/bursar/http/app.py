@@ -20,6 +20,7 @@ from bursar.http.docs import reference_page, style_sheet
 from bursar.http.request import AsgiScope, Receive, Send, request_id
 from bursar.http.router import PAGE_METHODS, Router
 from bursar.http.routes import ROUTES
+from bursar.http.unfinished import Unfinished, has_body, refuse
 from bursar.logs import AccessLog
 from bursar.mcp.endpoint import Endpoint
 from bursar.metrics import HttpMetrics, exposition
@@ -58,6 +59,9 @@ class App:
         self._dispatch = Dispatcher(routes, self._pages, services, log, metrics)
         self._console = Console(ROUTES, services, log, metrics)
         self._chain_answers: dict[Mode, tuple[int, str | None]] = {}
+        self._unfinished = Unfinished(
+            services.config.unfinished_requests, services.config.trusted_proxies
+        )
         self._running = 0
         self._idle = asyncio.Event()
         self._idle.set()
@@ -71,14 +75,25 @@ class App:
             page = self._pages.get(scope["path"])
             if page is not None and scope["method"] in PAGE_METHODS:
                 await _send_page(await page(), scope, send)
-            elif (path := scope["path"]).startswith("/console/") or path == "/console":
-                await self._console(scope, receive, send)
+            elif not has_body(scope):
+                await self._handle(scope, receive, send)
+            elif (watched := self._unfinished.watch(scope, receive)) is None:
+                await refuse(scope, send)
             else:
-                await self._dispatch(scope, receive, send)
+                try:
+                    await self._handle(scope, watched.receive, send)
+                finally:
+                    watched.end()
         finally:
             self._running -= 1
             if self._running == 0:
                 self._idle.set()
+
+    async def _handle(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
+        if (path := scope["path"]).startswith("/console/") or path == "/console":
+            await self._console(scope, receive, send)
+        else:
+            await self._dispatch(scope, receive, send)
 
     async def drained(self, seconds: float) -> bool:
         """Waits until no request is running; False when some still are after that long."""

@@ -61,25 +61,26 @@ class Request:
         announced = int(length[:20]) if length.isdigit() else None
         if announced is not None and announced > MAX_BODY_BYTES:
             raise _too_large()
-        body = await self._chunk()
-        if len(body) == announced:
-            # The server cannot tell yet that nothing follows; asking again, with a timer around
-            # it, would cost as much as all the rest of reading a request.
-            self._unread = False
-        if self._unread:
-            body = await self._read_rest(body)
+        if not self._unread:
+            return b""
+        body = await self._read_all(announced)
         if len(body) > MAX_BODY_BYTES:
             raise _too_large()
         return body
 
-    async def _read_rest(self, first: bytes) -> bytes:
-        chunks = [first]
-        size = len(first)
+    async def _read_all(self, announced: int | None) -> bytes:
+        chunks: list[bytes] = []
+        size = 0
         try:
+            # Also the first byte: whoever announces a body and sends none must not wait for ever.
             async with asyncio.timeout(_BODY_SECONDS):
                 while self._unread and size <= MAX_BODY_BYTES:
                     chunks.append(await self._chunk())
                     size += len(chunks[-1])
+                    if size == announced:
+                        # The server cannot tell yet that nothing follows; asking again would cost
+                        # as much as all the rest of reading a request.
+                        self._unread = False
         except TimeoutError:
             raise ApiError(
                 ErrorCode.VALIDATION_ERROR, f"The body did not arrive within {_BODY_SECONDS} s."

@@ -1,0 +1,48 @@
+from collections.abc import MutableMapping
+from typing import Any
+
+from bursar.http.unfinished import Unfinished, Watched
+
+
+def _scope(peer: str, length: int) -> dict[str, Any]:
+    return {"client": (peer, 1), "headers": [(b"content-length", b"%d" % length)]}
+
+
+async def _never() -> MutableMapping[str, Any]:
+    raise AssertionError("nothing is asked for")
+
+
+def test_a_peer_has_so_many_and_takes_none_from_others():
+    """Goal: the bound is per peer; one that ended makes room, however often its end is told."""
+    unfinished = Unfinished(2, [])
+    first, second = (unfinished.watch(_scope("192.0.2.1", 5), _never) for _ in range(2))
+    assert isinstance(first, Watched)
+    assert isinstance(second, Watched)
+    assert unfinished.watch(_scope("192.0.2.1", 5), _never) is None
+    assert unfinished.watch(_scope("192.0.2.2", 5), _never) is not None
+    first.end()
+    first.end()
+    assert unfinished.watch(_scope("192.0.2.1", 5), _never) is not None
+    assert unfinished.watch(_scope("192.0.2.1", 5), _never) is None
+
+
+def test_a_trusted_proxy_speaks_for_many():
+    unfinished = Unfinished(1, ["192.0.2.0/24", "2001:db8::7"])
+    for peer in ("192.0.2.9", "2001:db8::7"):
+        assert all(unfinished.watch(_scope(peer, 5), _never) for _ in range(5))
+
+
+async def test_a_body_that_is_here_no_longer_counts():
+    """Goal: a request that has been read may take its time without taking somebody's place."""
+    parts = [b"abc", b"de"]
+
+    async def receive() -> MutableMapping[str, Any]:
+        return {"type": "http.request", "body": parts.pop(0), "more_body": True}
+
+    unfinished = Unfinished(1, [])
+    watched = unfinished.watch(_scope("192.0.2.1", 5), receive)
+    assert watched is not None
+    await watched.receive()
+    assert unfinished.watch(_scope("192.0.2.1", 5), _never) is None
+    await watched.receive()
+    assert unfinished.watch(_scope("192.0.2.1", 5), _never) is not None
