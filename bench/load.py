@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from bursar.service.postgres import ADMIN_ROLE, EmbeddedPostgres, binary
+from bursar.service.postgres import ADMIN_ROLE, EmbeddedPostgres
+from bursar.service.programs import binary
 
 WRK_MISSING: Final = "wrk is not installed (Debian, Ubuntu: apt-get install wrk)"
 DATABASE: Final = "pgbench"

@@ -39,6 +39,8 @@ class Config:
     database_timeout_seconds: int
     disk_reserve_mib: int
     redis_url: str | None = field(repr=False)
+    backup_dir: Path | None
+    backup_keep: int
     master_key: bytes | None = field(repr=False)
     master_key_previous: bytes | None = field(repr=False)
     key_provider: str
@@ -114,7 +116,7 @@ def load_config(environment: Mapping[str, str], **flags: object) -> Config:
     if test_network is None:
         raise ConfigError(variable("test_network"), "give localnet or the address of an RPC node")
     return Config(
-        data_dir=_folder(raw["data_dir"]),
+        data_dir=_folder("data_dir", raw["data_dir"]),
         host=_not_empty("host", raw["host"]),
         port=_integer("port", raw["port"], 0, 65_535),
         tls_in_front=_choice("tls_in_front", raw["tls_in_front"], ("on", "off")) == "on",
@@ -128,6 +130,8 @@ def load_config(environment: Mapping[str, str], **flags: object) -> Config:
         ),
         disk_reserve_mib=_integer("disk_reserve_mib", raw["disk_reserve_mib"], 0, 10**9),
         redis_url=_redis_url(raw["redis_url"]),
+        backup_dir=_folder("backup_dir", raw["backup_dir"]) if raw["backup_dir"] else None,
+        backup_keep=_integer("backup_keep", raw["backup_keep"], 1, 1_000),
         master_key=_master_key("master_key", raw["master_key"]),
         master_key_previous=_master_key("master_key_previous", raw["master_key_previous"]),
         key_provider=_not_empty("key_provider", raw["key_provider"]),
@@ -222,11 +226,11 @@ def _not_empty(name: str, text: str) -> str:
     return text
 
 
-def _folder(text: str) -> Path:
+def _folder(name: str, text: str) -> Path:
     try:
-        return Path(_not_empty("data_dir", text)).expanduser().absolute()
+        return Path(_not_empty(name, text)).expanduser().absolute()
     except RuntimeError:
-        raise ConfigError(variable("data_dir"), f"names an unknown home: {text!r}") from None
+        raise ConfigError(variable(name), f"names an unknown home: {text!r}") from None
 
 
 def _database_url(text: str) -> str | None:

@@ -31,6 +31,8 @@ ELSEWHERE = {
     "deposits",
     "mcp",
     "listen",
+    "backup",
+    "restore",
 }
 ELSEWHERE_TOO = {("keys", "rotate-master"), ("version",)}
 # In test_profiles.py, test_doctor.py and test_demo.py.

@@ -26,6 +26,7 @@ RUN_HERE: Final = (
 )
 # These have a test of their own that runs them.
 RUN_ELSEWHERE: Final = {
+    "docs/backup.md": "tests/service/test_backup.py",
     "docs/cli.md": "tests/cli/test_page.py",
     "docs/sdk.md": "tests/sdk/test_page.py",
     "docs/mcp.md": "tests/mcp_tools/test_page.py",

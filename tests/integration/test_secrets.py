@@ -24,7 +24,8 @@ from bursar.custody.vault import Vault
 from bursar.db import Database
 from bursar.migrations.migrate import migrate
 from bursar.service.first_key import make_key
-from bursar.service.postgres import EmbeddedPostgres, binary, running_postgres
+from bursar.service.postgres import EmbeddedPostgres, running_postgres
+from bursar.service.programs import binary
 from tests.processes import bursar, running_api
 from tests.support import POLICY
 from tests.webhooks.conftest import running_receiver, running_worker

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Final
 
 from bursar.migrations.migrate import migrate
-from bursar.service.postgres import binary, running_postgres
+from bursar.service.postgres import running_postgres
+from bursar.service.programs import binary
 
 SCHEMA_FILE: Final = Path(__file__).parents[2] / "src/bursar/migrations/schema.sql"
 _HEADER: Final = """\

@@ -14,14 +14,8 @@ import asyncpg
 
 from bursar.service.environment import bare_environment
 from bursar.service.ports import free_port
-from bursar.service.postgres import (
-    ADMIN_ROLE,
-    DATABASE,
-    ROLE,
-    EmbeddedPostgres,
-    _run,
-    binary,
-)
+from bursar.service.postgres import ADMIN_ROLE, DATABASE, ROLE, EmbeddedPostgres
+from bursar.service.programs import binary, run_program
 from bursar.service.supervisor import launch_argv
 from tests.processes import until
 
@@ -123,7 +117,7 @@ class Server:
         """Runs a program as whoever owns the database's files."""
         program = f"/usr/bin/{name}" if name == "touch" else str(binary(name))
         argv = launch_argv([program, *arguments], identity=self.embedded._chosen().spec)
-        await _run(argv, seconds=120)
+        await run_program(argv, seconds=120)
 
 
 class Cluster:

@@ -8,6 +8,7 @@ import stat
 import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import asyncpg
@@ -16,8 +17,10 @@ import pytest
 
 from bursar.errors import CommandFailed
 from bursar.service import postgres
-from bursar.service.postgres import EmbeddedPostgres, Identity, binary, running_postgres
+from bursar.service.postgres import EmbeddedPostgres, Identity, running_postgres
+from bursar.service.programs import binary
 from bursar.service.supervisor import Supervisor, launch_argv
+from tests.processes import until
 from tests.service.waiting import eventually, runs
 
 AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
@@ -333,6 +336,7 @@ async def test_root_is_told_when_no_way_works(
 
 AS_ORDINARY_USER = """
 import asyncio, os, sys
+from dataclasses import replace
 from pathlib import Path
 import asyncpg
 from bursar.service.postgres import running_postgres
@@ -368,3 +372,35 @@ async def test_two_servers_beside_each_other(made: Path, tmp_path: Path) -> None
         await two.clear()  # ends only its own; the supervisor of `two` brings it back
         assert unrelated.pid("postgres") is None
         assert runs(postmaster(one))
+
+
+async def test_a_server_in_recovery_is_not_ready(tmp_path: Path):
+    """Goal: nobody migrates or writes before the recovery has ended."""
+    async with running_postgres(tmp_path / "data", durable=False) as server:
+        pass
+    (server.cluster_dir / "standby.signal").touch(mode=0o600)
+    await server.prepare()
+    child = replace(server.child(), ready=None)
+    async with Supervisor(server.data_dir) as supervisor:
+        await supervisor.start(child)
+
+        async def answers() -> bool:
+            try:
+                return await _ask(server, "SELECT pg_is_in_recovery()") is True
+            except (OSError, asyncpg.PostgresError):
+                return False
+
+        await until(answers, seconds=60)
+        ready = asyncio.create_task(server.wait_ready())
+        done, _ = await asyncio.wait({ready}, timeout=1)
+        assert not done
+        assert await _ask(server, "SELECT pg_promote(true, 30)") is True
+        await asyncio.wait_for(ready, 60)
+
+
+async def _ask(server: EmbeddedPostgres, query: str) -> object:
+    connection = await asyncpg.connect(server.admin_dsn, timeout=5)
+    try:
+        return await connection.fetchval(query)
+    finally:
+        await connection.close()

@@ -13,6 +13,7 @@ from bursar import __version__
 from bursar.cli import (
     agents,
     audit,
+    backup,
     database,
     demo,
     deposits,
@@ -90,6 +91,8 @@ app.command(rich_help_panel=_ACCESS)(log.log)
 app.command(rich_help_panel=_SERVICE)(audit.audit)
 app.command(rich_help_panel=_SERVICE)(audit.adopt)
 app.add_typer(deposits.app, name="deposits", rich_help_panel=_SERVICE)
+app.add_typer(backup.app, name="backup", rich_help_panel=_SERVICE)
+app.command(rich_help_panel=_SERVICE)(backup.restore)
 app.add_typer(database.app, name="database", rich_help_panel=_SERVICE)
 app.add_typer(localnet.app, name="localnet", rich_help_panel=_SERVICE)
 

@@ -56,6 +56,7 @@ CREATE TABLE mention (
 PRAGMA user_version = 1;
 """
 _SCHEMA_VERSION: Final = 1
+CHAIN_FILE: Final = "chain.sqlite3"
 _LANDED_COLUMNS: Final = "sequence, signature, slot, failed, memo, raw, record"
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Record).decode
@@ -66,7 +67,7 @@ class Disk:
         """Raises CommandFailed when another process has the folder."""
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._lock = _lock(folder)
-        path = folder / "chain.sqlite3"
+        path = folder / CHAIN_FILE
         # The file holds the faucet's key; sqlite gives its log the same mode.
         os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
         self._db = sqlite3.connect(path, isolation_level=None)
@@ -220,6 +221,54 @@ class Disk:
 
     def _addresses(self, query: str, value: bytes) -> list[Pubkey]:
         return [Pubkey(row[0]) for row in self._db.execute(query, (value,))]
+
+
+class ChainCopy:
+    """A copy of a chain's file, also while a node runs on it."""
+
+    def __init__(self, chain: Path, copy: Path) -> None:
+        self._chain = chain
+        self._copy = copy
+        self._source: sqlite3.Connection | None = None
+        self._version: int | None = None
+
+    def renew(self) -> None:
+        """Makes the copy what the chain is now, all of it or nothing; cheap if it is already. A
+        chain that was never founded is not copied."""
+        if self._source is None:
+            if not self._chain.exists():
+                return
+            uri = f"{self._chain.absolute().as_uri()}?mode=ro"
+            self._source = sqlite3.connect(uri, uri=True, check_same_thread=False)
+        # It counts the commits of others. Read first: what comes meanwhile is copied next time.
+        version = self._source.execute("PRAGMA data_version").fetchone()[0]
+        if version == self._version:
+            return
+        new = self._copy.with_name(f"{self._copy.name}.{os.getpid()}")
+        new.unlink(missing_ok=True)
+        os.close(os.open(new, os.O_CREAT | os.O_RDWR, 0o600))
+        target = sqlite3.connect(new)
+        try:
+            self._source.backup(target)
+            # One file, without a log beside it.
+            target.execute("PRAGMA journal_mode = DELETE")
+        finally:
+            target.close()
+        new.replace(self._copy)
+        self._version = version
+
+
+def check_chain(path: Path) -> None:
+    """Raises CommandFailed when the file of a chain is damaged."""
+    db = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
+    try:
+        found = db.execute("PRAGMA integrity_check").fetchone()[0]
+    except sqlite3.DatabaseError as problem:
+        found = str(problem)
+    finally:
+        db.close()
+    if found != "ok":
+        raise CommandFailed(f"{path} is damaged: {found}")
 
 
 def _holder(account: Account) -> bytes | None:

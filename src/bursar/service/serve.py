@@ -16,11 +16,13 @@ import psutil
 
 from bursar.access.limits import ProcessLimiter
 from bursar.clock import SystemClock
-from bursar.config import Config
+from bursar.config import Config, variable
 from bursar.db import Database
 from bursar.errors import ConfigError
 from bursar.migrations.migrate import migrate
+from bursar.service.backup import backup_folder, stop_holding_log
 from bursar.service.datadir import locked_data_dir
+from bursar.service.environment import bare_python_environment
 from bursar.service.first_key import hand_over, make_first_key
 from bursar.service.limits import counting_limits
 from bursar.service.networks import choose_ports, localnet_children, refuse_wrong_networks
@@ -46,6 +48,8 @@ async def serve(config: Config, *, echo: Echo, on_terminal: bool) -> int:
 
     Raises CommandFailed, with nothing left running, when the service cannot start.
     """
+    if config.backup_dir is not None:
+        backup_folder(config)  # raises before anything starts
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in _STOP_SIGNALS:
@@ -111,6 +115,8 @@ async def _start(
         serving = replace(config, database_url=await database)
         key = await make_first_key(serving)
         await _start_all(supervisor, [*_apis(serving, limits), _worker(serving)])
+        if config.backup_dir is not None:
+            await supervisor.start(_backups(config))
         return key
 
     _, key = await asyncio.gather(chains(), service())
@@ -135,6 +141,8 @@ async def _start_database(supervisor: Supervisor, config: Config) -> str:
     await database.prepare()
     await supervisor.start(database.child())
     await migrate(database.dsn)
+    if config.backup_dir is None:
+        await stop_holding_log(config, database)
     return database.dsn
 
 
@@ -169,8 +177,16 @@ def _worker(config: Config) -> Child:
     )
 
 
-def _command(name: str) -> list[str]:
-    return [sys.executable, "-m", "bursar.cli.main", name]
+def _backups(config: Config) -> Child:
+    # It copies what is sealed, and opens none of it.
+    settings = config.child_environment()
+    told = (variable(name) for name in ("backup_dir", "backup_keep", "log_level"))
+    env = bare_python_environment() | {name: settings[name] for name in told}
+    return Child(name="backup", argv=_command("backup", "keep"), env=env)
+
+
+def _command(*words: str) -> list[str]:
+    return [sys.executable, "-m", "bursar.cli.main", *words]
 
 
 def _environment(config: Config) -> dict[str, str]:

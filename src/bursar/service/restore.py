@@ -1,0 +1,176 @@
+"""Back from a backup: the database as it was at a chosen moment, the local chains as they are.
+
+The chains do not go back, because chains do not: what was paid after the moment is found on them.
+"""
+
+import asyncio
+import hashlib
+import shutil
+import tempfile
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from bursar.clock import iso
+from bursar.config import MODES, Config
+from bursar.custody.master import FILE_NAME
+from bursar.custody.setup import open_vault
+from bursar.db import Database
+from bursar.errors import CommandFailed
+from bursar.ledger.audit import Finding
+from bursar.ledger.audit import audit as audit_books
+from bursar.localnet.disk import CHAIN_FILE, ChainCopy, check_chain
+from bursar.service.backup import Base, History, chain_file, histories, log_since
+from bursar.service.datadir import locked_data_dir
+from bursar.service.postgres import EmbeddedPostgres
+from bursar.service.supervisor import Child, Supervisor
+
+# Replaying the log of a day on a slow disk.
+_RECOVERY_SECONDS: Final = 3600.0
+
+
+class _File(msgspec.Struct, rename={"path": "Path", "checksum": "Checksum"}):
+    checksum: str
+    path: str | None = None
+    encoded_path: str | None = msgspec.field(default=None, name="Encoded-Path")
+
+
+class _Manifest(msgspec.Struct, rename={"files": "Files"}):
+    files: list[_File]
+
+
+async def restore(config: Config, source: Path, to: datetime | None) -> datetime:
+    """Fills the data folder from the backups in `source`; returns the moment it is at. Raises
+    CommandFailed when that cannot be, before anything is written if possible."""
+    base, history, moment = choose(source, to)
+    if config.master_key is None and not (config.data_dir / FILE_NAME).exists():
+        raise CommandFailed(
+            "The master key is in no backup. Put the file that you kept apart to"
+            f" {config.data_dir / FILE_NAME}, or set BURSAR_MASTER_KEY."
+        )
+    with locked_data_dir(config.data_dir):
+        server = EmbeddedPostgres(config.data_dir)
+        if server.cluster_dir.exists():
+            raise CommandFailed(
+                f"{config.data_dir} holds a database. Choose an empty folder with --data-dir, or"
+                " move that one away."
+            )
+        async with _recovered(server, base, history, moment) as dsn:
+            db = await Database.open(dsn, 2, config.database_timeout_seconds)
+            try:
+                await open_vault(db, replace(config, database_url=dsn))
+            finally:
+                await db.close()
+        for mode in MODES:
+            _put_chain_back(chain_file(source, mode), config.data_dir / f"localnet-{mode}")
+    return moment
+
+
+async def verify(source: Path) -> tuple[datetime, list[Finding]]:
+    """Every base backup against its checksums; then the newest state is restored into a temporary
+    folder and its books are audited. Changes nothing."""
+    known = histories(source)
+    for base in (base for history in known for base in history.bases):
+        await asyncio.to_thread(_check_files, base)
+    base, history, moment = choose(source, None)
+    with tempfile.TemporaryDirectory(prefix="bursar-") as folder:
+        server = EmbeddedPostgres(Path(folder) / "data")
+        with locked_data_dir(server.data_dir):
+            async with _recovered(server, base, history, moment) as dsn:
+                db = await Database.open(dsn, 2, 60)
+                try:
+                    findings = await audit_books(db, lambda _: None)
+                finally:
+                    await db.close()
+        for mode in MODES:
+            _put_chain_back(chain_file(source, mode), Path(folder) / f"localnet-{mode}")
+    return moment, findings
+
+
+def _check_files(base: Base) -> None:
+    """As `pg_verifybackup`, which the wheel brings but which does not run."""
+    manifest = msgspec.json.decode((base.folder / "backup_manifest").read_bytes(), type=_Manifest)
+    for file in manifest.files:
+        path = base.folder / (file.path or bytes.fromhex(file.encoded_path or "").decode())
+        try:
+            with path.open("rb") as opened:
+                found = hashlib.file_digest(opened, "sha256").hexdigest()
+        except OSError as problem:
+            raise CommandFailed(f"The base backup {base.folder} is damaged: {problem}") from None
+        if found != file.checksum:
+            raise CommandFailed(f"The base backup is damaged: {path} is not as it was written.")
+
+
+def choose(source: Path, to: datetime | None) -> tuple[Base, History, datetime]:
+    """The newest base backup that is old enough, of a log that reaches so far."""
+    ranges: list[str] = []
+    found: list[tuple[datetime, datetime, Base, History]] = []
+    for history in histories(source):
+        until = history.until
+        for base in history.bases:
+            if until is not None and base.since <= until:
+                ranges.append(f"{iso(base.since)} to {iso(until)}")
+                moment = until if to is None else to
+                if base.since <= moment <= until:
+                    found.append((until if to is None else base.since, base.since, base, history))
+    if not found:
+        told = "; ".join(ranges) or "nothing, there is no complete backup"
+        asked = "There is nothing to restore" if to is None else f"{iso(to)} cannot be restored"
+        raise CommandFailed(f"{asked} from {source}. What can be: {told}.")
+    _, _, base, history = max(found, key=lambda each: each[:2])
+    moment = to if to is not None else history.until
+    assert moment is not None
+    return base, history, moment
+
+
+@asynccontextmanager
+async def _recovered(
+    server: EmbeddedPostgres, base: Base, history: History, moment: datetime
+) -> AsyncGenerator[str]:
+    """The server, running, once it has replayed the log up to the moment; stopped at the end. If it
+    does not get there, what is left is no database that a service would start on."""
+    copied = server.data_dir / "postgres.restored"
+    await asyncio.to_thread(_put_database_back, base, history, copied)
+    copied.rename(server.cluster_dir)
+    with server.leaving_no_socket_dir():
+        await server.prepare()
+        async with Supervisor(server.data_dir) as supervisor:
+            await supervisor.start(_recovering(server.child(), moment))
+            yield server.dsn
+
+
+def _recovering(child: Child, moment: datetime) -> Child:
+    """Settings of the recovery are given with the command, not written: they are for once."""
+    settings = {
+        # All of the log is in its place already.
+        "restore_command": "false",
+        "recovery_target_time": moment.isoformat(),
+        "recovery_target_timeline": "current",
+        "recovery_target_action": "promote",
+        "hot_standby": "off",
+    }
+    options = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
+    return replace(child, argv=[*child.argv, *options], ready_seconds=_RECOVERY_SECONDS)
+
+
+def _put_database_back(base: Base, history: History, target: Path) -> None:
+    shutil.rmtree(target, ignore_errors=True)
+    shutil.copytree(base.folder, target, symlinks=True)
+    target.chmod(0o700)
+    for path, name in log_since(history, base.first_segment):
+        shutil.copyfile(path, target / "pg_wal" / name)
+        (target / "pg_wal" / name).chmod(0o600)
+    (target / "recovery.signal").touch(mode=0o600)
+
+
+def _put_chain_back(copy: Path, folder: Path) -> None:
+    """Raises CommandFailed when the copy is damaged."""
+    if copy.exists():
+        folder.mkdir(mode=0o700)
+        ChainCopy(copy, folder / CHAIN_FILE).renew()
+        check_chain(folder / CHAIN_FILE)
