@@ -31,7 +31,12 @@ _MEMO_PROGRAMS: Final = (
     "MemoSq4gqABAXKb96qnH8TysNcWxMyWCqXgDLGmfcHr",
     "Memo4c2pN8afCj432Lb7RMVKi9PbQnnW7ewFFaV3oAH",
 )
-_MOST: Final = 2**64 - 1
+# Slots, heights, fees and the like are kept as 64 bits with a sign; no chain comes near. Tokens are
+# counted without one, and a stranger's may be that many.
+_MOST: Final = 2**63 - 1
+_MOST_TOKENS: Final = 2**64 - 1
+# The end of the year 9999.
+_LAST_TIME: Final = 253_402_300_799
 _MINT_BYTES: Final = 82
 _TOKEN_ACCOUNT_BYTES: Final = 165
 # Token-2022 accounts with extensions say what they are behind the room of a plain account.
@@ -215,7 +220,7 @@ def _token_balances(value: Any, addresses: list[str]) -> dict[str, tuple[str, st
         if account in balances:
             raise Unreadable("two balances of one account")
         amount = read_text(field(field(item, "uiTokenAmount"), "amount"))
-        if not (_AMOUNT.fullmatch(amount) and int(amount) <= _MOST):
+        if not (_AMOUNT.fullmatch(amount) and int(amount) <= _MOST_TOKENS):
             raise Unreadable("no token amount")
         owner, mint = read_address(field(item, "owner")), read_address(field(item, "mint"))
         balances[account] = owner, mint, int(amount)
@@ -280,7 +285,11 @@ def _error(value: Any) -> str | None:
 
 def _block_time(value: Any) -> int | None:
     moment = optional(value, "blockTime")
-    return None if moment is None else read_natural(moment)
+    if moment is None:
+        return None
+    if read_natural(moment) > _LAST_TIME:
+        raise Unreadable("no time of a block")
+    return moment
 
 
 def _data(value: Any) -> bytes:

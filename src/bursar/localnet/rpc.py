@@ -37,6 +37,7 @@ from bursar.localnet.slots import Lag
 from bursar.localnet.sockets import Sockets
 from bursar.localnet.subscriptions import Subscriptions
 from bursar.localnet.whereabouts import note_address
+from bursar.localnet.visitors import guard
 
 log = structlog.get_logger("bursar.localnet")
 
@@ -164,7 +165,9 @@ class Node:
                 "bursar_thaw": lambda params: self._freeze(params, frozen=False),
             }
         sockets = Sockets(chain, self.subscriptions, MAX_BODY_BYTES)
-        self.app = web.Application(client_max_size=MAX_BODY_BYTES)
+        self.app = web.Application(
+            client_max_size=MAX_BODY_BYTES, middlewares=[guard(settings.host)]
+        )
         self.app.router.add_post("/", self._post)
         self.app.router.add_get("/", sockets.serve)
         self.app.router.add_get("/health", self._health)

@@ -40,6 +40,9 @@ from bursar.localnet.wire import (
 
 _MAX_STATUSES: Final = 256
 _MAX_HISTORY: Final = 1_000
+# Lamports or micro-units: a billion SOL, or a trillion USDC, the most that the API can name. Nine
+# times that still fits the 64 bits with a sign of whoever keeps books.
+_MOST_GIVEN: Final = 10**18
 
 
 def send_transaction(chain: Chain, params: Params) -> Any:
@@ -162,14 +165,21 @@ def get_transaction(chain: Chain, params: Params) -> Any:
 
 
 def request_airdrop(chain: Chain, params: Params) -> Any:
-    return _give(lambda: chain.airdrop(params.address(0), params.integer(1)))
+    return _give(lambda: chain.airdrop(params.address(0), _gift(params)))
 
 
 def faucet(chain: Chain, params: Params) -> Any:
     """Our own: `[owner, micro-units, reference]` mints test USDC into the owner's token account,
     once for each reference; without one, each time."""
     reference = None if params.optional(2) is None else params.address(2)
-    return _give(lambda: chain.mint_to(params.address(0), params.integer(1), reference))
+    return _give(lambda: chain.mint_to(params.address(0), _gift(params), reference))
+
+
+def _gift(params: Params) -> int:
+    amount = params.integer(1)
+    if amount > _MOST_GIVEN:
+        raise invalid(f"Invalid param: the faucet gives at most {_MOST_GIVEN} at once")
+    return amount
 
 
 def preflight_failure(refusal: Refused) -> RpcError:

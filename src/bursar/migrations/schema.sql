@@ -52,24 +52,40 @@ BEGIN
                ORDER BY d.webhook_id LIMIT 1)
         FROM queue q WHERE q.webhook_id IS NOT NULL),
     open AS MATERIALIZED (
-      SELECT w.id, w.url, w.failing_since IS NOT NULL AS failing,
-             CASE WHEN w.failing_since IS NULL THEN per_webhook ELSE 1 END
-               - (SELECT count(*) FROM delivery l
-                   WHERE l.webhook_id = w.id AND l.leased_until > read_at) AS room
-        FROM queue q JOIN webhook w ON w.id = q.webhook_id AND w.status = 'enabled'),
+      SELECT w.id, w.url, r.account_id, w.failing_since IS NOT NULL AS failing, l.leased,
+             CASE WHEN w.failing_since IS NULL THEN per_webhook ELSE 1 END - l.leased AS room
+        FROM queue q JOIN webhook w ON w.id = q.webhook_id AND w.status = 'enabled'
+        JOIN realm r ON r.id = w.realm_id
+       CROSS JOIN LATERAL (SELECT count(*) AS leased FROM delivery l
+                            WHERE l.webhook_id = w.id AND l.leased_until > read_at) l),
+    held AS (
+      SELECT o.*, sum(o.leased) OVER (PARTITION BY o.account_id) AS of_account,
+             sum(o.leased) OVER (PARTITION BY o.account_id, o.failing) AS of_kind
+        FROM open o),
     due AS (
-      SELECT o.id AS webhook_id, o.url, o.failing, d.id, d.turn, d.next_attempt_at,
-             row_number() OVER (PARTITION BY o.failing ORDER BY d.turn, d.next_attempt_at) AS place
-        FROM open o CROSS JOIN LATERAL (
+      SELECT h.id AS webhook_id, h.url, h.account_id, h.failing, h.of_account, d.id, d.turn,
+             d.next_attempt_at, h.of_kind + row_number() OVER (
+               PARTITION BY h.account_id, h.failing ORDER BY d.turn, d.next_attempt_at) AS share
+        FROM held h CROSS JOIN LATERAL (
           SELECT p.id, p.next_attempt_at, row_number() OVER (ORDER BY p.next_attempt_at) AS turn
             FROM (SELECT e.id, e.next_attempt_at FROM delivery e
-                   WHERE e.webhook_id = o.id AND e.status = 'pending'
+                   WHERE e.webhook_id = h.id AND e.status = 'pending'
                      AND e.next_attempt_at <= read_at
                      AND (e.leased_until IS NULL OR e.leased_until <= read_at)
-                   ORDER BY e.next_attempt_at LIMIT greatest(o.room, 0)) p) d),
+                   ORDER BY e.next_attempt_at LIMIT greatest(h.room, 0)) p) d),
+    of_kind AS (
+      SELECT due.*, row_number() OVER (
+               PARTITION BY due.failing ORDER BY due.share, due.next_attempt_at) AS place
+        FROM due),
+    fit AS (
+      SELECT k.webhook_id, k.url, k.failing, k.id, k.next_attempt_at,
+             k.of_account + row_number() OVER (
+               PARTITION BY k.account_id ORDER BY k.turn, k.next_attempt_at) AS share
+        FROM of_kind k WHERE NOT k.failing OR k.share <= most_failing - k.place + 1),
+    placed AS (
+      SELECT fit.*, row_number() OVER (ORDER BY fit.share, fit.next_attempt_at) AS place FROM fit),
     taken AS (
-      SELECT * FROM due WHERE NOT due.failing OR due.place <= most_failing
-       ORDER BY due.turn, due.next_attempt_at LIMIT most)
+      SELECT * FROM placed p WHERE p.share <= most - p.place + 1)
     UPDATE delivery d SET leased_until = clock_timestamp() + make_interval(secs => lease_seconds)
       FROM taken t, event e, realm r
      WHERE d.id = t.id AND e.id = d.event_id AND r.id = e.realm_id

@@ -24,6 +24,7 @@ from bursar.policy.cache import PolicyCache
 from bursar.settlement import store
 from bursar.settlement.model import WatchedWallet
 from bursar.wallet import store as wallet_store
+from bursar.wallet.quarantine import alone
 
 # Wallets that are compared in one go.
 SWEEP_AT_ONCE: Final = 1_000
@@ -103,17 +104,23 @@ class DepositWatcher:
         return credited
 
     async def _look_at_those(self, wallets: Sequence[WatchedWallet]) -> None:
+        if not wallets:
+            return
+        async with self.db.read() as tx:
+            agent_ids = [wallet.agent_id for wallet in wallets]
+            resting = await wallet_store.resting(tx, agent_ids, "deposit")
         turns = asyncio.Semaphore(_LOOKS_AT_ONCE)
 
         async def one(wallet: WatchedWallet) -> None:
-            """A wallet whose history cannot be read now does not hold up the others."""
+            """A wallet whose history cannot be read now, or whose commit raises, does not hold up
+            the others."""
             async with turns:
                 try:
-                    await self.look(wallet)
+                    await alone(self.db, "deposit", wallet.agent_id, lambda: self.look(wallet))
                 except ChainOutOfReach as problem:
                     _log.warning("deposits_put_off", agent=wallet.agent_id, problem=str(problem))
 
-        await asyncio.gather(*(one(wallet) for wallet in wallets))
+        await asyncio.gather(*(one(w) for w in wallets if w.agent_id not in resting))
 
     async def _credit_page(
         self, wallet: WatchedWallet, account: str, signatures: Sequence[str]

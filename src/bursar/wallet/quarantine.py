@@ -74,6 +74,20 @@ async def apart(
     await _take_back(db, {item.agent_id for item in known} - failed, duty)
 
 
+async def alone(
+    db: Database, duty: Duty, agent_id: str, work: Callable[[], Awaitable[object]]
+) -> None:
+    """As `apart`, for what is done for one wallet at a time anyway."""
+    try:
+        await work()
+    except _NOBODYS_FAULT:
+        raise
+    except Exception as problem:  # noqa: BLE001 - the other wallets go on
+        await set_aside(db, agent_id, duty, problem)
+    else:
+        await _take_back(db, [agent_id], duty)
+
+
 async def set_aside(db: Database, agent_id: str, duty: Duty, problem: Exception) -> None:
     """To be called while the problem is handled, so that the log has its traceback."""
     _log.exception("wallet_set_aside", agent=agent_id, duty=duty)

@@ -399,6 +399,17 @@ async def set_aside(tx: Tx, agent_id: str, duty: Duty, problem: str) -> None:
     )
 
 
+async def resting(tx: Tx, agent_ids: Sequence[str], duty: Duty) -> set[str]:
+    """Those of the wallets that are set aside and not to be tried yet."""
+    rows = await tx.fetch(
+        "SELECT agent_id FROM quarantine WHERE agent_id = ANY($1::text[]) AND duty = $2"
+        " AND next_try_at > clock_timestamp()",
+        agent_ids,
+        duty,
+    )
+    return {row["agent_id"] for row in rows}
+
+
 async def take_back(tx: Tx, agent_ids: Sequence[str], duty: Duty) -> list[str]:
     """Those of the wallets that were set aside and are no longer."""
     rows = await tx.fetch(

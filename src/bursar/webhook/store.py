@@ -244,7 +244,7 @@ async def exchange(
     lease_seconds: float,
 ) -> list[Claim]:
     """Records these results and claims what is due: one round trip, one transaction of its own.
-    `migrations/schema.sql` has the query, and `0005_webhooks.sql` says how it is fair."""
+    `migrations/schema.sql` has the query, and `0010_heartbeat.sql` says how it is fair."""
     rows = await tx.fetch(
         "SELECT * FROM exchange_deliveries($1, $2, $3, $4, $5, $6, $7, $8, $9)",
         [r.claim.id for r in results],

@@ -28,10 +28,11 @@ from bursar.webhook.signature import signed_headers
 from bursar.webhook.store import Claim, Result
 
 PER_WEBHOOK: Final = 4
-# Attempts that one worker has under way. Those to webhooks that failed last may take only a part,
-# so that however many hang, there is room for the others.
-MOST_AT_ONCE: Final = 400
-MOST_FAILING_AT_ONCE: Final = 100
+# Attempts that one worker has under way, of which an account alone gets half: whoever comes next
+# finds room, however many receivers of others hang. Those to webhooks that failed last may take only
+# a part. Each is an open file, of which a process may often have 1,024.
+MOST_AT_ONCE: Final = 600
+MOST_FAILING_AT_ONCE: Final = 200
 DISABLE_SECONDS: Final = 5 * 24 * 3600
 # Longest wait that a receiver can ask for with Retry-After.
 MOST_RETRY_AFTER: Final = 24 * 3600
