@@ -36,8 +36,8 @@ from bursar.localnet.params import INTERNAL_ERROR, INVALID_REQUEST, Params, RpcE
 from bursar.localnet.slots import Lag
 from bursar.localnet.sockets import Sockets
 from bursar.localnet.subscriptions import Subscriptions
-from bursar.localnet.whereabouts import note_address
 from bursar.localnet.visitors import guard
+from bursar.localnet.whereabouts import note_address
 
 log = structlog.get_logger("bursar.localnet")
 

@@ -29,8 +29,8 @@ from bursar.webhook.store import Claim, Result
 
 PER_WEBHOOK: Final = 4
 # Attempts that one worker has under way, of which an account alone gets half: whoever comes next
-# finds room, however many receivers of others hang. Those to webhooks that failed last may take only
-# a part. Each is an open file, of which a process may often have 1,024.
+# finds room, however many receivers of others hang. Those to webhooks that failed last may take a
+# part only. Each is an open file, of which a process may often have 1,024.
 MOST_AT_ONCE: Final = 600
 MOST_FAILING_AT_ONCE: Final = 200
 DISABLE_SECONDS: Final = 5 * 24 * 3600
