@@ -1,18 +1,18 @@
 """Who may call the node: programs on this network, never a web page that somebody else wrote.
 
-A browser that visits a stranger's page can be made to call a node on the same machine: by name, once
-the page's own name is made to lead here (DNS rebinding), or over a websocket, which asks nobody. The
-first shows in the Host header, the second in Origin.
+A browser that visits a stranger's page can be made to call a node on the same machine: by name,
+once the page's own name is made to lead here (DNS rebinding), or over a websocket, which asks
+nobody. The first shows in the Host header, the second in Origin.
 """
 
 import ipaddress
 from urllib.parse import urlsplit
 
 from aiohttp import web
-from aiohttp.typedefs import Handler
+from aiohttp.typedefs import Handler, Middleware
 
 
-def guard(own_host: str) -> "web.Middleware":
+def guard(own_host: str) -> Middleware:
     @web.middleware
     async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
         origin = request.headers.get("Origin")
