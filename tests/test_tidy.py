@@ -36,11 +36,12 @@ FLOORS: Final[dict[str, dict[str, int]]] = {
         "networks": 0, "port": 1, "message": 1, "refusal": 1, "answers": 1, "store": 2, "node": 3,
         "solana": 4, "pin": 4,
     },
+    "cost": {"model": 2, "store": 2, "payees": 3},
     "custody": {
         "model": 1, "provider": 1, "store": 2, "master": 3, "vault": 3, "setup": 4, "rotate": 4,
     },
     "settlement": {
-        "model": 1, "store": 2, "evidence": 2, "outside": 3, "outcome": 5, "worker": 5,
+        "model": 1, "evidence": 2, "store": 3, "outside": 3, "afford": 5, "outcome": 5, "worker": 5,
         "deposits": 5, "adopt": 5, "reconcile": 6, "by_hand": 6,
     },
     "webhook": {

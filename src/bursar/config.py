@@ -52,6 +52,8 @@ class Config:
     priority_fee_max_lamports: int
     sweep_seconds: int
     fee_payer_low_lamports: int
+    agent_network_lamports: int
+    account_network_lamports: int
     rate_limits: bool
     approval_seconds: int
     pending_max: int
@@ -148,6 +150,12 @@ def load_config(environment: Mapping[str, str], **flags: object) -> Config:
         sweep_seconds=_integer("sweep_seconds", raw["sweep_seconds"], 1, 3_600),
         fee_payer_low_lamports=_integer(
             "fee_payer_low_lamports", raw["fee_payer_low_lamports"], 0, 10**15
+        ),
+        agent_network_lamports=_integer(
+            "agent_network_lamports", raw["agent_network_lamports"], 0, 10**12
+        ),
+        account_network_lamports=_integer(
+            "account_network_lamports", raw["account_network_lamports"], 0, 10**15
         ),
         rate_limits=_switch("rate_limits", raw["rate_limits"]),
         approval_seconds=_integer("approval_seconds", raw["approval_seconds"], 1, 31_536_000),

@@ -39,6 +39,45 @@ FEE_PAYER_LAMPORTS: Final = Gauge(
 )
 
 
+_FEE_PAYER_PAYMENTS: Final = Gauge(
+    "bursar_fee_payer_payments_left",
+    "Payments to known payees that the fee payer of a mode has SOL for.",
+    ["mode"],
+    multiprocess_mode="mostrecent",
+)
+_FEE_PAYER_DAYS: Final = Gauge(
+    "bursar_fee_payer_days_left",
+    "Days that the fee payer of a mode has SOL for, at the average of the last week.",
+    ["mode"],
+    multiprocess_mode="mostrecent",
+)
+_ACCOUNT_LAMPORTS: Final = Gauge(
+    "bursar_account_network_lamports",
+    "What the payments of an account cost today, by its id: the costliest of a mode.",
+    ["mode", "account"],
+    multiprocess_mode="mostrecent",
+)
+
+
+class NetworkCost:
+    """What payments cost in SOL."""
+
+    _shown: Final[dict[str, set[str]]] = {}
+
+    @staticmethod
+    def runway(mode: str, payments: int, days: float) -> None:
+        _FEE_PAYER_PAYMENTS.labels(mode).set(payments)
+        _FEE_PAYER_DAYS.labels(mode).set(days)
+
+    @classmethod
+    def accounts(cls, mode: str, costliest: dict[str, int]) -> None:
+        """Whoever is no longer among them is shown with 0."""
+        before = cls._shown.get(mode, set())
+        for account in before | costliest.keys():
+            _ACCOUNT_LAMPORTS.labels(mode, account).set(costliest.get(account, 0))
+        cls._shown[mode] = set(costliest)
+
+
 _PAYMENTS: Final = Gauge(
     "bursar_payments",
     "Payments on their way, by state: waiting, live, in_doubt.",

@@ -130,7 +130,8 @@ async def test_each_refusal_is_an_answer_that_explains_itself(
         assert [c["rule"] for c in checks if c["outcome"] == "fail"] == rules
         assert [c["rule"] for c in checks] == [
             "agent_status", "policy_frozen", "blocklist", "allowlist", "recipient_resolved",
-            "per_transaction_cap", "daily_cap", "pending_count", "funds", "approval_threshold",
+            "per_transaction_cap", "daily_cap", "network_cost",
+            "pending_count", "funds", "approval_threshold",
         ]  # fmt: skip
         assert foreseen == {name: made[name] for name in foreseen}
         for name in ("signature", "blockTime", "settledAt", "expiresAt", "decidedBy", "decidedAt"):
@@ -177,7 +178,13 @@ async def test_a_wildcard_allows_all_below_and_not_the_apex(service: Service):
 async def test_the_earlier_reason_wins_and_all_are_shown(service: Service):
     async with await service.admin(mode="live") as client:
         agent = await new_agent(
-            client, policy={"dailyCap": "1", "perTransactionCap": "0.5", "approvalThreshold": "0.1"}
+            client,
+            policy={
+                "dailyCap": "1",
+                "perTransactionCap": "0.5",
+                "approvalThreshold": "0.1",
+                "dailyNetworkLamports": 0,
+            },
         )
         steps: list[tuple[str, Change]] = [
             ("recipient_unresolved", policy()),
@@ -242,6 +249,8 @@ async def test_the_budget_tells_what_one_spend_may_be(service: Service):
             "status": "active",
             "frozen": False,
             "policyVersion": 1,
+            "dailyNetworkLamports": 100_000_000,
+            "networkLamportsToday": 0,
         }
         await change(client, agent, policy={"perTransactionCap": "7"})
         assert (await read(client, path))["maxAmountNow"] == "7.000000"

@@ -290,6 +290,7 @@ FOLLOWS = "every transfer follows from the one before it"
 SPENDS = "every spend holds, has paid or has released exactly its amount"
 RESERVES = "every reserve belongs to a payment"
 USAGE = "every day's use is the sum of its spends, and within its cap"
+COST = "every day's network cost is the sum of its spends, and within its budget"
 TOTALS = "the running totals are the counts of the spends"
 DEPOSITS = "every deposit in the journal came from the chain, and the reverse"
 ATTEMPTS = "every settled payment was made by exactly one attempt"
@@ -322,15 +323,16 @@ TAMPERING = [
     (("UPDATE spend SET status = 'settled', signature = 's', settled_at = moment()"
      " WHERE id = '{approved}'"), {SPENDS, TOTALS, ATTEMPTS, EVENTS}, "approved"),
     ("UPDATE spend SET agent_id = '{other}', decision_number = 99 WHERE id = '{approved}'",
-     {SPENDS, USAGE, TOTALS, DECISIONS, ANSWERS}, "approved"),
+     {SPENDS, USAGE, COST, TOTALS, DECISIONS, ANSWERS}, "approved"),
     ("UPDATE spend SET recipient = 'thief.example.com' WHERE id = '{approved}'",
      {TOTALS}, "agent"),
     ("UPDATE spend SET created_at = created_at - interval '1 day' WHERE id = '{approved}'",
-     {USAGE, TOTALS}, "agent"),
+     {USAGE, COST, TOTALS}, "agent"),
     ("UPDATE spend SET decision_number = 77 WHERE id = '{refused}'", {DECISIONS}, "agent"),
     ("DELETE FROM spend WHERE id = '{refused}'", {TOTALS, DECISIONS}, "agent"),
     ("DELETE FROM spend WHERE id = '{approved}'",
-     {RESERVES, USAGE, TOTALS, DECISIONS, ANSWERS}, "approved"),
+     {RESERVES, USAGE, COST, TOTALS, DECISIONS, ANSWERS}, "approved"),
+    ("UPDATE spend SET network_lamports = 1 WHERE id = '{refused}'", {COST}, "agent"),
     ("UPDATE transfer SET amount_micros = 1 WHERE payment_id = '{approved}'",
      {FOLLOWS, WALLETS, ACCOUNTS, SPENDS, SEALS}, "approved"),
     (("UPDATE transfer SET credits_posted_after = credits_posted_after + 1"
@@ -348,7 +350,8 @@ TAMPERING = [
      {FOLLOWS, WALLETS, ACCOUNTS, SPENDS, SEALS}, "released"),
     ("UPDATE usage SET spent_micros = spent_micros - 1 WHERE agent_id = '{agent}'",
      {USAGE}, "agent"),
-    ("DELETE FROM usage WHERE agent_id = '{agent}'", {USAGE}, "agent"),
+    ("UPDATE usage SET network_lamports = 0 WHERE agent_id = '{agent}'", {COST}, "agent"),
+    ("DELETE FROM usage WHERE agent_id = '{agent}'", {USAGE, COST}, "agent"),
     ("UPDATE spend_total SET spend_count = spend_count - 1 WHERE agent_id = '{agent}'",
      {TOTALS}, "agent"),
     ("UPDATE spend_total SET rejected_count = rejected_count + 1 WHERE agent_id = ''",

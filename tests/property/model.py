@@ -121,6 +121,7 @@ class Agent:
             "dailyCap": cents(self.policy["dailyCap"]),
             "perTransactionCap": None if single is None else cents(single),
             "approvalThreshold": None if threshold is None else cents(threshold),
+            "dailyNetworkLamports": None,
             "version": self.version,
         }
 
@@ -205,7 +206,8 @@ class World:
         failures = self.failures(agent, amount, recipient, spent, available)
         outcomes: dict[str, str] = dict.fromkeys(
             ("agent_status", "policy_frozen", "blocklist", "allowlist", "recipient_resolved",
-             "per_transaction_cap", "daily_cap", "pending_count", "funds", "approval_threshold"),
+             "per_transaction_cap", "daily_cap", "network_cost", "pending_count", "funds",
+             "approval_threshold"),
             "pass",
         )  # fmt: skip
         threshold = agent.policy["approvalThreshold"]

@@ -46,8 +46,8 @@ async def crash_at_the_commit(stage: Stage) -> Outcome:
     dying = await stage.settler()
     insert = store.insert_submissions
 
-    async def die(tx: Tx, submissions: Any, timeline: str) -> set[str]:
-        await insert(tx, submissions, timeline)
+    async def die(tx: Tx, *arguments: Any) -> store.Stored:
+        await insert(tx, *arguments)
         raise Crash
 
     with pytest.MonkeyPatch.context() as patch, suppress(Crash):

@@ -35,6 +35,7 @@ from bursar.service.postgres import ADMIN_ROLE, ROLE, EmbeddedPostgres
 from bursar.settlement.deposits import DepositWatcher
 from bursar.settlement.reconcile import Reconciler, audit_chain, audit_payments
 from bursar.settlement.worker import Settler
+from bursar.spend.model import bounds_of
 from tests.localnet.support import MINT, Rpc, payment
 from tests.processes import Finished, bursar
 from tests.support import Service, new_agent
@@ -251,7 +252,7 @@ async def running_stage(
             rpc=Rpc(node.port, session),
             chain=chain,
             vault=vault,
-            settler=Settler(db, chain, vault, policies, "test", pinned.decimals),
+            settler=Settler(db, chain, vault, policies, "test", pinned.decimals, bounds_of(config)),
             watcher=watcher,
             reconciler=Reconciler(db, watcher),
             fee_payer=fee_payer.address,

@@ -24,6 +24,7 @@ from bursar.service.networks import ensure_fee_payer_funded
 from bursar.settlement.deposits import DepositWatcher
 from bursar.settlement.reconcile import Reconciler
 from bursar.settlement.worker import Settler
+from bursar.spend.model import bounds_of
 from tests.localnet.support import Rpc
 from tests.processes import until
 from tests.support import Service, new_agent
@@ -59,7 +60,8 @@ class Stage:
 
     async def settler(self, *addresses: str) -> Settler:
         chain = await self.chain(*addresses)
-        return Settler(self.db, chain, self.vault, PolicyCache(), "test", DECIMALS)
+        bounds = bounds_of(self.config)
+        return Settler(self.db, chain, self.vault, PolicyCache(), "test", DECIMALS, bounds)
 
     async def reconciler(self) -> Reconciler:
         chain = await self.chain()

@@ -36,11 +36,11 @@ async def _no_memo(*_: Any) -> evidence.Found:
 async def test_rule_1_sent_before_it_is_stored(stage: Stage, broken: pytest.MonkeyPatch):
     insert = store.insert_submissions
 
-    async def send_first(tx: Any, submissions: Any, timeline: str) -> set[str]:
+    async def send_first(tx: Any, submissions: Any, *arguments: Any) -> store.Stored:
         chain = await stage.chain()
         for submission in submissions:
             await chain.send(submission.raw)
-        return await insert(tx, submissions, timeline)
+        return await insert(tx, submissions, *arguments)
 
     broken.setattr(store, "insert_submissions", send_first)
     assert (await scenarios.crash_at_the_commit(stage)).made == 2
@@ -49,9 +49,9 @@ async def test_rule_1_sent_before_it_is_stored(stage: Stage, broken: pytest.Monk
 async def test_rule_1_sent_whether_stored_or_not(stage: Stage, broken: pytest.MonkeyPatch):
     insert = store.insert_submissions
 
-    async def everything(tx: Any, submissions: Any, timeline: str) -> set[str]:
-        await insert(tx, submissions, timeline)
-        return {s.payment.id for s in submissions}
+    async def everything(tx: Any, submissions: Any, *arguments: Any) -> store.Stored:
+        await insert(tx, submissions, *arguments)
+        return store.Stored({s.payment.id for s in submissions}, set())
 
     broken.setattr(store, "insert_submissions", everything)
     assert (await scenarios.two_workers_one_payment(stage)).made == 2
@@ -151,8 +151,8 @@ async def test_rule_6_any_memo_is_believed(stage: Stage, broken: pytest.MonkeyPa
 async def test_rule_6_stored_in_whatever_history(stage: Stage, broken: pytest.MonkeyPatch):
     insert = store.insert_submissions
 
-    async def anywhere(tx: Any, submissions: Any, _: str) -> set[str]:
-        return await insert(tx, submissions, await store.timeline(tx))
+    async def anywhere(tx: Any, submissions: Any, _: str, *arguments: Any) -> store.Stored:
+        return await insert(tx, submissions, await store.timeline(tx), *arguments)
 
     broken.setattr(store, "insert_submissions", anywhere)
     assert (await scenarios.stored_after_a_failover(stage)).made == 2

@@ -310,7 +310,13 @@ async def test_a_block_time_that_came_late_is_filled_in(stage: Stage):
         async with in_front_of(stage.rpc, timeless) as url, reconciler_at(stage, url) as timeless_:
             await timeless_.sweep()
             settler = Settler(
-                stage.db, timeless_.watcher.chain, stage.vault, PolicyCache(), "test", 6
+                stage.db,
+                timeless_.watcher.chain,
+                stage.vault,
+                PolicyCache(),
+                "test",
+                6,
+                stage.settler.bounds,
             )
             paid = await spend(client, agent["id"], "1")
             out = await stage.withdraw(client, agent["id"], "1", str(Keypair().pubkey()))

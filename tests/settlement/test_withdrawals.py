@@ -29,6 +29,8 @@ FIELDS = [
     "createdBy",
     "createdAt",
     "settledAt",
+    "feeLamports",
+    "rentLamports",
 ]
 
 

@@ -132,7 +132,14 @@ class History:
             available_micros=state.credits - state.debits - state.pending,
             # As they were recorded: they are no part of the journal.
             pending_count=spend.decision.pending_after - waits,
-            bounds=Bounds(pending_max=spend.decision.pending_max),
+            network_today_lamports=0,
+            network_cost_lamports=spend.decision.network_after_lamports,
+            bounds=Bounds(
+                pending_max=spend.decision.pending_max,
+                agent_network_lamports=spend.decision.network_budget_lamports,
+                account_network_lamports=0,
+                payment_lamports=0,
+            ),
             resets_at=midnight_after(spend.created_at),
         )
         return state.version, decide(policy, facts, spend.amount_micros, spend.recipient)

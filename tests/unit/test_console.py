@@ -21,6 +21,7 @@ POLICY: dict[str, Any] = {
     "dailyCap": "10.00",
     "perTransactionCap": None,
     "approvalThreshold": "5.00",
+    "dailyNetworkLamports": None,
     "allowlist": ["a.example.com", "b.example.com"],
     "blocklist": [],
     "frozen": False,

@@ -60,7 +60,14 @@ PASSES: Final = Case(
         spent_today_micros=40 * USDC,
         available_micros=50 * USDC,
         pending_count=3,
-        bounds=Bounds(pending_max=4),
+        network_today_lamports=30_000,
+        network_cost_lamports=20_000,
+        bounds=Bounds(
+            pending_max=4,
+            agent_network_lamports=100_000,
+            account_network_lamports=0,
+            payment_lamports=10_000,
+        ),
         resets_at=MIDNIGHT,
     ),
 )
@@ -83,6 +90,11 @@ TABLE: Final[list[tuple[str, str, Callable[[Case], Case]]]] = [
         "daily_cap_exceeded",
         "daily_cap",
         lambda c: c.with_facts(spent_today_micros=c.policy.cap_micros_daily - c.amount_micros + 1),
+    ),
+    (
+        "network_cost_exceeded",
+        "network_cost",
+        lambda c: c.with_facts(network_today_lamports=80_001),
     ),
     (
         "too_many_pending",
@@ -122,6 +134,7 @@ def test_what_nothing_speaks_against_is_approved_with_every_check_shown():
         ("recipient_resolved", "pass", None, PAY_TO),
         ("per_transaction_cap", "pass", "20.00", "10.000000"),
         ("daily_cap", "pass", "100.00", "50.000000"),
+        ("network_cost", "pass", "100000", "50000"),
         ("pending_count", "not_evaluated", "4", "3"),
         ("funds", "pass", "50.000000", "10.000000"),
         ("approval_threshold", "pass", "15.00", "10.000000"),
@@ -147,7 +160,8 @@ def test_each_code_is_given_for_its_reason_alone(
     assert outcomes == expected
     if code not in ABOUT_THE_AMOUNT:
         assert decision.max_amount_now_micros == 0
-    assert (decision.retry_at == MIDNIGHT) == (code == "daily_cap_exceeded")
+    of_the_day = code in ("daily_cap_exceeded", "network_cost_exceeded")
+    assert (decision.retry_at == MIDNIGHT) == of_the_day
 
 
 @pytest.mark.parametrize(
@@ -164,8 +178,9 @@ def test_of_two_reasons_the_earlier_gives_the_code_and_both_are_shown(
         assert decision.reject_code == earlier[0]
         failed = [c.rule.value for c in decision.checks[:-1] if c.outcome == "fail"]
         assert failed == [earlier[1], later[1]]
-        assert decision.retry_at is None
-        if earlier[0] not in ABOUT_THE_AMOUNT:
+        days = {"daily_cap_exceeded", "network_cost_exceeded"}
+        assert (decision.retry_at is not None) == ({earlier[0], later[0]} == days)
+        if not {earlier[0], later[0]} <= ABOUT_THE_AMOUNT:
             assert decision.max_amount_now_micros == 0
 
 
@@ -253,6 +268,7 @@ POLICIES: Final = st.builds(
     allowlist=st.sampled_from([(HOST,), ("*.example.com",), ("*",), (), ("other.example.com",)]),
     blocklist=st.sampled_from([(), (), (), ("*",), (HOST,)]),
     frozen=st.sampled_from([False, False, False, True]),
+    network_lamports_daily=st.none() | st.integers(0, 4),
 )
 FACTS: Final = st.builds(
     Facts,
@@ -265,15 +281,30 @@ FACTS: Final = st.builds(
     available_micros=HELD,
     # Above what may wait too: the setting may be lowered.
     pending_count=st.integers(0, 3),
-    bounds=st.builds(Bounds, pending_max=st.integers(0, 2)),
+    network_today_lamports=st.integers(0, 4),
+    network_cost_lamports=st.integers(1, 2),
+    bounds=st.builds(
+        Bounds,
+        pending_max=st.integers(0, 2),
+        agent_network_lamports=st.integers(0, 4),
+        account_network_lamports=st.just(0),
+        payment_lamports=st.just(1),
+    ),
     resets_at=st.just(MIDNIGHT),
 )
 CASES: Final = st.builds(Case, POLICIES, FACTS, AMOUNTS, st.just(HOST))
 OPEN_POLICIES: Final = POLICIES.map(
-    lambda p: replace(p, allowlist=("*",), blocklist=(), frozen=False)
+    lambda p: replace(p, allowlist=("*",), blocklist=(), frozen=False, network_lamports_daily=1_000)
 )
 OPEN_FACTS: Final = FACTS.map(
-    lambda f: structs.replace(f, agent_status="active", pay_to=PAY_TO, pays_blocked_host=False)
+    lambda f: structs.replace(
+        f,
+        agent_status="active",
+        pay_to=PAY_TO,
+        pays_blocked_host=False,
+        network_today_lamports=0,
+        network_cost_lamports=1,
+    )
 )
 # Cases where only the amount can fail.
 OPEN_CASES: Final = st.builds(Case, OPEN_POLICIES, OPEN_FACTS, AMOUNTS, st.just(HOST))
@@ -287,6 +318,12 @@ def after(case: Case) -> Case:
         spent_today_micros=case.facts.spent_today_micros + taken,
         available_micros=case.facts.available_micros - taken,
         pending_count=case.facts.pending_count + (status == "pending"),
+        network_today_lamports=case.facts.network_today_lamports
+        + (0 if status == "rejected" else case.facts.network_cost_lamports),
+        # To a payee that is known by then.
+        network_cost_lamports=case.facts.network_cost_lamports
+        if status == "rejected"
+        else case.facts.bounds.payment_lamports,
     )
 
 
@@ -350,7 +387,7 @@ def test_max_amount_now_is_zero_when_anything_but_the_amount_fails(case: Case):
 @given(CASES)
 def test_retry_at_is_there_exactly_when_waiting_alone_lets_the_amount_pass(case: Case):
     decision = case.decide()
-    tomorrow = case.with_facts(spent_today_micros=0).decide()
+    tomorrow = case.with_facts(spent_today_micros=0, network_today_lamports=0).decide()
     if decision.status != "rejected":
         assert decision.retry_at is None
     else:
@@ -365,7 +402,7 @@ def test_at_retry_at_the_amount_passes(case: Case):
     case = case.with_policy(cap_micros_per_transaction=None).with_facts(
         spent_today_micros=case.policy.cap_micros_daily,
         pending_count=0,
-        bounds=Bounds(pending_max=1),
+        bounds=structs.replace(case.facts.bounds, pending_max=1),
     )
     decision = case.decide()
     assert decision.reject_code == "daily_cap_exceeded"
@@ -407,6 +444,6 @@ def test_a_decision_stored_before_a_rule_was_there_still_reads():
     stored[2] = "ppppppppp"
     old = msgspec.json.decode(msgspec.json.encode(stored[:16]), type=Decision)
     outcomes = {check.rule.value: check.outcome for check in old.checks}
-    later = {"pending_count"}
+    later = {"network_cost", "pending_count"}
     assert {rule for rule, outcome in outcomes.items() if outcome != "pass"} == later
     assert old.retry_at is None

@@ -184,10 +184,19 @@ def read_transaction(result: Any, signature: str) -> Landed:
         block_time=_block_time(result),
         fee_lamports=read_natural(field(meta, "fee")),
         fee_payer=_at(addresses, 0),
+        rent_lamports=_rent(meta),
         error=_error(meta),
         memos=tuple(_memos(message, meta, addresses)),
         movements=tuple(_movements(meta, addresses)),
     )
+
+
+def _rent(meta: Any) -> int:
+    before, after = (read_list(field(meta, name))[:1] for name in ("preBalances", "postBalances"))
+    if not before or not after:
+        raise Unreadable("no balance of who paid")
+    paid = read_natural(before[0]) - read_natural(after[0])
+    return max(paid - read_natural(field(meta, "fee")), 0)
 
 
 def _memos(message: Any, meta: Any, addresses: list[str]) -> Iterable[str]:

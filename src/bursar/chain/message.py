@@ -2,9 +2,10 @@
 the same bytes.
 
     SetComputeUnitLimit, SetComputeUnitPrice
-    create the recipient's token account unless it is there (the fee payer pays its rent)
+    create the recipient's token account, only where it is missing: the fee payer pays its rent
     TransferChecked
-    memo: the id of the payment
+    memo: the id of the payment; in the place of the creation where there is none, so that the
+    transfer always is at the same one
 """
 
 from dataclasses import dataclass
@@ -57,6 +58,8 @@ class Payment:
     blockhash: str
     fee_payer: str
     priority_fee: int
+    # Without it the payment fails, rather than cost rent, if the token account is not there.
+    opens_account: bool = True
 
 
 def build(payment: Payment) -> MessageV0:
@@ -71,23 +74,33 @@ def build(payment: Payment) -> MessageV0:
     fee_payer, mint = Pubkey.from_string(payment.fee_payer), Pubkey.from_string(payment.mint)
     source = _Holder.of(payment.source, payment.mint)
     destination = _Holder.of(payment.destination, payment.mint)
+    transfer = _transfer(source, destination, mint, payment.amount_micros, payment.decimals)
+    note = Instruction(MEMO, memo, [])
     instructions = [
         # The attempt is part of the limit, so that two attempts never have the same signature,
         # even with the same blockhash and price.
         set_compute_unit_limit(COMPUTE_LIMIT + payment.attempt),
         set_compute_unit_price(payment.priority_fee),
-        _create_token_account(fee_payer, destination, mint),
-        _transfer(source, destination, mint, payment.amount_micros, payment.decimals),
-        Instruction(MEMO, memo, []),
+        *(
+            (_create_token_account(fee_payer, destination, mint), transfer, note)
+            if payment.opens_account
+            else (note, transfer)
+        ),
     ]
     blockhash = Hash.from_string(payment.blockhash)
     return MessageV0.try_compile(fee_payer, instructions, [], blockhash)
 
 
-def fee_lamports(priority_fee: int) -> int:
-    """The most that one payment costs, without the token account of a new recipient."""
-    limit = COMPUTE_LIMIT + _HIGHEST_ATTEMPT
-    return SIGNATURES * LAMPORTS_PER_SIGNATURE + limit * priority_fee // _MICROS_PER_LAMPORT + 1
+def fee_lamports(priority_fee: int, attempt: int) -> int:
+    """What an attempt costs, without the token account of a new recipient."""
+    micros = (COMPUTE_LIMIT + attempt) * priority_fee
+    return SIGNATURES * LAMPORTS_PER_SIGNATURE - (-micros // _MICROS_PER_LAMPORT)
+
+
+def most_fee_lamports(priority_fee_max_lamports: int) -> int:
+    """The same at the highest priority fee that the settings allow."""
+    price = priority_fee_max_lamports * _MICROS_PER_LAMPORT // COMPUTE_LIMIT
+    return fee_lamports(price, _HIGHEST_ATTEMPT)
 
 
 # Finding the address takes 34 µs, and the same wallets are asked about again and again.

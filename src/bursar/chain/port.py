@@ -109,6 +109,8 @@ class Landed:
     block_time: int | None
     fee_lamports: int
     fee_payer: str
+    # What its payer gave beyond the fee: the rent of accounts it opened.
+    rent_lamports: int
     error: str | None
     memos: tuple[str, ...]
     movements: tuple[Movement, ...]

@@ -20,6 +20,7 @@ _MOST_ERROR: Final = 1_000
 # Where `message.py` puts its instructions.
 _LAST_COMPUTE_BUDGET: Final = 1
 _CREATE_TOKEN_ACCOUNT: Final = 2
+_TRANSFER: Final = 3
 # How the System program says that the payer of the token account's rent has too little SOL.
 _TOO_FEW_LAMPORTS: Final = 1
 
@@ -58,6 +59,9 @@ def kind_of(err: Any) -> RefusalKind:
             index == _CREATE_TOKEN_ACCOUNT and code == _TOO_FEW_LAMPORTS
         ):
             return RefusalKind.FEE_PAYER
+        case {"InstructionError": [int(index), "InvalidAccountData"]} if index == _TRANSFER:
+            # The payee closed its token account on the way: the next attempt looks again.
+            return RefusalKind.BUSY
         case {"InstructionError": [int(), _]} | {"InsufficientFundsForRent": _}:
             return RefusalKind.PAYMENT
         case _:

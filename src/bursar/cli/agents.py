@@ -28,6 +28,7 @@ _VERSIONS: "Columns[PolicyVersion]" = {
     "daily cap": lambda policy: policy.daily_cap,
     "per transaction": lambda policy: policy.per_transaction_cap,
     "approval above": lambda policy: policy.approval_threshold,
+    "network lamports": lambda policy: policy.daily_network_lamports,
     "frozen": lambda policy: policy.frozen,
     "allowlist": lambda policy: policy.allowlist,
     "blocklist": lambda policy: policy.blocklist,

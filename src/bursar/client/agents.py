@@ -30,6 +30,7 @@ class Agents(Resource[Carrier]):
         blocklist: Iterable[str] = (),
         per_transaction_cap: Amount | None = None,
         approval_threshold: Amount | None = None,
+        daily_network_lamports: int | None = None,
         metadata: Mapping[str, str] | None = None,
         idempotency_key: str | None = None,
     ) -> Request:
@@ -37,6 +38,7 @@ class Agents(Resource[Carrier]):
 
         `allowlist`: `api.example.com` exactly that host, `*.example.com` any host below it, a
         base58 address, or `*` for anyone. Spends above `approval_threshold` wait for a person.
+        `daily_network_lamports` is what the agent's payments may cost the network in a day.
         """
         policy = present(
             dailyCap=amount_text(daily_cap),
@@ -44,6 +46,7 @@ class Agents(Resource[Carrier]):
             blocklist=_entries(blocklist) or None,
             perTransactionCap=_cap(per_transaction_cap),
             approvalThreshold=_cap(approval_threshold),
+            dailyNetworkLamports=daily_network_lamports,
         )
         return Request(
             body=present(name=name, policy=policy, metadata=metadata),
@@ -86,6 +89,7 @@ class Agents(Resource[Carrier]):
         blocklist: Iterable[str] | Unset = UNSET,
         per_transaction_cap: Amount | Unset | None = UNSET,
         approval_threshold: Amount | Unset | None = UNSET,
+        daily_network_lamports: int | Unset | None = UNSET,
         frozen: bool | Unset = UNSET,
         policy_version: int | Unset = UNSET,
     ) -> Request:
@@ -101,6 +105,7 @@ class Agents(Resource[Carrier]):
             blocklist=blocklist if isinstance(blocklist, Unset) else _entries(blocklist),
             perTransactionCap=_cap(per_transaction_cap),
             approvalThreshold=_cap(approval_threshold),
+            dailyNetworkLamports=daily_network_lamports,
             frozen=frozen,
             version=policy_version,
         )

@@ -34,6 +34,7 @@ class Policy:
     blocklist: tuple[str, ...]
     per_transaction_cap: Decimal | None
     approval_threshold: Decimal | None
+    daily_network_lamports: int | None
     frozen: bool
     version: int
 
@@ -83,6 +84,8 @@ class Budget:
     status: AgentStatus
     frozen: bool
     policy_version: int
+    daily_network_lamports: int
+    network_lamports_today: int
 
 
 # Spends -------------------------------------------------------------------------------------------
@@ -134,6 +137,7 @@ class Transaction:
     expires_at: datetime | None
     network: str
     fee_lamports: int | None
+    rent_lamports: int | None
     updated_at: datetime
     decision: Decision
 
@@ -215,6 +219,8 @@ class Withdrawal:
     created_by: str
     created_at: datetime
     settled_at: datetime | None
+    fee_lamports: int | None
+    rent_lamports: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -231,7 +231,7 @@ async def withdraw(visit: Visit) -> Reply:
 async def new_agent(visit: Visit) -> Reply:
     fields = typed(
         visit, name="", metadata="", dailyCap="", perTransactionCap="", approvalThreshold="",
-        allowlist="", blocklist="",
+        dailyNetworkLamports="", allowlist="", blocklist="",
     )  # fmt: skip
     return Drawn("new_agent.html", {"typed": fields})
 
@@ -253,6 +253,7 @@ async def create_agent(visit: Visit) -> Reply:
 async def edit_policy(visit: Visit) -> Reply:
     shown = await visit.ask("GET /v1/agents/:id", params={"id": visit.params["id"]})
     policy = shown["policy"]
+    lamports = policy["dailyNetworkLamports"]
     # Somebody who may not change it need not begin.
     visit.prepare(
         PATCH, params={"id": shown["id"]}, body={"policy": {"dailyCap": policy["dailyCap"]}}
@@ -263,6 +264,7 @@ async def edit_policy(visit: Visit) -> Reply:
         dailyCap=policy["dailyCap"],
         perTransactionCap=policy["perTransactionCap"] or "",
         approvalThreshold=policy["approvalThreshold"] or "",
+        dailyNetworkLamports="" if lamports is None else str(lamports),
         allowlist="\n".join(policy["allowlist"]),
         blocklist="\n".join(policy["blocklist"]),
     )
@@ -308,18 +310,25 @@ async def change_policy(visit: Visit) -> Reply:
 
 def _policy(visit: Visit) -> dict[str, Any]:
     """The form's fields as the API wants them; an empty cap is no cap."""
+    network = visit.text("dailyNetworkLamports")
     return {
         "dailyCap": visit.text("dailyCap"),
         "perTransactionCap": visit.text("perTransactionCap") or None,
         "approvalThreshold": visit.text("approvalThreshold") or None,
+        "dailyNetworkLamports": _whole(visit, "dailyNetworkLamports") if network else None,
         "allowlist": visit.lines("allowlist"),
         "blocklist": visit.lines("blocklist"),
     }
 
 
 def _version(visit: Visit) -> int | str:
-    text = visit.text("version")
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else text
+    return _whole(visit, "version")
+
+
+def _whole(visit: Visit, name: str) -> int | str:
+    """What is no number is for the API to refuse."""
+    text = visit.text(name)
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 16 else text
 
 
 def _to(visit: Visit, said: str) -> str:

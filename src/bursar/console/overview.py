@@ -8,6 +8,8 @@ from typing import Any, Final
 from bursar.clock import iso
 from bursar.console import charts, store
 from bursar.console.visit import ROOT, Drawn, Reply, Sent, Visit
+from bursar.cost import store as cost_store
+from bursar.cost.model import Runway
 
 _HOURS: Final = 24
 _DAYS: Final = 30
@@ -16,6 +18,9 @@ _LISTED: Final = 5
 _LATEST: Final = 10
 # A payment takes seconds. One that is this old is worth a look.
 _SLOW: Final = timedelta(minutes=2)
+# A fee payer that lasts less than this is worth a look; beyond a year nobody counts.
+_FEW_DAYS: Final = 3
+_MANY_DAYS: Final = 365
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +59,9 @@ async def overview(visit: Visit) -> Reply:
             "recipient_days": _RECIPIENT_DAYS,
             "settlement": _settlement(rest.approved, rest.in_doubt, fleet.held, now),
             "webhooks": _webhooks(list(rest.hooks.values())),
+            "network": _network(
+                rest.network_lamports, visit.services.config.account_network_lamports, rest.runway
+            ),
         },
     )
 
@@ -67,6 +75,8 @@ class _Rest:
     pending: store.Waiting
     approved: store.Waiting
     in_doubt: int
+    network_lamports: int
+    runway: Runway | None
     hooks: dict[str, store.Hook]
     recipients: list[dict[str, str]]
     latest: list[dict[str, Any]]
@@ -96,6 +106,8 @@ async def _rest(visit: Visit, now: datetime) -> _Rest:
             pending=await store.waiting_spends(tx, realm_id, "pending"),
             approved=await store.waiting_spends(tx, realm_id, "approved"),
             in_doubt=await store.payments_in_doubt(tx, realm_id, visit.caller.mode),
+            network_lamports=await cost_store.cost_today(tx, realm_id),
+            runway=await cost_store.runway(tx, visit.caller.mode),
             hooks=await store.hooks(tx, realm_id),
             recipients=statistics["topRecipients"][:_LISTED],
             latest=latest["data"],
@@ -131,6 +143,18 @@ def _settlement(approved: store.Waiting, in_doubt: int, held: int, now: datetime
     if age > _SLOW:
         return Health("look", f"{count} on their way, the oldest for {_words(age)}.")
     return Health("good", f"{count} on their way.")
+
+
+def _network(lamports: int, budget: int, runway: Runway | None) -> Health:
+    spent = f"{lamports:,} of {budget:,} lamports used today."
+    if runway is None:
+        return Health("good" if lamports < budget else "bad", spent)
+    left = f" The fee payer has SOL for {runway.payments:,} payments"
+    if runway.days < _MANY_DAYS:
+        left += f", {int(runway.days)} days at the pace of this week"
+    if lamports >= budget or runway.payments == 0:
+        return Health("bad", f"{spent}{left}.")
+    return Health("look" if runway.days < _FEW_DAYS else "good", f"{spent}{left}.")
 
 
 def _webhooks(hooks: list[store.Hook]) -> Health:

@@ -11,6 +11,9 @@ _CAPS: Final = {
     "approvalThreshold": "A person approves above",
 }
 _LISTS: Final = {"allowlist": "Allowlist", "blocklist": "Blocklist"}
+_NETWORK: Final = "dailyNetworkLamports"
+# What the API takes is what it shows.
+_PLAIN: Final = (*_LISTS, _NETWORK)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +31,7 @@ class Change:
 def proposed(policy: dict[str, Any], parsed: dict[str, Any]) -> dict[str, Any]:
     """The policy as the API would show it with these validated fields in it."""
     caps = {name: format_cents_or_none(parsed[name]) for name in _CAPS if name in parsed}
-    return {**policy, **caps, **{name: parsed[name] for name in _LISTS if name in parsed}}
+    return {**policy, **caps, **{name: parsed[name] for name in _PLAIN if name in parsed}}
 
 
 def changes(before: dict[str, Any], after: dict[str, Any]) -> list[Change]:
@@ -44,9 +47,16 @@ def changes(before: dict[str, Any], after: dict[str, Any]) -> list[Change]:
             added = tuple(entry for entry in will if entry not in set(was))
             removed = tuple(entry for entry in was if entry not in set(will))
             found.append(Change(label, added=added, removed=removed, is_list=True))
+    if before[_NETWORK] != after[_NETWORK]:
+        was, will = _lamports(before[_NETWORK]), _lamports(after[_NETWORK])
+        found.append(Change("Network cost a day", was, will))
     if before["frozen"] != after["frozen"]:
         found.append(Change("Frozen", _yes(before["frozen"]), _yes(after["frozen"])))
     return found
+
+
+def _lamports(value: int | None) -> str:
+    return "the service's default" if value is None else f"{value:,} lamports"
 
 
 def _yes(value: bool) -> str:

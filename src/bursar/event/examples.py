@@ -52,8 +52,15 @@ def _decided(amount_micros: int) -> Decision:
         pays_blocked_host=False,
         spent_today_micros=0,
         available_micros=42_500_000,
+        network_today_lamports=0,
+        network_cost_lamports=111_667,
         pending_count=0,
-        bounds=Bounds(pending_max=100),
+        bounds=Bounds(
+            pending_max=100,
+            agent_network_lamports=100_000_000,
+            account_network_lamports=1_000_000_000,
+            payment_lamports=111_667,
+        ),
         resets_at=datetime(2026, 11, 16, tzinfo=UTC),
     )
     return decide(policy, facts, amount_micros, "api.example.com")
@@ -68,6 +75,7 @@ def _policy(version: int, cap: str) -> PolicyView:
         blocklist=[],
         per_transaction_cap=None,
         approval_threshold="20.00",
+        daily_network_lamports=None,
         frozen=False,
     )
 
@@ -107,6 +115,7 @@ def _transaction(**fields: Any) -> Transaction:
         "expires_at": None,
         "network": "localnet",
         "fee_lamports": None,
+        "rent_lamports": None,
         "updated_at": _NOW,
         "decision": show_decision(_decided(12_500_000)),
     }
@@ -134,6 +143,8 @@ def _withdrawal(**fields: Any) -> Withdrawal:
         "currency": "USDC",
         "destination": _PAYEE,
         "signature": None,
+        "fee_lamports": None,
+        "rent_lamports": None,
         "block_time": None,
         "failure_code": None,
         "memo": None,
@@ -153,7 +164,7 @@ _ON_CHAIN: Final[dict[str, Any]] = {
     "settled_at": _NOW,
 }
 _DATA: Final[dict[EventType, msgspec.Struct]] = {
-    EventType.TRANSACTION_SETTLED: _transaction(**_ON_CHAIN, fee_lamports=10_000),
+    EventType.TRANSACTION_SETTLED: _transaction(**_ON_CHAIN, fee_lamports=10_000, rent_lamports=0),
     EventType.TRANSACTION_REJECTED: _transaction(
         amount="60.000000",
         status="rejected",
@@ -179,7 +190,9 @@ _DATA: Final[dict[EventType, msgspec.Struct]] = {
     ),
     EventType.TRANSACTION_APPROVED: _transaction(),
     EventType.WALLET_FUNDED: _wallet("100.000000", "funded"),
-    EventType.WITHDRAWAL_SETTLED: _withdrawal(**_ON_CHAIN),
+    EventType.WITHDRAWAL_SETTLED: _withdrawal(
+        **_ON_CHAIN, fee_lamports=10_000, rent_lamports=2_039_280
+    ),
     EventType.WITHDRAWAL_FAILED: _withdrawal(status="failed", failure_code="destination_invalid"),
     EventType.WEBHOOK_TEST: Webhook(
         id="wh_01kbfqy7d2n3p4q5r6s7t8v9w0",

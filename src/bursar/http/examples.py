@@ -65,6 +65,7 @@ _POLICY: Final = {
     "blocklist": [],
     "perTransactionCap": None,
     "approvalThreshold": "10.00",
+    "dailyNetworkLamports": None,
     "frozen": False,
     "version": 1,
 }
@@ -82,6 +83,12 @@ _DECISION: Final = {
             "observed": "3.500000",
         },
         {"rule": "daily_cap", "outcome": "pass", "limit": "25.00", "observed": "3.500000"},
+        {
+            "rule": "network_cost",
+            "outcome": "pass",
+            "limit": "100000000",
+            "observed": "2150947",
+        },
         {"rule": "pending_count", "outcome": "not_evaluated", "limit": "100", "observed": "0"},
         {"rule": "funds", "outcome": "pass", "limit": "100.000000", "observed": "3.500000"},
         {"rule": "approval_threshold", "outcome": "pass", "limit": "10.00", "observed": "3.500000"},
@@ -126,6 +133,8 @@ ANSWERS: Final[dict[str, Any]] = {
         "status": "active",
         "frozen": False,
         "policyVersion": 1,
+        "dailyNetworkLamports": 100000000,
+        "networkLamportsToday": 2049280,
     },
     "Transaction": {
         "id": "txn_01m7ems408dq8tynzrthx57g28",
@@ -150,6 +159,7 @@ ANSWERS: Final[dict[str, Any]] = {
         "expiresAt": None,
         "network": "localnet",
         "feeLamports": 10000,
+        "rentLamports": 2039280,
         "updatedAt": "2026-11-15T09:30:01.456Z",
         "decision": _DECISION,
     },
@@ -200,6 +210,8 @@ ANSWERS: Final[dict[str, Any]] = {
         "createdBy": _KEY_ID,
         "createdAt": _AT,
         "settledAt": None,
+        "feeLamports": None,
+        "rentLamports": None,
     },
     "Deposit": {
         "id": "dep_01m7ems3ycd1embc7f2906ehyb",

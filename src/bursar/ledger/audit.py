@@ -212,7 +212,8 @@ QUESTIONS: Final = (
                                                       WHEN 'failed' THEN 'rejected'
                                                       ELSE 'approved' END
             OR (p.state = 'failed'
-                AND o.reject_code NOT IN ('settlement_failed', 'destination_invalid'))
+                AND o.reject_code NOT IN ('settlement_failed', 'destination_invalid',
+                                          'network_cost_exceeded'))
             OR o.agent_id <> p.agent_id OR o.amount_micros <> p.amount_micros
             OR o.pay_to <> p.destination""",
     ),
@@ -280,6 +281,21 @@ QUESTIONS: Final = (
                                          WHEN frozen THEN ', frozen,' ELSE '' END || ' forbids'
           FROM ruled
          WHERE version IS NULL OR status <> 'rejected' AND frozen OR amount_micros > cap_each""",
+    ),
+    _Question(
+        "every day's network cost is the sum of its spends, and within its budget",
+        "SELECT count(*) FROM usage",
+        """
+        SELECT coalesce(u.agent_id, s.agent_id) || ' on ' || coalesce(u.window_start, s.day)
+               || ' cost ' || coalesce(u.network_lamports, 0) || ' lamports, its spends say '
+               || coalesce(s.lamports, 0)
+          FROM usage u
+          FULL JOIN (SELECT agent_id, (created_at AT TIME ZONE 'UTC')::date AS day,
+                            sum(network_lamports) AS lamports
+                       FROM spend WHERE network_lamports > 0 GROUP BY 1, 2) s
+            ON s.agent_id = u.agent_id AND s.day = u.window_start
+         WHERE coalesce(u.network_lamports, 0) <> coalesce(s.lamports, 0)
+            OR u.network_lamports > u.network_cap_lamports""",
     ),
     _Question(
         "the running totals are the counts of the spends",

@@ -21,6 +21,7 @@ class LockedAgent:
     agent_status: AgentStatus
     policy_version: int
     spent_today_micros: int
+    network_today_lamports: int
     pending_count: int
     # Opaque: which state of the directory, of which history of the database.
     directory_epoch: str
@@ -108,6 +109,7 @@ def _locked(row: Row, now: datetime) -> LockedAgent:
         agent_status=row["agent_status"],
         policy_version=row["policy_version"],
         spent_today_micros=row["spent_today_micros"],
+        network_today_lamports=row["network_today_lamports"],
         pending_count=row["pending_count"],
         directory_epoch=row["directory_epoch"],
         has_webhooks=row["has_webhooks"],

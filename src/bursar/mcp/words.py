@@ -25,6 +25,9 @@ RECOVERY: Final[Mapping[str, str]] = {
     " passes. Ask your operator to add it to the recipients directory.",
     "per_transaction_cap_exceeded": "The amount is over the most that one payment may be.",
     "daily_cap_exceeded": "The amount does not fit into what is left of today's cap.",
+    "network_cost_exceeded": "What your payments may cost the network in a day is used up, or this"
+    " recipient costs too much to reach. Try later, pay somebody you paid before, or ask your"
+    " operator.",
     "too_many_pending": "Too many of your spends already wait for a person. Spend no more than"
     " needs no approval, or wait until some are decided.",
     "insufficient_funds": "The wallet does not hold enough. Spend less, or ask your operator to"

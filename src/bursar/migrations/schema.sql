@@ -94,7 +94,7 @@ BEGIN
               r.mode::text;
 END $$;
 
-CREATE FUNCTION lock_agents(agent_ids text[], realm_ids integer[], locking text) RETURNS TABLE(agent_id id, realm_id integer, address text, mint text, wallet_status text, credits_posted bigint, debits_posted bigint, debits_pending bigint, transfers bigint, decisions bigint, is_low boolean, last_funded_at timestamp with time zone, now timestamp with time zone, agent_status text, policy_version integer, spent_today_micros bigint, pending_count bigint, directory_epoch text, has_webhooks boolean, history text)
+CREATE FUNCTION lock_agents(agent_ids text[], realm_ids integer[], locking text) RETURNS TABLE(agent_id id, realm_id integer, address text, mint text, wallet_status text, credits_posted bigint, debits_posted bigint, debits_pending bigint, transfers bigint, decisions bigint, is_low boolean, last_funded_at timestamp with time zone, now timestamp with time zone, agent_status text, policy_version integer, spent_today_micros bigint, network_today_lamports bigint, pending_count bigint, directory_epoch text, has_webhooks boolean, history text)
     LANGUAGE plpgsql
     AS $$
 DECLARE
@@ -114,7 +114,7 @@ BEGIN
     SELECT w.agent_id, w.realm_id, w.address, w.mint, w.status, w.credits_posted::bigint,
            w.debits_posted::bigint, w.debits_pending::bigint, w.transfers, w.decisions, w.is_low,
            w.last_funded_at::timestamptz, read_at, a.status, a.policy_version,
-           coalesce(u.spent_micros, 0)::bigint,
+           coalesce(u.spent_micros, 0)::bigint, coalesce(u.network_lamports, 0)::bigint,
            (SELECT count(*) FROM spend s WHERE s.agent_id = w.agent_id AND s.status = 'pending'),
            format('%s/%s', timeline, r.directory_epoch),
            EXISTS (SELECT FROM webhook h WHERE h.realm_id = w.realm_id AND h.status = 'enabled'),
@@ -272,6 +272,13 @@ CREATE TABLE event (
     xact xid8 DEFAULT pg_current_xact_id() NOT NULL
 );
 
+CREATE TABLE fee_payer_balance (
+    mode mode NOT NULL,
+    lamports bigint NOT NULL,
+    seen_at timestamp(3) with time zone DEFAULT moment() NOT NULL,
+    CONSTRAINT fee_payer_balance_lamports_check CHECK ((lamports >= 0))
+);
+
 CREATE TABLE heartbeat (
     mode text NOT NULL,
     duty text NOT NULL,
@@ -360,6 +367,22 @@ CREATE TABLE network (
     CONSTRAINT network_decimals_check CHECK ((decimals = 6))
 );
 
+CREATE TABLE network_cost (
+    realm_id integer NOT NULL,
+    day date NOT NULL,
+    lamports bigint NOT NULL,
+    CONSTRAINT network_cost_lamports_check CHECK ((lamports >= 0))
+);
+
+CREATE TABLE payee_account (
+    realm_id integer NOT NULL,
+    address text NOT NULL,
+    is_open boolean NOT NULL,
+    opened integer DEFAULT 0 NOT NULL,
+    opener id,
+    CONSTRAINT payee_account_opened_check CHECK ((opened >= 0))
+);
+
 CREATE TABLE payment (
     id id NOT NULL,
     mode mode NOT NULL,
@@ -372,8 +395,10 @@ CREATE TABLE payment (
     leased_until timestamp with time zone NOT NULL,
     problem text,
     created_at timestamp(3) with time zone NOT NULL,
+    cost_lamports bigint DEFAULT 0 NOT NULL,
     CONSTRAINT payment_amount_micros_check CHECK (((amount_micros)::bigint > 0)),
     CONSTRAINT payment_attempts_check CHECK ((attempts >= 0)),
+    CONSTRAINT payment_cost_lamports_check CHECK ((cost_lamports >= 0)),
     CONSTRAINT payment_state_check CHECK ((state = ANY (ARRAY['waiting'::text, 'live'::text, 'settled'::text, 'failed'::text])))
 );
 
@@ -388,11 +413,13 @@ CREATE TABLE policy (
     frozen boolean NOT NULL,
     changed_by text NOT NULL,
     changed_at timestamp(3) with time zone NOT NULL,
+    network_lamports_daily bigint,
     CONSTRAINT policy_allowlist_check CHECK ((cardinality(allowlist) <= 1000)),
     CONSTRAINT policy_approval_threshold_micros_check CHECK ((((approval_threshold_micros)::bigint % (10000)::bigint) = 0)),
     CONSTRAINT policy_blocklist_check CHECK ((cardinality(blocklist) <= 1000)),
     CONSTRAINT policy_cap_micros_daily_check CHECK ((((cap_micros_daily)::bigint % (10000)::bigint) = 0)),
     CONSTRAINT policy_cap_micros_per_transaction_check CHECK ((((cap_micros_per_transaction)::bigint % (10000)::bigint) = 0)),
+    CONSTRAINT policy_network_lamports_daily_check CHECK ((network_lamports_daily >= 0)),
     CONSTRAINT policy_version_check CHECK ((version >= 1))
 );
 
@@ -479,6 +506,8 @@ CREATE TABLE spend (
     settled_at timestamp(3) with time zone,
     updated_at timestamp(3) with time zone NOT NULL,
     decision_number bigint NOT NULL,
+    network_lamports bigint DEFAULT 0 NOT NULL,
+    rent_lamports bigint,
     CONSTRAINT decided_by_someone CHECK ((((decided_by IS NULL) = (decided_at IS NULL)) AND ((decided_by IS NOT NULL) OR (decision_reason IS NULL)))),
     CONSTRAINT live_spend_has_a_payee CHECK (((status = 'rejected'::text) OR (pay_to IS NOT NULL))),
     CONSTRAINT pending_expires CHECK (((status <> 'pending'::text) OR (expires_at IS NOT NULL))),
@@ -488,6 +517,8 @@ CREATE TABLE spend (
     CONSTRAINT spend_decision_number_check CHECK ((decision_number >= 1)),
     CONSTRAINT spend_fee_lamports_check CHECK ((fee_lamports >= 0)),
     CONSTRAINT spend_memo_check CHECK ((length(memo) <= 200)),
+    CONSTRAINT spend_network_lamports_check CHECK ((network_lamports >= 0)),
+    CONSTRAINT spend_rent_lamports_check CHECK ((rent_lamports >= 0)),
     CONSTRAINT spend_status_check CHECK ((status = ANY (ARRAY['pending'::text, 'approved'::text, 'settled'::text, 'rejected'::text])))
 );
 
@@ -522,8 +553,11 @@ CREATE TABLE submission (
     in_doubt boolean DEFAULT false NOT NULL,
     outcome text,
     fee_lamports bigint,
+    network_lamports bigint DEFAULT 0 NOT NULL,
+    opens_account boolean DEFAULT true NOT NULL,
     CONSTRAINT ended_has_an_outcome CHECK (((state = 'live'::text) = (outcome IS NULL))),
     CONSTRAINT submission_attempt_check CHECK ((attempt >= 1)),
+    CONSTRAINT submission_network_lamports_check CHECK ((network_lamports >= 0)),
     CONSTRAINT submission_state_check CHECK ((state = ANY (ARRAY['live'::text, 'dead'::text, 'settled'::text])))
 );
 
@@ -558,7 +592,11 @@ CREATE TABLE usage (
     window_start date NOT NULL,
     spent_micros micros NOT NULL,
     cap_micros micros NOT NULL,
+    network_lamports bigint DEFAULT 0 NOT NULL,
+    network_cap_lamports bigint DEFAULT 0 NOT NULL,
     CONSTRAINT cap_not_passed CHECK (((spent_micros)::bigint <= (cap_micros)::bigint)),
+    CONSTRAINT network_cap_not_passed CHECK ((network_lamports <= network_cap_lamports)),
+    CONSTRAINT usage_network_lamports_check CHECK ((network_lamports >= 0)),
     CONSTRAINT usage_window_kind_check CHECK ((window_kind = 'day'::text))
 )
 WITH (fillfactor='50');
@@ -649,11 +687,13 @@ CREATE TABLE withdrawal (
     block_time bigint,
     fee_lamports bigint,
     settled_at timestamp(3) with time zone,
+    rent_lamports bigint,
     CONSTRAINT failed_has_a_code CHECK (((status = 'failed'::text) = (failure_code IS NOT NULL))),
     CONSTRAINT settled_withdrawal_is_on_chain CHECK ((((status = 'settled'::text) = (signature IS NOT NULL)) AND ((status = 'settled'::text) = (settled_at IS NOT NULL)))),
     CONSTRAINT withdrawal_amount_micros_check CHECK (((amount_micros)::bigint > 0)),
     CONSTRAINT withdrawal_fee_lamports_check CHECK ((fee_lamports >= 0)),
     CONSTRAINT withdrawal_memo_check CHECK ((length(memo) <= 200)),
+    CONSTRAINT withdrawal_rent_lamports_check CHECK ((rent_lamports >= 0)),
     CONSTRAINT withdrawal_status_check CHECK ((status = ANY (ARRAY['pending'::text, 'settled'::text, 'failed'::text])))
 );
 
@@ -702,6 +742,9 @@ ALTER TABLE ONLY deposit
 ALTER TABLE ONLY event
     ADD CONSTRAINT event_pkey PRIMARY KEY (id);
 
+ALTER TABLE ONLY fee_payer_balance
+    ADD CONSTRAINT fee_payer_balance_pkey PRIMARY KEY (mode);
+
 ALTER TABLE ONLY heartbeat
     ADD CONSTRAINT heartbeat_pkey PRIMARY KEY (mode, duty);
 
@@ -714,11 +757,17 @@ ALTER TABLE ONLY master_key
 ALTER TABLE ONLY migration
     ADD CONSTRAINT migration_pkey PRIMARY KEY (number);
 
+ALTER TABLE ONLY network_cost
+    ADD CONSTRAINT network_cost_pkey PRIMARY KEY (realm_id, day);
+
 ALTER TABLE ONLY network
     ADD CONSTRAINT network_genesis_hash_key UNIQUE (genesis_hash);
 
 ALTER TABLE ONLY network
     ADD CONSTRAINT network_pkey PRIMARY KEY (mode);
+
+ALTER TABLE ONLY payee_account
+    ADD CONSTRAINT payee_account_pkey PRIMARY KEY (realm_id, address);
 
 ALTER TABLE ONLY payment
     ADD CONSTRAINT payment_pkey PRIMARY KEY (id);
@@ -835,6 +884,8 @@ CREATE INDEX event_to_forget ON event USING brin (created_at);
 
 CREATE INDEX idempotency_to_forget ON idempotency USING brin (created_at);
 
+CREATE INDEX network_cost_by_day ON network_cost USING btree (day);
+
 CREATE INDEX payment_open ON payment USING btree (mode, created_at) WHERE (state = ANY (ARRAY['waiting'::text, 'live'::text]));
 
 CREATE INDEX recipient_by_address ON recipient USING btree (realm_id, address);
@@ -850,6 +901,8 @@ CREATE INDEX spend_by_recipient ON spend USING btree (realm_id, recipient, creat
 CREATE INDEX spend_by_settlement ON spend USING btree (realm_id, settled_at, id) WHERE (settled_at IS NOT NULL);
 
 CREATE INDEX spend_by_status ON spend USING btree (realm_id, status, created_at, id);
+
+CREATE INDEX spend_opening ON spend USING btree (agent_id, pay_to) WHERE ((status = ANY (ARRAY['pending'::text, 'approved'::text])) AND (network_lamports >= 2039280));
 
 CREATE INDEX spend_pending ON spend USING btree (agent_id) WHERE (status = 'pending'::text);
 
@@ -953,6 +1006,12 @@ ALTER TABLE ONLY delivery
 
 ALTER TABLE ONLY deposit
     ADD CONSTRAINT deposit_agent_id_realm_id_fkey FOREIGN KEY (agent_id, realm_id) REFERENCES agent(id, realm_id);
+
+ALTER TABLE ONLY network_cost
+    ADD CONSTRAINT network_cost_realm_id_fkey FOREIGN KEY (realm_id) REFERENCES realm(id);
+
+ALTER TABLE ONLY payee_account
+    ADD CONSTRAINT payee_account_realm_id_fkey FOREIGN KEY (realm_id) REFERENCES realm(id);
 
 ALTER TABLE ONLY policy
     ADD CONSTRAINT policy_agent_id_fkey FOREIGN KEY (agent_id) REFERENCES agent(id);

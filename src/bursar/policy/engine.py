@@ -24,6 +24,7 @@ class Rule(StrEnum):
     RECIPIENT_RESOLVED = "recipient_resolved"
     PER_TRANSACTION_CAP = "per_transaction_cap"
     DAILY_CAP = "daily_cap"
+    NETWORK_COST = "network_cost"
     PENDING_COUNT = "pending_count"
     FUNDS = "funds"
     APPROVAL_THRESHOLD = "approval_threshold"
@@ -40,6 +41,7 @@ class RejectCode(StrEnum):
     RECIPIENT_UNRESOLVED = "recipient_unresolved"
     PER_TRANSACTION_CAP_EXCEEDED = "per_transaction_cap_exceeded"
     DAILY_CAP_EXCEEDED = "daily_cap_exceeded"
+    NETWORK_COST_EXCEEDED = "network_cost_exceeded"
     TOO_MANY_PENDING = "too_many_pending"
     INSUFFICIENT_FUNDS = "insufficient_funds"
     APPROVAL_DENIED = "approval_denied"
@@ -61,6 +63,9 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     pays_blocked_host: bool
     spent_today_micros: int
     available_micros: int
+    # What the day's payments cost in SOL so far, and what this one holds.
+    network_today_lamports: int
+    network_cost_lamports: int
     # Spends that wait for a person.
     pending_count: int
     bounds: Bounds
@@ -103,6 +108,8 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     # Fields that came later are at the end with a default: what was stored before still reads.
     pending_after: int = 0
     pending_max: int = 0
+    network_after_lamports: int = 0
+    network_budget_lamports: int = 0
 
     @property
     def checks(self) -> list[Check]:
@@ -121,6 +128,10 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
             Rule.DAILY_CAP: (
                 format_cents(self.cap_micros_daily),
                 format_micros(self.spent_after_micros),
+            ),
+            Rule.NETWORK_COST: (
+                str(self.network_budget_lamports),
+                str(self.network_after_lamports),
             ),
             Rule.PENDING_COUNT: (str(self.pending_max), str(self.pending_after)),
             Rule.FUNDS: (format_micros(self.available_micros), amount),
@@ -142,6 +153,7 @@ _STORED: Final = (
     Rule.FUNDS,
     Rule.APPROVAL_THRESHOLD,
     Rule.PENDING_COUNT,
+    Rule.NETWORK_COST,
 )
 _OUTCOMES: Final[dict[str, Outcome]] = {"p": "pass", "f": "fail", "n": "not_evaluated"}
 
@@ -187,6 +199,11 @@ def decide(policy: Policy, facts: Facts, amount_micros: int, recipient: str) -> 
     day = "p"
     if spent_after > policy.cap_micros_daily:
         day = fail(RejectCode.DAILY_CAP_EXCEEDED, about_amount=True)
+    budget_lamports = policy.network_budget(facts.bounds)
+    network_after = facts.network_today_lamports + facts.network_cost_lamports
+    network = "p"
+    if network_after > budget_lamports:
+        network = fail(RejectCode.NETWORK_COST_EXCEEDED)
     pending = "p" if waits else "n"
     if crowded:  # an amount that needs no approval still passes
         pending = fail(RejectCode.TOO_MANY_PENDING, about_amount=True)
@@ -201,8 +218,14 @@ def decide(policy: Policy, facts: Facts, amount_micros: int, recipient: str) -> 
         facts,
         min(remaining, facts.available_micros - taken),
         facts.pending_count + (waits and not code),
+        facts.network_today_lamports if code else network_after,
     )
-    tomorrow = day == "f" and fits_but_for_the_day and amount_micros <= policy.cap_micros_daily
+    tomorrow = (
+        "f" in (day, network)
+        and fits_but_for_the_day
+        and amount_micros <= policy.cap_micros_daily
+        and facts.network_cost_lamports <= budget_lamports
+    )
     return Decision(
         status="rejected" if code else "pending" if approval == "f" else "approved",
         reject_code=code,
@@ -215,7 +238,8 @@ def decide(policy: Policy, facts: Facts, amount_micros: int, recipient: str) -> 
         + day
         + funds
         + approval
-        + pending,
+        + pending
+        + network,
         amount_micros=amount_micros,
         recipient=recipient,
         pay_to=None if host_refused else facts.pay_to,
@@ -231,6 +255,8 @@ def decide(policy: Policy, facts: Facts, amount_micros: int, recipient: str) -> 
         retry_at=facts.resets_at if tomorrow else None,
         pending_after=facts.pending_count + waits,
         pending_max=facts.bounds.pending_max,
+        network_after_lamports=network_after,
+        network_budget_lamports=budget_lamports,
     )
 
 
@@ -240,11 +266,16 @@ def budget(policy: Policy, facts: Facts) -> tuple[int, int]:
     if facts.agent_status != "active" or policy.frozen:
         return remaining, 0
     most = min(remaining, facts.available_micros)
-    return remaining, _most(policy, facts, most, facts.pending_count)
+    return remaining, _most(policy, facts, most, facts.pending_count, facts.network_today_lamports)
 
 
-def _most(policy: Policy, facts: Facts, most: int, pending_count: int) -> int:
+def _most(
+    policy: Policy, facts: Facts, most: int, pending_count: int, network_today_lamports: int
+) -> int:
     """Of what the day and the wallet have left: the most that one spend may be."""
+    network_left = policy.network_budget(facts.bounds) - network_today_lamports
+    if network_left < facts.bounds.payment_lamports:
+        return 0
     if policy.cap_micros_per_transaction is not None:
         most = min(most, policy.cap_micros_per_transaction)
     threshold = policy.approval_threshold_micros

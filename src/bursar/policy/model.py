@@ -17,9 +17,14 @@ PolicyKey = tuple[str, int, str]
 
 
 class Bounds(msgspec.Struct, frozen=True, kw_only=True):
-    """What the settings allow every agent."""
+    """What the settings allow every agent and every account."""
 
     pending_max: int
+    # A UTC day, an agent whose policy does not say otherwise; and all agents of an account.
+    agent_network_lamports: int
+    account_network_lamports: int
+    # What a payment costs at most, without the rent of a token account.
+    payment_lamports: int
 
 
 class EntryList:
@@ -61,6 +66,12 @@ class Policy:
     allowlist: tuple[str, ...]
     blocklist: tuple[str, ...]
     frozen: bool
+    # What its payments may cost in SOL a day; None: what the settings allow.
+    network_lamports_daily: int | None = None
+
+    def network_budget(self, bounds: Bounds) -> int:
+        own = self.network_lamports_daily
+        return bounds.agent_network_lamports if own is None else own
 
     @property
     def bytes_in_memory(self) -> int:
@@ -91,6 +102,7 @@ _ATTRIBUTES = {
     "approvalThreshold": "approval_threshold_micros",
     "allowlist": "allowlist",
     "blocklist": "blocklist",
+    "dailyNetworkLamports": "network_lamports_daily",
     "frozen": "frozen",
 }
 
@@ -105,6 +117,7 @@ def first_policy(body: dict[str, Any]) -> Policy:
         allowlist=tuple(body["allowlist"]),
         blocklist=tuple(body.get("blocklist", ())),
         frozen=False,
+        network_lamports_daily=body.get("dailyNetworkLamports"),
     )
 
 
@@ -120,6 +133,7 @@ class PolicyView(msgspec.Struct, rename="camel", kw_only=True):
     blocklist: list[str]
     per_transaction_cap: str | None
     approval_threshold: str | None
+    daily_network_lamports: int | None
     frozen: bool
     version: int
 
@@ -150,6 +164,7 @@ def _shown(policy: Policy) -> dict[str, Any]:
         "blocklist": list(policy.blocklist),
         "per_transaction_cap": format_cents_or_none(policy.cap_micros_per_transaction),
         "approval_threshold": format_cents_or_none(policy.approval_threshold_micros),
+        "daily_network_lamports": policy.network_lamports_daily,
         "frozen": policy.frozen,
         "version": policy.version,
     }
@@ -168,6 +183,13 @@ _OPTIONAL = (
         "approvalThreshold",
         Cap(),
         "Spends above this wait for a person's approval; null: none do.",
+        nullable=True,
+    ),
+    Field(
+        "dailyNetworkLamports",
+        Whole(0, 1_000_000_000_000),
+        "What the agent's payments may cost per UTC day, in lamports: network fees, and token"
+        " accounts opened for payees; null: what the service allows by default.",
         nullable=True,
     ),
     Field("blocklist", Entries(), "Never paid, whatever the allowlist says; the same entries."),

@@ -8,7 +8,7 @@ from bursar.policy.model import Policy
 
 COLUMNS = (
     "p.version, p.cap_micros_daily, p.cap_micros_per_transaction, p.approval_threshold_micros,"
-    " p.allowlist, p.blocklist, p.frozen"
+    " p.allowlist, p.blocklist, p.frozen, p.network_lamports_daily"
 )
 
 
@@ -17,8 +17,8 @@ async def insert_policy(
 ) -> None:
     await tx.execute(
         "INSERT INTO policy (agent_id, version, cap_micros_daily, cap_micros_per_transaction,"
-        " approval_threshold_micros, allowlist, blocklist, frozen, changed_by, changed_at)"
-        " VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
+        " approval_threshold_micros, allowlist, blocklist, frozen, changed_by, changed_at,"
+        " network_lamports_daily) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)",
         agent_id,
         policy.version,
         policy.cap_micros_daily,
@@ -29,6 +29,7 @@ async def insert_policy(
         policy.frozen,
         changed_by,
         changed_at,
+        policy.network_lamports_daily,
     )
 
 
@@ -55,6 +56,7 @@ def policy_of(row: Row) -> Policy:
         allowlist=tuple(row["allowlist"]),
         blocklist=tuple(row["blocklist"]),
         frozen=row["frozen"],
+        network_lamports_daily=row["network_lamports_daily"],
     )
 
 

@@ -17,10 +17,11 @@ from bursar.chain.pin import check_network
 from bursar.chain.port import ChainOutOfReach
 from bursar.chain.solana import Solana
 from bursar.config import LOCALNET, MODES, Config, Mode, variable
+from bursar.cost import store as cost_store
 from bursar.db import Database
 from bursar.errors import CommandFailed
 from bursar.localnet.whereabouts import noted_address
-from bursar.metrics import FEE_PAYER_LAMPORTS
+from bursar.metrics import FEE_PAYER_LAMPORTS, NetworkCost
 from bursar.service.environment import bare_python_environment
 from bursar.service.ports import free_port
 from bursar.service.supervisor import Child
@@ -30,6 +31,8 @@ _GIFT_LAMPORTS: Final = 100_000_000_000
 _READY_SECONDS: Final = 30.0
 _POLL_SECONDS: Final = 0.02
 _HEALTH_SECONDS: Final = 2.0
+# More would be a metric for each tenant.
+_ACCOUNTS_SHOWN: Final = 20
 
 _log = structlog.get_logger()
 
@@ -133,6 +136,18 @@ async def refuse_wrong_networks(config: Config, db: Database) -> None:
                 _log.warning("network_out_of_reach", mode=mode, problem=str(problem))
             finally:
                 await chain.close()
+
+
+async def report_network_cost(db: Database, chain: Solana, mode: Mode, address: str) -> None:
+    """The fee payer's runway and the costliest accounts, as metrics and for the console."""
+    account = (await chain.accounts([address]))[address]
+    async with db.read() as tx:
+        await cost_store.put_fee_payer(tx, mode, 0 if account is None else account.lamports)
+        runway = await cost_store.runway(tx, mode)
+        costliest = await cost_store.costliest_today(tx, mode, _ACCOUNTS_SHOWN)
+    if runway is not None:
+        NetworkCost.runway(mode, runway.payments, runway.days)
+    NetworkCost.accounts(mode, dict(costliest))
 
 
 async def ensure_fee_payer_funded(config: Config, chain: Solana, mode: Mode, address: str) -> bool:

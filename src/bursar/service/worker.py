@@ -21,13 +21,14 @@ from bursar.ledger.seal import seal_journal
 from bursar.metrics import UP
 from bursar.policy.cache import PolicyCache
 from bursar.service.duty import Duties, Duty
-from bursar.service.networks import ensure_fee_payer_funded, open_chain
+from bursar.service.networks import ensure_fee_payer_funded, open_chain, report_network_cost
 from bursar.service.retention import FORGETTING, forget
 from bursar.settlement.deposits import DepositWatcher
 from bursar.settlement.outside import Outside
 from bursar.settlement.reconcile import Reconciler
 from bursar.settlement.worker import Settler
 from bursar.spend.approve import expire_spends
+from bursar.spend.model import bounds_of
 from bursar.wallet import quarantine
 from bursar.webhook.send import Sender
 from bursar.webhook.target import Allowed
@@ -136,12 +137,15 @@ async def _settle(config: Config, db: Database, vault: Vault, mode: Mode, duties
 
         async def watch_fee_payer() -> int:
             await ensure_fee_payer_funded(config, chain, mode, fee_payer)
+            await report_network_cost(db, chain, mode, fee_payer)
             return 0
 
         await duties.achieve(Duty(START, start, _START_SECONDS, mode))
         policies = PolicyCache()
         outside = Outside(config.data_dir / f"signed-{mode}")
-        settler = Settler(db, chain, vault, policies, mode, decimals, outside=outside)
+        settler = Settler(
+            db, chain, vault, policies, mode, decimals, bounds_of(config), outside=outside
+        )
         reconciler = Reconciler(db, DepositWatcher(db, chain, policies, mode, mint))
         kept = [
             *settling(settler),

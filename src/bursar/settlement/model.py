@@ -6,12 +6,13 @@ settled  one attempt is final on the chain
 failed   every attempt is dead, and there will be no other
 """
 
-from datetime import datetime
+from datetime import date, datetime
 from typing import Final, NamedTuple
 
 import msgspec
 
 from bursar.config import Mode
+from bursar.cost.model import Attempt
 
 # More than this many that never land is not bad luck.
 MOST_ATTEMPTS: Final = 10
@@ -34,6 +35,13 @@ class PaymentRow(msgspec.Struct, frozen=True, kw_only=True):
     created_at: datetime
     # Whether settling for its wallet raised before.
     set_aside: bool
+    # What its spend holds of the agent's network budget, and what ended attempts have cost.
+    held_lamports: int
+    cost_lamports: int
+
+    @property
+    def day(self) -> date:
+        return self.created_at.date()
 
     @property
     def is_withdrawal(self) -> bool:
@@ -77,6 +85,18 @@ class NewSubmission(msgspec.Struct, frozen=True, kw_only=True):
     blockhash: str
     last_valid_height: int
     signed_slot: int
+    opens_account: bool
+    network_lamports: int
+
+    @property
+    def cost(self) -> Attempt:
+        return Attempt(
+            self.payment.id,
+            self.payment.realm_id,
+            self.payment.destination,
+            self.opens_account,
+            self.network_lamports,
+        )
 
 
 class Paid(NamedTuple):
@@ -86,6 +106,22 @@ class Paid(NamedTuple):
     signature: str
     block_time: int | None
     fee_lamports: int
+    rent_lamports: int = 0
+
+
+class Ended(NamedTuple):
+    """An attempt that is over: on which day it was signed, and what its account was charged."""
+
+    payment_id: str
+    day: date
+    charged_lamports: int
+
+
+class Stored(NamedTuple):
+    """What became of signed attempts: stored, or over the budget of their account."""
+
+    ids: set[str]
+    over_budget: set[str]
 
 
 class SettledRow(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,24 +1,34 @@
 """How a payment ends, in one commit each: settled, failed, or tried again after a dead attempt."""
 
-from collections.abc import Mapping, Sequence
-from typing import Literal
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, Literal
 
 import structlog
 
 from bursar.chain.port import Landed
+from bursar.cost import store as cost_store
+from bursar.cost.model import Charge
 from bursar.db import Database, Tx
 from bursar.ledger import book
 from bursar.ledger import store as ledger_store
+from bursar.ledger.model import Account
 from bursar.metrics import Settlement as Metrics
 from bursar.policy.cache import PolicyCache
 from bursar.policy.engine import RejectCode
 from bursar.settlement import store
-from bursar.settlement.model import MOST_ATTEMPTS, Paid, PaymentRow, SubmissionRow
+from bursar.settlement.model import MOST_ATTEMPTS, Ended, Paid, PaymentRow, SubmissionRow
 from bursar.spend.close import reject_spends
 from bursar.spend.settle import settle_spends
 from bursar.wallet.model import FailureCode
 from bursar.wallet.withdraw import fail_withdrawal, settle_withdrawals
 
+# What a spend says that was approved and is not paid after all.
+_REJECT_CODES: Final[dict[FailureCode, RejectCode]] = {
+    "destination_invalid": RejectCode.SETTLEMENT_FAILED,
+    "settlement_failed": RejectCode.SETTLEMENT_FAILED,
+    "network_cost_exceeded": RejectCode.NETWORK_COST_EXCEEDED,
+}
 _log = structlog.get_logger()
 
 
@@ -29,7 +39,13 @@ async def settle(
     events."""
     payments = [payment for payment, _ in made]
     paid = {
-        payment.id: Paid(payment.id, landed.signature, landed.block_time, landed.fee_lamports)
+        payment.id: Paid(
+            payment.id,
+            landed.signature,
+            landed.block_time,
+            landed.fee_lamports,
+            landed.rent_lamports,
+        )
         for payment, landed in made
     }
 
@@ -39,7 +55,7 @@ async def settle(
             sorted({payment.agent_id for payment in payments}),
             sorted({payment.realm_id for payment in payments}),
         )
-        settled = await store.settle_payments(tx, list(paid.values()))
+        settled, ended = await store.settle_payments(tx, list(paid.values()))
         accounts = {agent_id: found.account for agent_id, found in locked.items()}
         open_ones = [payment for payment in payments if payment.id in settled]
         spends = [paid[payment.id] for payment in open_ones if not payment.is_withdrawal]
@@ -47,9 +63,34 @@ async def settle(
         withdrawals = [paid[payment.id] for payment in open_ones if payment.is_withdrawal]
         await settle_withdrawals(tx, accounts, withdrawals)
         await book.save_balances(tx, policies, list(locked.values()))
+        if open_ones:
+            opened: defaultdict[tuple[int, str], int] = defaultdict(int)
+            for payment in open_ones:
+                rent = paid[payment.id].rent_lamports
+                opened[payment.realm_id, payment.destination] += rent > 0
+            await cost_store.note_open(tx, opened)
+            await cost_store.charge_accounts(tx, _charges(open_ones, paid, ended, accounts))
         return len(settled)
 
     Metrics.settled(payments[0].mode, await db.transact(work))
+
+
+def _charges(
+    payments: Sequence[PaymentRow],
+    paid: Mapping[str, Paid],
+    ended: Sequence[Ended],
+    accounts: Mapping[str, Account],
+) -> Iterable[Charge]:
+    """What the payments cost, in place of what was charged for their attempts."""
+    days = {attempt.payment_id: attempt.day for attempt in ended}
+    realms = {payment.id: payment.realm_id for payment in payments}
+    for payment in payments:
+        cost = paid[payment.id].fee_lamports + paid[payment.id].rent_lamports
+        # One that was found on the chain had no attempt here.
+        day = days.get(payment.id, accounts[payment.agent_id].now.date())
+        yield Charge(payment.realm_id, day, cost)
+    for attempt in ended:
+        yield Charge(realms[attempt.payment_id], attempt.day, -attempt.charged_lamports)
 
 
 async def bury(
@@ -63,12 +104,18 @@ async def bury(
         failed = False
         # The wallet's lock first, as everywhere.
         locked = await ledger_store.lock_agents(tx, [payment.agent_id], [payment.realm_id])
-        buried = await store.bury_submission(tx, payment.id, submission.attempt, why, fee_lamports)
-        if buried and give_up:
-            failed = await _close(tx, payment, locked, "settlement_failed", why, was="live")
-        elif buried:
+        ended = await store.bury_submission(tx, payment.id, submission.attempt, why, fee_lamports)
+        if ended is None:
+            return False, False
+        fee = fee_lamports or 0
+        if give_up:
+            cost = payment.cost_lamports + fee
+            failed = await _close(tx, payment, locked, "settlement_failed", why, "live", cost)
+        else:
             await store.let_payment_wait(tx, payment.id, why)
-        return buried, failed
+        change = fee - ended.charged_lamports
+        await cost_store.charge_accounts(tx, [Charge(payment.realm_id, ended.day, change)])
+        return True, failed
 
     buried, failed = await db.transact(work)
     if not buried:
@@ -84,7 +131,7 @@ async def fail(db: Database, payment: PaymentRow, code: FailureCode, why: str) -
 
     async def work(tx: Tx) -> bool:
         locked = await ledger_store.lock_agents(tx, [payment.agent_id], [payment.realm_id])
-        return await _close(tx, payment, locked, code, why, was="waiting")
+        return await _close(tx, payment, locked, code, why, "waiting", payment.cost_lamports)
 
     if not await db.transact(work):
         return  # somebody else ended it, or an attempt lives
@@ -98,10 +145,10 @@ async def _close(
     locked: Mapping[str, ledger_store.LockedAgent],
     code: FailureCode,
     why: str,
-    *,
     was: Literal["waiting", "live"],
+    cost_lamports: int,
 ) -> bool:
-    """False when there was nothing left to fail."""
+    """False when there was nothing left to fail. `cost_lamports`: what its attempts have cost."""
     if not await store.fail_payment(tx, payment.id, why, was):
         return False
     account = locked[payment.agent_id].account
@@ -113,9 +160,10 @@ async def _close(
             account,
             [payment.id],
             expected="approved",
-            code=RejectCode.SETTLEMENT_FAILED,
+            code=_REJECT_CODES[code],
             # Whoever approved it did; why it was not paid is with the payment.
             decided_by=None,
             reason=None,
+            cost_lamports=cost_lamports,
         )
     return True

@@ -6,14 +6,17 @@ from typing import Final, Literal
 from msgspec import UNSET
 
 from bursar.config import MODES, Mode
+from bursar.cost import store as cost_store
 from bursar.db import Row, Tx
 from bursar.settlement.model import (
+    Ended,
     LedgerNow,
     Look,
     NewSubmission,
     Paid,
     PaymentRow,
     SettledRow,
+    Stored,
     SubmissionRow,
     Watch,
     WatchedWallet,
@@ -31,7 +34,9 @@ _CLOCK_WAS_SET_BACK: Final = "1 minute"
 _CLOCKS_DIFFER: Final = "1 hour"
 _PAYMENT = (
     "p.id, p.mode, p.realm_id, p.agent_id, p.amount_micros, p.destination, p.attempts,"
-    " p.created_at, w.address AS source, w.mint, EXISTS (SELECT FROM quarantine q"
+    " p.created_at, w.address AS source, w.mint, p.cost_lamports,"
+    " coalesce((SELECT o.network_lamports FROM spend o WHERE o.id = p.id), 0) AS held_lamports,"
+    " EXISTS (SELECT FROM quarantine q"
     " WHERE q.agent_id = p.agent_id AND q.duty = 'settle') AS set_aside"
 )
 # A wallet that is set aside is tried again only after a while.
@@ -54,6 +59,7 @@ _BY_CHANCE = (
     "TABLESAMPLE SYSTEM ((SELECT least(100, 100 * $2 / greatest(reltuples, 1))"
     " FROM pg_class WHERE oid = 'payment'::regclass))"
 )
+_ENDED = "payment_id, (signed_at AT TIME ZONE 'UTC')::date, network_lamports"
 # What carries the time of a block: table, its state then, and since when it is so.
 _TIMED: Final = (
     ("spend", "settled", "settled_at"),
@@ -129,15 +135,15 @@ async def release_payments(
 
 
 async def insert_submissions(
-    tx: Tx, submissions: Sequence[NewSubmission], known_timeline: str
-) -> set[str]:
-    """Stores what was signed, if nothing else of the payment is alive; returns the payments.
+    tx: Tx, submissions: Sequence[NewSubmission], known_timeline: str, account_lamports: int
+) -> Stored:
+    """Stores what was signed, if nothing else of the payment is alive and its account can pay.
 
     The payment's row is locked first, so that of two workers one signs in vain and sends nothing.
     The same for one that signed before a failover and stores after it.
     """
     if await timeline(tx) != known_timeline:
-        return set()
+        return Stored(set(), set())
     ids = [s.payment.id for s in submissions]
     rows = await tx.fetch(
         "SELECT p.id, p.attempts FROM payment p JOIN wallet w ON w.agent_id = p.agent_id"
@@ -147,13 +153,16 @@ async def insert_submissions(
     )
     free = {row["id"]: row["attempts"] for row in rows}
     kept = [s for s in submissions if free.get(s.payment.id) == s.attempt - 1]
+    costs = [s.cost for s in kept]
+    admitted, over_budget = await cost_store.admit(tx, costs, account_lamports)
+    kept = [s for s in kept if s.payment.id in admitted]
     if kept:
         await tx.execute(
             "INSERT INTO submission (payment_id, attempt, mode, state, raw, signature, blockhash,"
-            " last_valid_height, signed_slot, next_check_at)"
+            " last_valid_height, signed_slot, opens_account, network_lamports, next_check_at)"
             f" SELECT s.*, clock_timestamp() + interval '{_FIRST_LOOK}'"
             " FROM unnest($1::text[], $2::int[], $3::text[], $4::text[], $5::bytea[], $6::text[],"
-            " $7::text[], $8::bigint[], $9::bigint[]) AS s",
+            " $7::text[], $8::bigint[], $9::bigint[], $10::boolean[], $11::bigint[]) AS s",
             [s.payment.id for s in kept],
             [s.attempt for s in kept],
             [s.payment.mode for s in kept],
@@ -163,13 +172,15 @@ async def insert_submissions(
             [s.blockhash for s in kept],
             [s.last_valid_height for s in kept],
             [s.signed_slot for s in kept],
+            [s.opens_account for s in kept],
+            [s.network_lamports for s in kept],
         )
         await tx.execute(
             "UPDATE payment SET state = 'live', attempts = attempts + 1, problem = NULL"
             " WHERE id = ANY($1)",
             [s.payment.id for s in kept],
         )
-    return {s.payment.id for s in kept}
+    return Stored({s.payment.id for s in kept}, over_budget)
 
 
 async def insert_adopted(tx: Tx, withdrawal_id: str) -> None:
@@ -305,25 +316,31 @@ async def look_again(tx: Tx, looks: Sequence[Look]) -> None:
 
 async def bury_submission(
     tx: Tx, payment_id: str, attempt: int, outcome: str, fee_lamports: int | None
-) -> bool:
-    """live -> dead; False when somebody else ended it."""
-    status = await tx.execute(
+) -> Ended | None:
+    """live -> dead; None when somebody else ended it. A fee was paid if it failed on the chain."""
+    row = await tx.fetchrow(
         "UPDATE submission SET state = 'dead', outcome = $3, fee_lamports = $4, in_doubt = false"
-        " WHERE payment_id = $1 AND attempt = $2 AND state = 'live'",
+        f" WHERE payment_id = $1 AND attempt = $2 AND state = 'live' RETURNING {_ENDED}",
         payment_id,
         attempt,
         outcome,
         fee_lamports,
     )
-    return status == "UPDATE 1"
+    if row is not None and fee_lamports:
+        await tx.execute(
+            "UPDATE payment SET cost_lamports = cost_lamports + $2 WHERE id = $1",
+            payment_id,
+            fee_lamports,
+        )
+    return None if row is None else Ended(*row)
 
 
-async def settle_payments(tx: Tx, paid: Sequence[Paid]) -> set[str]:
-    """Those of the payments that this call settled.
+async def settle_payments(tx: Tx, paid: Sequence[Paid]) -> tuple[set[str], list[Ended]]:
+    """Those of the payments that this call settled, and the attempts that ended with that.
 
     A payment found on the chain without its attempt here (after a restore) says so.
     """
-    payments, signatures, _, fees = zip(*paid, strict=True)
+    payments, signatures, _, fees, _ = zip(*paid, strict=True)
     rows = await tx.fetch(
         "UPDATE payment p SET state = 'settled', problem = CASE WHEN s.payment_id IS NULL"
         " THEN 'found on the chain' END"
@@ -333,20 +350,20 @@ async def settle_payments(tx: Tx, paid: Sequence[Paid]) -> set[str]:
         payments,
         signatures,
     )
-    await tx.execute(
+    ended = await tx.fetch(
         "UPDATE submission s SET state = 'settled', outcome = 'finalized', in_doubt = false,"
         " fee_lamports = l.fee FROM unnest($1::text[], $2::bigint[]) AS l (signature, fee)"
-        " WHERE s.signature = l.signature AND s.state = 'live'",
+        f" WHERE s.signature = l.signature AND s.state = 'live' RETURNING {_ENDED}",
         signatures,
         fees,
     )
     # Made by an attempt that this database forgot: the one it knows has expired.
-    await tx.execute(
+    ended += await tx.fetch(
         "UPDATE submission SET state = 'dead', outcome = 'paid by another', in_doubt = false"
-        " WHERE payment_id = ANY($1) AND state = 'live'",
+        f" WHERE payment_id = ANY($1) AND state = 'live' RETURNING {_ENDED}",
         [row["id"] for row in rows],
     )
-    return {row["id"] for row in rows}
+    return {row["id"] for row in rows}, [Ended(*row) for row in ended]
 
 
 async def let_payment_wait(tx: Tx, payment_id: str, problem: str) -> None:
@@ -561,6 +578,8 @@ def _payment(row: Row) -> PaymentRow:
         attempts=row["attempts"],
         created_at=row["created_at"],
         set_aside=row["set_aside"],
+        held_lamports=row["held_lamports"],
+        cost_lamports=row["cost_lamports"],
     )
 
 

@@ -15,6 +15,7 @@
 """
 
 import asyncio
+import itertools
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
@@ -25,9 +26,7 @@ import structlog
 
 from bursar.chain.message import (
     EMPTY_ACCOUNT_LAMPORTS,
-    TOKEN_ACCOUNT_LAMPORTS,
     Payment,
-    fee_lamports,
     token_account,
 )
 from bursar.chain.port import (
@@ -49,7 +48,9 @@ from bursar.db import OUT_OF_REACH, Database
 from bursar.errors import check
 from bursar.metrics import Settlement as Metrics
 from bursar.policy.cache import PolicyCache
+from bursar.policy.model import Bounds
 from bursar.settlement import evidence, outcome, store
+from bursar.settlement.afford import Costed, afford
 from bursar.settlement.model import (
     BLOCKHASH_BLOCKS,
     SAFETY_BLOCKS,
@@ -75,6 +76,9 @@ CALLS_AT_ONCE: Final = 16
 _LOOK_SECONDS: Final = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
 _DOUBT_SECONDS: Final = 10.0
 _RETRY_SECONDS: Final = 5
+# How long a payment waits for another one to open the same payee's token account.
+_OPENING_SECONDS: Final = 1
+_ACCOUNT_SPENT: Final = "the account's network budget of the day is used up"
 
 _SYSTEM_PROGRAM: Final = "11111111111111111111111111111111"
 
@@ -91,6 +95,7 @@ class Settler:
     policies: PolicyCache
     mode: Mode
     decimals: int
+    bounds: Bounds
     histories: evidence.Histories = field(default_factory=evidence.Histories)
     outside: Outside = field(default_factory=Outside)
 
@@ -143,19 +148,29 @@ class Settler:
             wallet_keys = await custody_store.wallet_keys(tx, [p.agent_id for p in unpaid])
         fee, accounts, blockhash = await asyncio.gather(
             self.chain.priority_fee(sorted({token_account(p.source, p.mint) for p in unpaid})),
-            self.chain.accounts(sorted({fee_payer.address, *(p.destination for p in unpaid)})),
+            self.chain.accounts(
+                sorted(
+                    {
+                        fee_payer.address,
+                        *(p.destination for p in unpaid),
+                        *(token_account(p.destination, p.mint) for p in unpaid),
+                    }
+                )
+            ),
             self.chain.latest_blockhash(),
         )
         payable = await self._refuse_bad_destinations(unpaid, accounts)
-        payable = await self._within_means(payable, accounts[fee_payer.address], fee)
-        if not payable:
+        affordable = await self._affordable(payable, accounts, fee)
+        affordable = await self._within_means(affordable, accounts[fee_payer.address])
+        if not affordable:
             return
 
-        async def submission(payment: PaymentRow) -> NewSubmission | None:
+        async def submission(costed: Costed) -> NewSubmission | None:
+            payment = costed.payment
             attempt = payment.attempts + 1
             try:
                 signed = await self.vault.sign(
-                    self._message(payment, attempt, blockhash.hash, fee_payer, fee),
+                    self._message(costed, attempt, blockhash.hash, fee_payer, fee),
                     wallet_keys[payment.agent_id],
                     fee_payer,
                 )
@@ -172,26 +187,34 @@ class Settler:
                 # A node that counts too few blocks must not make us bury what can still land.
                 last_valid_height=max(blockhash.last_valid_height, final.height + BLOCKHASH_BLOCKS),
                 signed_slot=final.slot,
+                opens_account=costed.opens_account,
+                network_lamports=costed.lamports,
             )
 
-        signed = [s for s in await _gather(submission, payable) if s is not None]
+        signed = [s for s in await _gather(submission, affordable) if s is not None]
         if not signed:
             return
         stored = await self.db.transact(
-            lambda tx: store.insert_submissions(tx, signed, watch.timeline)
+            lambda tx: store.insert_submissions(
+                tx, signed, watch.timeline, self.bounds.account_network_lamports
+            )
         )
         # Only what is committed is sent; what another worker was faster with never leaves here.
-        kept = [s for s in signed if s.payment.id in stored]
+        kept = [s for s in signed if s.payment.id in stored.ids]
         await self._send(kept)
+        await self._refuse_cost(
+            [(s.payment, _ACCOUNT_SPENT) for s in signed if s.payment.id in stored.over_budget]
+        )
 
     def _message(
         self,
-        payment: PaymentRow,
+        costed: Costed,
         attempt: int,
         blockhash: str,
         fee_payer: SealedKey,
         priority_fee: int,
     ) -> Payment:
+        payment = costed.payment
         return Payment(
             id=payment.id,
             attempt=attempt,
@@ -203,6 +226,7 @@ class Settler:
             blockhash=blockhash,
             fee_payer=fee_payer.address,
             priority_fee=priority_fee,
+            opens_account=costed.opens_account,
         )
 
     async def _refuse_bad_destinations(
@@ -220,17 +244,39 @@ class Settler:
                 )
         return payable
 
+    async def _affordable(
+        self,
+        payable: Sequence[PaymentRow],
+        accounts: Mapping[str, Account | None],
+        priority_fee: int,
+    ) -> list[Costed]:
+        """Those whose cost is held and whose payee's token account is there or may be opened."""
+        found = await afford(self.db, self.policies, self.bounds, payable, accounts, priority_fee)
+        if found.waiting:
+            await self._give_back(
+                found.waiting, "another payment opens the token account", _OPENING_SECONDS
+            )
+        await self._refuse_cost(found.refused)
+        return found.affordable
+
+    async def _refuse_cost(self, refused: Sequence[tuple[PaymentRow, str]]) -> None:
+        for payment, why in refused:
+            await outcome.fail(self.db, payment, "network_cost_exceeded", why)
+
     async def _within_means(
-        self, payable: Sequence[PaymentRow], fee_payer: Account | None, priority_fee: int
-    ) -> list[PaymentRow]:
-        """As many as the fee payer can pay for, each to a new recipient if need be. The others
-        wait: attempts that no node takes would be counted against them."""
-        each = TOKEN_ACCOUNT_LAMPORTS + fee_lamports(priority_fee)
+        self, affordable: Sequence[Costed], fee_payer: Account | None
+    ) -> list[Costed]:
+        """As many as the fee payer can pay for. The others wait: attempts that no node takes would
+        be counted against them."""
         spare = (0 if fee_payer is None else fee_payer.lamports) - EMPTY_ACCOUNT_LAMPORTS
-        count = max(spare, 0) // each
-        if count < len(payable):
-            await self._give_back(payable[count:], "the fee payer has too little SOL")
-        return list(payable[:count])
+        total = itertools.accumulate(costed.lamports for costed in affordable)
+        count = sum(1 for _ in itertools.takewhile(lambda sum_: sum_ <= spare, total))
+        if count < len(affordable):
+            await self._give_back(
+                [costed.payment for costed in affordable[count:]],
+                "the fee payer has too little SOL",
+            )
+        return list(affordable[:count])
 
     async def _adopt_forgotten(
         self, claimed: Sequence[PaymentRow], watch: Watch

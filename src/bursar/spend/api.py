@@ -187,6 +187,7 @@ async def budget(call: Call) -> Answer:
     policies = await call.services.policies.get(call.tx, [found.policy_key])
     policy = policies[found.policy_key]
     resets_at = midnight_after(found.account.now)
+    bounds = bounds_of(call.services.config)
     facts = Facts(
         agent_status=found.agent_status,
         wallet_address=found.account.address,
@@ -194,8 +195,10 @@ async def budget(call: Call) -> Answer:
         pays_blocked_host=False,
         spent_today_micros=found.spent_today_micros,
         available_micros=found.account.available_micros,
+        network_today_lamports=found.network_today_lamports,
+        network_cost_lamports=0,
         pending_count=found.pending_count,
-        bounds=bounds_of(call.services.config),
+        bounds=bounds,
         resets_at=resets_at,
     )
     remaining, most = budget_of(policy, facts)
@@ -210,6 +213,8 @@ async def budget(call: Call) -> Answer:
             status=found.agent_status,
             frozen=policy.frozen,
             policy_version=policy.version,
+            daily_network_lamports=policy.network_budget(bounds),
+            network_lamports_today=found.network_today_lamports,
         )
     )
 

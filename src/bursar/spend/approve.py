@@ -7,6 +7,7 @@ from typing import Final
 
 from bursar.access.trail import leave_trail
 from bursar.config import Mode
+from bursar.cost import store as cost_store
 from bursar.db import Database, Tx
 from bursar.errors import ApiError, ErrorCode, check, not_found, present
 from bursar.event.catalog import EventType
@@ -87,6 +88,9 @@ async def approve_spend(
         pays_blocked_host=pay_to in blocked,
         spent_today_micros=await store.used_on(tx, spend.agent_id, spend.day) - spend.amount_micros,
         available_micros=account.available_micros + spend.amount_micros,
+        network_today_lamports=await cost_store.network_used_on(tx, spend.agent_id, spend.day)
+        - spend.network_lamports,
+        network_cost_lamports=spend.network_lamports,
         # What is approved waits no longer.
         pending_count=0,
         bounds=bounds,

@@ -21,7 +21,9 @@ import structlog
 from bursar.access import idempotency
 from bursar.access.idempotency import StoredAnswer
 from bursar.access.model import IdempotencyKey
+from bursar.chain.message import TOKEN_ACCOUNT_LAMPORTS
 from bursar.config import Mode
+from bursar.cost.payees import Payees
 from bursar.db import OUT_OF_REACH, Database, Tx
 from bursar.errors import ApiError, check, not_found, unavailable
 from bursar.event.catalog import EventType
@@ -100,6 +102,7 @@ class Authoriser:
         self._bounds = bounds
         self._approval = timedelta(seconds=approval_seconds)
         self._shard = shard
+        self._payees = Payees()
         self._recent = _RecentKeys()
         self._queue = _Queue(self._write)
 
@@ -170,7 +173,12 @@ class Authoriser:
             if request.agent_id not in states:
                 policy = policies[found.policy_key]
                 states[request.agent_id] = _State(
-                    found, policy, self._bounds, found.spent_today_micros, found.pending_count
+                    found,
+                    policy,
+                    self._bounds,
+                    found.spent_today_micros,
+                    found.pending_count,
+                    found.network_today_lamports,
                 )
             states[request.agent_id].recipients.add(request.recipient)
             place = (request.realm_id, request.mode, found.directory_epoch)
@@ -188,6 +196,14 @@ class Authoriser:
                         (state.locked.policy_key, state.policy.blocks),
                         filter(None, map(pay_to.get, state.recipients)),
                     )
+        paid: set[tuple[str, int, str]] = set()
+        for request in batch:
+            state = states.get(request.agent_id)
+            address = None if state is None else state.pay_to.get(request.recipient)
+            if address is not None:
+                paid.add((request.agent_id, request.realm_id, address))
+        for agent_id, address in await self._payees.need_rent(tx, paid):
+            states[agent_id].need_rent.add(address)
         return states
 
     def _one(
@@ -216,6 +232,7 @@ class Authoriser:
 
     def _spend(self, request: SpendRequest, state: "_State", decision: Decision) -> SpendRow:
         account = state.locked.account
+        network_lamports = state.network_cost(state.pay_to[request.recipient])
         spend_id = new_id("txn")
         account.decisions += 1
         if decision.status != "rejected":
@@ -223,6 +240,7 @@ class Authoriser:
             state.spent_micros += request.amount_micros
             state.added_micros += request.amount_micros
             state.pending_count += decision.status == "pending"
+            state.hold(network_lamports, state.pay_to[request.recipient])
         return SpendRow(
             id=spend_id,
             realm_id=request.realm_id,
@@ -246,9 +264,11 @@ class Authoriser:
             signature=None,
             block_time=None,
             fee_lamports=None,
+            rent_lamports=None,
             settled_at=None,
             updated_at=account.now,
             decision_number=account.decisions,
+            network_lamports=0 if decision.status == "rejected" else network_lamports,
         )
 
 
@@ -261,11 +281,25 @@ class _State:
     bounds: Bounds
     spent_micros: int
     pending_count: int
+    network_lamports: int
     added_micros: int = 0
+    added_lamports: int = 0
     recipients: set[str] = field(default_factory=set[str])
     pay_to: dict[str, str | None] = field(default_factory=dict)
     # Addresses at which a host is paid that the policy blocks.
     blocked: set[str] = field(default_factory=set[str])
+    # Payees whose token account a payment may have to open.
+    need_rent: set[str] = field(default_factory=set)
+
+    def network_cost(self, pay_to: str | None) -> int:
+        rent = TOKEN_ACCOUNT_LAMPORTS if pay_to in self.need_rent else 0
+        return self.bounds.payment_lamports + rent
+
+    def hold(self, lamports: int, pay_to: str | None) -> None:
+        """One spend of an agent holds the rent of a payee for all that are open."""
+        self.network_lamports += lamports
+        self.added_lamports += lamports
+        self.need_rent -= {pay_to}
 
     def decide(self, request: SpendRequest) -> Decision:
         account = self.locked.account
@@ -277,6 +311,8 @@ class _State:
             pays_blocked_host=pay_to in self.blocked,
             spent_today_micros=self.spent_micros,
             available_micros=account.available_micros,
+            network_today_lamports=self.network_lamports,
+            network_cost_lamports=self.network_cost(self.pay_to[request.recipient]),
             pending_count=self.pending_count,
             bounds=self.bounds,
             resets_at=midnight_after(account.now),
@@ -292,6 +328,8 @@ class _State:
             decisions=account.decisions,
             added_micros=self.added_micros,
             cap_micros=self.policy.cap_micros_daily,
+            added_lamports=self.added_lamports,
+            network_cap_lamports=self.policy.network_budget(self.bounds),
         )
 
 

@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from datetime import date
 
+from bursar.cost import store as cost_store
 from bursar.db import Tx
 from bursar.errors import check
 from bursar.event.catalog import EventType
@@ -25,8 +26,10 @@ async def reject_spends(
     code: RejectCode,
     decided_by: str | None,
     reason: str | None,
+    cost_lamports: int = 0,
 ) -> list[SpendRow]:
-    """Rejects those of one locked wallet that are still in the expected state."""
+    """Rejects those of one locked wallet that are still in the expected state. `cost_lamports`:
+    what attempts to pay it have cost, each."""
     check("rejected" in MOVES[expected], "only an open spend can be rejected")
     spends = await store.move_spends(
         tx,
@@ -41,13 +44,17 @@ async def reject_spends(
     if not spends:
         return []
     given_back: dict[tuple[str, date], int] = defaultdict(int)
+    network: dict[tuple[str, date], int] = defaultdict(int)
     totals = Totals(shard=0)
     for spend in spends:
         account.void(spend.id, spend.amount_micros)
         # To its own day: yesterday's refusal makes no room today.
         given_back[spend.agent_id, spend.day] += spend.amount_micros
+        network[spend.agent_id, spend.day] += cost_lamports - spend.network_lamports
         totals.reject(spend)
     await store.release_usage(tx, given_back)
+    await cost_store.correct_usage(tx, network)
+    await cost_store.network_of_rejected(tx, [spend.id for spend in spends], cost_lamports)
     await book.save(tx, [account])
     await totals.write(tx)
     await emit(

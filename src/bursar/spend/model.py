@@ -12,6 +12,7 @@ from typing import Final, Literal
 
 import msgspec
 
+from bursar.chain.message import most_fee_lamports
 from bursar.chain.networks import CURRENCY
 from bursar.clock import iso, iso_or_none
 from bursar.config import Config
@@ -62,9 +63,12 @@ class SpendRow(msgspec.Struct, frozen=True, kw_only=True):
     signature: str | None
     block_time: int | None
     fee_lamports: int | None
+    rent_lamports: int | None
     settled_at: datetime | None
     updated_at: datetime
     decision_number: int
+    # What it holds of its day's network budget, or has cost in the end.
+    network_lamports: int
 
     @property
     def day(self) -> date:
@@ -96,6 +100,7 @@ class Transaction(msgspec.Struct, rename="camel", kw_only=True):
     expires_at: str | None
     network: str
     fee_lamports: int | None
+    rent_lamports: int | None
     updated_at: str
     decision: DecisionView
 
@@ -122,6 +127,8 @@ class Budget(msgspec.Struct, rename="camel", kw_only=True):
     status: Literal["active", "paused", "terminated"]
     frozen: bool
     policy_version: int
+    daily_network_lamports: int
+    network_lamports_today: int
 
 
 class RecipientTotal(msgspec.Struct, kw_only=True):
@@ -173,6 +180,7 @@ def show_spend(row: SpendRow) -> Transaction:
         expires_at=iso_or_none(row.expires_at),
         network=row.network,
         fee_lamports=row.fee_lamports,
+        rent_lamports=row.rent_lamports,
         updated_at=iso(row.updated_at),
         decision=show_decision(row.decision),
     )
@@ -183,7 +191,12 @@ def show_total(recipient: str, settled_micros: int) -> RecipientTotal:
 
 
 def bounds_of(config: Config) -> Bounds:
-    return Bounds(pending_max=config.pending_max)
+    return Bounds(
+        pending_max=config.pending_max,
+        agent_network_lamports=config.agent_network_lamports,
+        account_network_lamports=config.account_network_lamports,
+        payment_lamports=most_fee_lamports(config.priority_fee_max_lamports),
+    )
 
 
 @lru_cache(maxsize=1_024)

@@ -1,7 +1,10 @@
 """approved -> settled: ledger, statistics and event, in the commit that says so."""
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from datetime import date
 
+from bursar.cost import store as cost_store
 from bursar.db import Tx
 from bursar.event.catalog import EventType
 from bursar.event.outbox import NewEvent, emit
@@ -18,7 +21,12 @@ async def settle_spends(tx: Tx, accounts: Mapping[str, Account], paid: Sequence[
     if not paid:
         return
     now = max(account.now for account in accounts.values())
-    spends = await store.settle_spends(tx, paid, now)
+    settled = await store.settle_spends(tx, paid, now)
+    spends = [spend for spend, _ in settled]
+    costs: defaultdict[tuple[str, date], int] = defaultdict(int)
+    for spend, held in settled:
+        costs[spend.agent_id, spend.day] += spend.network_lamports - held
+    await cost_store.correct_usage(tx, costs)
     totals = Totals(shard=0)
     for spend in spends:
         accounts[spend.agent_id].post(spend.id, spend.amount_micros)

@@ -15,8 +15,8 @@ from bursar.spend.model import SpendRow, SpendStatus
 _COLUMNS = (
     "id, realm_id, agent_id, amount_micros, recipient, pay_to, status, reject_code, memo,"
     " metadata, policy_version, decision, network, created_by, created_at, expires_at, decided_by,"
-    " decided_at, decision_reason, signature, block_time, fee_lamports, settled_at, updated_at,"
-    " decision_number"
+    " decided_at, decision_reason, signature, block_time, fee_lamports, rent_lamports,"
+    " settled_at, updated_at, decision_number, network_lamports"
 )
 _QUALIFIED = ", ".join(f"spend.{name.strip()}" for name in _COLUMNS.split(","))
 # The constraint that keeps an idempotency key from being used twice.
@@ -52,6 +52,9 @@ class Touched(NamedTuple):
     # What the batch added to the use of the day, and the cap that it was decided under.
     added_micros: int
     cap_micros: int
+    # The same of what payments may cost in SOL.
+    added_lamports: int
+    network_cap_lamports: int
 
 
 class TotalDelta(NamedTuple):
@@ -121,6 +124,9 @@ async def write_decided(
         numbers(t.shard for t in totals),
         numbers(t.spends for t in totals),
         numbers(t.rejected for t in totals),
+        numbers(s.network_lamports for s in spends),
+        numbers(t.added_lamports for t in touched),
+        numbers(t.network_cap_lamports for t in touched),
     )
 
 
@@ -133,23 +139,25 @@ WITH decided AS (
     $12::text::int[], $13::text[], $14::text::text[], $15::text::text[], $17::text::bigint[],
     $18::text::bigint[], $19::text::bigint[], $20::text::bigint[], $21::text::bigint[],
     $22::text::text[], $23::text::text[], $24::text[], $25::text::text[], $26::text::text[],
-    $27::text::text[])
+    $27::text::text[], $40::text::bigint[])
   AS d (id, realm_id, agent_id, amount_micros, recipient, pay_to, status, reject_code, memo,
         metadata, policy_version, decision, network, created_by, decision_number, number,
         credits_posted, debits_posted, debits_pending, event_id, event_type, data, route,
-        key, fingerprint)
+        key, fingerprint, network_lamports)
 ), touched AS (
   SELECT * FROM unnest(
     $28::text::text[], $29::text::bigint[], $30::text::bigint[], $31::text::bigint[],
-    $32::text::bigint[], $33::text::bigint[])
-  AS t (agent_id, debits_pending, transfers, decisions, added_micros, cap_micros)
+    $32::text::bigint[], $33::text::bigint[], $41::text::bigint[], $42::text::bigint[])
+  AS t (agent_id, debits_pending, transfers, decisions, added_micros, cap_micros, added_lamports,
+        network_cap_lamports)
 ), spends AS (
   INSERT INTO spend (id, realm_id, agent_id, amount_micros, recipient, pay_to, status, reject_code,
                      memo, metadata, policy_version, decision, network, created_by, created_at,
-                     expires_at, updated_at, decision_number)
+                     expires_at, updated_at, decision_number, network_lamports)
   SELECT id, realm_id, agent_id, amount_micros, recipient, nullif(pay_to, ''), status,
          nullif(reject_code, ''), memo, metadata, policy_version, decision, network, created_by,
-         $1, CASE WHEN status = 'pending' THEN $16::timestamptz END, $1, decision_number
+         $1, CASE WHEN status = 'pending' THEN $16::timestamptz END, $1, decision_number,
+         network_lamports
     FROM decided
 ), transfers AS (
   INSERT INTO transfer (agent_id, number, kind, payment_id, amount_micros, credits_posted_after,
@@ -169,11 +177,14 @@ WITH decided AS (
                       decisions = t.decisions
     FROM touched t WHERE w.agent_id = t.agent_id
 ), used AS (
-  INSERT INTO usage AS u (agent_id, window_kind, window_start, spent_micros, cap_micros)
-  SELECT agent_id, 'day', ($1 AT TIME ZONE 'UTC')::date, added_micros, cap_micros FROM touched
-   WHERE added_micros > 0
+  INSERT INTO usage AS u (agent_id, window_kind, window_start, spent_micros, cap_micros,
+                          network_lamports, network_cap_lamports)
+  SELECT agent_id, 'day', ($1 AT TIME ZONE 'UTC')::date, added_micros, cap_micros, added_lamports,
+         network_cap_lamports FROM touched WHERE added_micros > 0
   ON CONFLICT (agent_id, window_kind, window_start) DO UPDATE
-  SET spent_micros = u.spent_micros + excluded.spent_micros, cap_micros = excluded.cap_micros
+  SET spent_micros = u.spent_micros + excluded.spent_micros, cap_micros = excluded.cap_micros,
+      network_lamports = u.network_lamports + excluded.network_lamports,
+      network_cap_lamports = excluded.network_cap_lamports
 )
 INSERT INTO spend_total AS t (realm_id, agent_id, day, recipient, shard, spend_count,
                               rejected_count, settled_micros)
@@ -272,22 +283,27 @@ async def move_spends(
     return [spend_of(row) for row in rows]
 
 
-async def settle_spends(tx: Tx, paid: Sequence[Paid], at: datetime) -> list[SpendRow]:
-    """Those that were approved until now."""
-    ids, signatures, times, fees = zip(*paid, strict=True)
+async def settle_spends(tx: Tx, paid: Sequence[Paid], at: datetime) -> list[tuple[SpendRow, int]]:
+    """Those that were approved until now, each with what it held of the network budget. What it
+    cost, with the attempts that failed before, takes the place of that."""
+    ids, signatures, times, fees, rents = zip(*paid, strict=True)
     rows = await tx.fetch(
         "UPDATE spend SET status = 'settled', signature = l.signature, block_time = l.block_time,"
-        " fee_lamports = l.fee, settled_at = $5, updated_at = $5"
-        " FROM unnest($1::text[], $2::text[], $3::bigint[], $4::bigint[])"
-        " AS l (spend_id, signature, block_time, fee)"
-        f" WHERE id = l.spend_id AND status = 'approved' RETURNING {_QUALIFIED}",
+        " fee_lamports = l.fee, rent_lamports = l.rent, settled_at = $6, updated_at = $6,"
+        " network_lamports = l.fee + l.rent + coalesce(p.cost_lamports, 0)"
+        " FROM unnest($1::text[], $2::text[], $3::bigint[], $4::bigint[], $5::bigint[])"
+        " AS l (spend_id, signature, block_time, fee, rent)"
+        " JOIN spend b ON b.id = l.spend_id LEFT JOIN payment p ON p.id = l.spend_id"
+        " WHERE spend.id = l.spend_id AND spend.status = 'approved'"
+        f" RETURNING {_QUALIFIED}, b.network_lamports AS held_lamports",
         ids,
         signatures,
         times,
         fees,
+        rents,
         at,
     )
-    return [spend_of(row) for row in rows]
+    return [(spend_of(row), row["held_lamports"]) for row in rows]
 
 
 async def finished(tx: Tx, spend_ids: Sequence[str]) -> list[SpendRow]:
@@ -382,7 +398,9 @@ def spend_of(row: Row) -> SpendRow:
         signature=row["signature"],
         block_time=row["block_time"],
         fee_lamports=row["fee_lamports"],
+        rent_lamports=row["rent_lamports"],
         settled_at=row["settled_at"],
         updated_at=row["updated_at"],
         decision_number=row["decision_number"],
+        network_lamports=row["network_lamports"],
     )

@@ -11,7 +11,7 @@ from bursar.clock import iso, iso_or_none
 from bursar.money import format_micros
 
 WalletStatus = Literal["provisioned", "funded", "depleted"]
-FailureCode = Literal["destination_invalid", "settlement_failed"]
+FailureCode = Literal["destination_invalid", "network_cost_exceeded", "settlement_failed"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +121,7 @@ class WithdrawalRow(msgspec.Struct, frozen=True, kw_only=True):
     signature: str | None
     block_time: int | None
     fee_lamports: int | None
+    rent_lamports: int | None
     settled_at: datetime | None
 
 
@@ -142,6 +143,8 @@ class Withdrawal(msgspec.Struct, rename="camel", kw_only=True):
     created_by: str
     created_at: str
     settled_at: str | None
+    fee_lamports: int | None
+    rent_lamports: int | None
 
 
 class UnreadRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -201,6 +204,8 @@ def show_withdrawal(row: WithdrawalRow) -> Withdrawal:
         created_by=row.created_by,
         created_at=iso(row.created_at),
         settled_at=iso_or_none(row.settled_at),
+        fee_lamports=row.fee_lamports,
+        rent_lamports=row.rent_lamports,
     )
 
 

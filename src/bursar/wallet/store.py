@@ -161,7 +161,8 @@ async def settle_withdrawal(tx: Tx, paid: Paid, at: datetime) -> WithdrawalRow |
     """pending -> settled; None when it no longer was pending."""
     row = await tx.fetchrow(
         "UPDATE withdrawal SET status = 'settled', signature = $2, block_time = $3,"
-        " fee_lamports = $4, settled_at = $5 WHERE id = $1 AND status = 'pending'"
+        " fee_lamports = $4, rent_lamports = $5, settled_at = $6"
+        " WHERE id = $1 AND status = 'pending'"
         f" RETURNING {_WITHDRAWAL}",
         *paid,
         at,

@@ -60,6 +60,7 @@ async def withdraw(
         signature=None,
         block_time=None,
         fee_lamports=None,
+        rent_lamports=None,
         settled_at=None,
     )
     account.reserve(row.id, amount_micros)
