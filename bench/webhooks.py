@@ -23,13 +23,13 @@ from tests.processes import until
 from tests.webhooks.conftest import Receiver, running_receiver
 
 from bench.rows import Row, at_least, below, table
+from bursar.api.event_examples import example
 from bursar.clock import SystemClock
 from bursar.config import load_config
 from bursar.custody.setup import open_vault
 from bursar.custody.vault import Vault
 from bursar.db import Database, Tx
 from bursar.event.catalog import EventType
-from bursar.event.examples import example
 from bursar.event.model import EventRow, envelope
 from bursar.event.outbox import NewEvent, emit
 from bursar.ids import new_id

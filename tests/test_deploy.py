@@ -18,9 +18,9 @@ from prometheus_client import REGISTRY
 from prometheus_client.metrics import MetricWrapperBase
 
 from bursar import metrics
+from bursar.api.routes import ROUTES
 from bursar.cli.main import app
 from bursar.config import load_defaults, variable
-from bursar.http.routes import ROUTES
 from tests.parts import program
 
 ROOT: Final = Path(__file__).parents[1]

@@ -12,10 +12,10 @@ import msgspec
 import pytest
 
 from bursar.access.limits import Category
+from bursar.api.event_examples import example
 from bursar.config import load_defaults, variable
 from bursar.errors import ErrorCode
 from bursar.event.catalog import EventType
-from bursar.event.examples import example
 from bursar.policy.engine import RejectCode
 from tests.documents import pages
 from tests.documents.blocks import Block

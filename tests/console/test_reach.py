@@ -4,9 +4,9 @@ from contextlib import suppress
 
 import pytest
 
+from bursar.api.routes import ROUTES
 from bursar.console import store
 from bursar.console.screens import SCREENS
-from bursar.http.routes import ROUTES
 from tests.console.support import HOSTILE, Tenant, browser_of, sign_in, token_of
 from tests.support import Service, new_agent, spend
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
-from bursar.http import openapi
+from bursar.api import openapi
 
 REFERENCE_FILE: Final = Path(__file__).parents[2] / "docs/api.md"
 _HEADER: Final = """\

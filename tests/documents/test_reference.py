@@ -6,8 +6,8 @@ from typing import Final
 
 import pytest
 
+from bursar.api.routes import ROUTES
 from bursar.event.catalog import EventType
-from bursar.http.routes import ROUTES
 from bursar.policy.engine import RejectCode
 from tests.documents.blocks import Block, blocks
 from tests.documents.pages import ROOT

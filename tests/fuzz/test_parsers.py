@@ -15,17 +15,18 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from bursar.access.model import well_formed
+from bursar.api.routes import ROUTES
 from bursar.chain import answers
 from bursar.chain.answers import Unreadable
 from bursar.chain.node import _Answer, _decode
 from bursar.chain.refusal import error_text, kind_of, kind_of_text, of_answer
 from bursar.clock import unix_milliseconds
 from bursar.errors import ApiError, ErrorCode, Fault, ValidationFailed
+from bursar.form.cursor import decode_cursor, encode_cursor
+from bursar.form.moments import parse_moment
+from bursar.form.query import parse_query
+from bursar.form.strict_json import MAX_NESTING, decode_object
 from bursar.hostnames import RecipientError, canonical_entry, canonical_recipient
-from bursar.http.codec import MAX_NESTING, decode_object, parse_moment
-from bursar.http.cursor import decode_cursor, encode_cursor
-from bursar.http.query import parse_query
-from bursar.http.routes import ROUTES
 from bursar.money import parse_cap_micros, parse_micros
 from bursar.webhook.signature import service_signature
 from bursar.webhooks import InvalidSignature, verify

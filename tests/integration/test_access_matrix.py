@@ -12,9 +12,9 @@ import httpx
 import pytest
 
 from bursar.access.model import key_hash, new_secret
+from bursar.api.routes import ROUTES
 from bursar.chain.networks import MAINNET_USDC
 from bursar.config import MODES, Mode
-from bursar.http.routes import ROUTES
 from bursar.ids import new_id
 from tests.support import ON_CURVE, POLICY, Service, error_of, new_account, new_agent
 

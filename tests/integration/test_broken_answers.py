@@ -12,9 +12,9 @@ import structlog
 from prometheus_client import REGISTRY
 from structlog.testing import LogCapture
 
+from bursar.api.call import Stream
 from bursar.clock import SystemClock
 from bursar.http import way_out
-from bursar.http.call import Stream
 from bursar.http.request import Request
 from bursar.service.api import Api
 from tests.console.support import browser_of, sign_in

@@ -3,7 +3,7 @@
 import httpx
 import pytest
 
-from bursar.http.routes import ROUTES
+from bursar.api.routes import ROUTES
 from tests.support import ON_CURVE, Service, error_of, new_account, new_agent, spend
 
 NO_AGENT = "ag_00000000000000000000000000"

@@ -15,9 +15,9 @@ import jsonschema_rs
 import pytest
 from schemathesis.specs.openapi import definitions
 
+from bursar.api.routes import ROUTES
 from bursar.clock import SystemClock
 from bursar.errors import ErrorCode
-from bursar.http.routes import ROUTES
 from bursar.service.api import Api
 from tests.support import Service, new_account, new_agent, spend
 

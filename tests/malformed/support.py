@@ -3,9 +3,9 @@
 import json
 from typing import Any
 
-from bursar.http.call import Route
-from bursar.http.codec import Field, Record
-from bursar.http.routes import ROUTES
+from bursar.api.call import Route
+from bursar.api.routes import ROUTES
+from bursar.form.record import Field, Record
 from tests.support import ON_CURVE, POLICY
 
 NO_AGENT = "ag_00000000000000000000000000"

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from bursar.http.call import Route
-from bursar.http.codec import Field, Record
+from bursar.api.call import Route
+from bursar.form.record import Field, Record
 from tests.malformed.support import BODY_ROUTES, SAMPLES, body_of, path_of, route_id, sample
 from tests.support import POLICY, Service, error_of
 

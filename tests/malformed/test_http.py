@@ -9,8 +9,8 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from bursar.http.call import Route
-from bursar.http.routes import ROUTES
+from bursar.api.call import Route
+from bursar.api.routes import ROUTES
 from tests.malformed.support import AGENT, KIB, NO_AGENT, body_of, route_id
 from tests.support import Service, error_of, new_account, new_agent
 

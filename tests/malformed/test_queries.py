@@ -3,9 +3,9 @@
 import httpx
 import pytest
 
-from bursar.http.call import Route
-from bursar.http.query import PageSize
-from bursar.http.routes import ROUTES
+from bursar.api.call import Route
+from bursar.api.routes import ROUTES
+from bursar.form.query import PageSize
 from tests.malformed.support import body_of, path_of, route_id
 from tests.support import Service, error_of, new_account, new_agent
 

@@ -7,12 +7,12 @@ from typing import Any, Final
 import pytest
 from mcp.types import TextContent
 
-from bursar.http.routes import ROUTES
+from bursar.api.routes import ROUTES
+from bursar.api.spends import LIST_QUERY, SPEND
 from bursar.mcp import words as mcp_words
 from bursar.mcp.endpoint import CATEGORIES
 from bursar.mcp.tools import TOOLS
 from bursar.policy.engine import RejectCode
-from bursar.spend.api import LIST_QUERY, SPEND
 from tests.mcp_tools.conftest import Connect, Spender, error_of, new_spender, over_http, words
 from tests.support import Service
 

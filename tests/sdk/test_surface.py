@@ -13,13 +13,13 @@ import pytest
 
 import bursar
 from bursar import AsyncBursar, Bursar
+from bursar.api.call import Route
+from bursar.api.routes import ROUTES
 from bursar.client import errors, model
 from bursar.client.codec import read, write
 from bursar.client.endpoint import Download, Endpoint, Listing, Resource
 from bursar.errors import BursarError, ErrorCode, Fault
-from bursar.http.call import Route
-from bursar.http.codec import Record
-from bursar.http.routes import ROUTES
+from bursar.form.record import Record
 from bursar.ids import new_id
 
 KEY = "bur_test_00000000000000000000000000000000000000"

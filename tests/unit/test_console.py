@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from bursar.access import session
+from bursar.api.routes import ROUTES
 from bursar.console import charts
 from bursar.console.app import SIGN_IN, inside
 from bursar.console.draw import amount, brief, moment, percent
@@ -13,7 +14,6 @@ from bursar.console.policies import changes, proposed
 from bursar.console.screens import SCREENS
 from bursar.console.store import Bucket
 from bursar.console.words import OUTCOMES, REFUSALS, RULES
-from bursar.http.routes import ROUTES
 from bursar.policy.engine import RejectCode, Rule
 
 NOW = datetime(2026, 11, 15, 9, 30, tzinfo=UTC)

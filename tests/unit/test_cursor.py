@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from bursar.errors import ValidationFailed
-from bursar.http.cursor import decode_cursor, encode_cursor
+from bursar.form.cursor import decode_cursor, encode_cursor
 
 PLACES = [
     (datetime(2026, 11, 15, 9, 30, 0, 123_000, tzinfo=UTC), "txn_01m7ezbewry08sd0qg725bcn73"),

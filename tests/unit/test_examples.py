@@ -3,11 +3,11 @@
 import msgspec
 import pytest
 
+from bursar.api import examples
+from bursar.api.call import Route
+from bursar.api.routes import ROUTES
 from bursar.errors import Fault
 from bursar.event.catalog import EventType
-from bursar.http import examples
-from bursar.http.call import Route
-from bursar.http.routes import ROUTES
 
 WITH_BODY = [route for route in ROUTES if route.body is not None]
 WITH_ANSWER = [route for route in ROUTES if route.data is not None]

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bursar.access.model import CreatedKey, KeyRow, NewKey, Scope, key_hash, new_secret, well_formed
+from bursar.api.call import Answer, data
 from bursar.config import MODES, Mode
-from bursar.http.call import Answer, data
 
 BASE62 = string.digits + string.ascii_letters
 

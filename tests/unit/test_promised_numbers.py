@@ -2,9 +2,9 @@
 
 import pytest
 
+from bursar.api.webhooks import OVERLAP_SECONDS
 from bursar.config import load_config
 from bursar.spend.wait import wanted_seconds
-from bursar.webhook.api import OVERLAP_SECONDS
 from bursar.webhook.send import CONNECT_SECONDS
 from bursar.webhook.worker import DISABLE_SECONDS
 

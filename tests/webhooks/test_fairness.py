@@ -3,11 +3,11 @@
 import asyncio
 from pathlib import Path
 
+from bursar.api.webhooks import MOST_WEBHOOKS
 from bursar.config import Config
 from bursar.event.catalog import EventType
 from bursar.event.outbox import NewEvent, emit
 from bursar.service.postgres import EmbeddedPostgres
-from bursar.webhook.api import MOST_WEBHOOKS
 from bursar.webhook.worker import MOST_AT_ONCE, PER_WEBHOOK
 from tests.processes import until
 from tests.support import new_account

@@ -12,7 +12,7 @@ from bursar.console import charts, store
 from bursar.console.policies import changes, proposed
 from bursar.console.visit import ROOT, Drawn, Reply, Sent, Visit, typed
 from bursar.errors import ApiError, ErrorCode, Fault, ValidationFailed
-from bursar.http.cursor import decode_cursor, encode_cursor
+from bursar.form.cursor import decode_cursor, encode_cursor
 
 _PAGE: Final = 25
 _DAYS: Final = 30

@@ -11,13 +11,13 @@ from urllib.parse import parse_qsl, quote, urlencode
 from bursar.access import session
 from bursar.access.limits import Category
 from bursar.access.model import Caller
+from bursar.api.call import Route, Services, Stream
+from bursar.api.perform import check_scope, explain, over_limit
 from bursar.console.draw import draw
 from bursar.console.screens import SCREENS
 from bursar.console.visit import ROOT, Drawn, Reply, Screen, Sent, Visit
 from bursar.console.words import DONE
 from bursar.errors import ApiError, ErrorCode, check
-from bursar.http.call import Route, Services, Stream
-from bursar.http.perform import check_scope, explain, over_limit
 from bursar.http.request import AsgiScope, Receive, Request, Send
 from bursar.http.router import Router
 from bursar.http.way_out import WayOut, send_stream

@@ -3,10 +3,10 @@
 from typing import Any, Final
 from urllib.parse import urlencode
 
+from bursar.api.call import Stream
 from bursar.console import store
 from bursar.console.visit import ROOT, Drawn, Reply, Sent, Visit
 from bursar.errors import ApiError, ValidationFailed
-from bursar.http.call import Stream
 
 _PAGE: Final = 50
 FILTERS: Final = ("agentId", "status", "recipient", "from", "to", "settledFrom", "settledTo")

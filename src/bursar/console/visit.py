@@ -12,10 +12,10 @@ from urllib.parse import quote, urlencode
 import msgspec
 
 from bursar.access.model import Caller
+from bursar.api.call import Answer, Call, Route, Services, Stream
+from bursar.api.perform import beside, check_scope, perform, prepare
 from bursar.console import store
 from bursar.errors import ApiError, ErrorCode, check
-from bursar.http.call import Answer, Call, Route, Services, Stream
-from bursar.http.perform import beside, check_scope, perform, prepare
 
 ROOT: Final = "/console"
 

@@ -12,10 +12,8 @@ import msgspec
 
 from bursar.access.limits import Category
 from bursar.access.model import Caller
-from bursar.errors import ApiError, ErrorCode
-from bursar.http.call import Answer, Route, Services, Stream
-from bursar.http.codec import decode_object
-from bursar.http.perform import (
+from bursar.api.call import Answer, Route, Services, Stream
+from bursar.api.perform import (
     SMALL_BODY_BYTES,
     beside,
     check_scope,
@@ -24,6 +22,8 @@ from bursar.http.perform import (
     perform,
     prepare,
 )
+from bursar.errors import ApiError, ErrorCode
+from bursar.form.strict_json import decode_object
 from bursar.http.request import AsgiScope, Receive, Request, Send
 from bursar.http.router import Router
 from bursar.http.way_out import WayOut, send_stream

@@ -9,8 +9,8 @@ from jinja2 import Environment, PackageLoader
 
 from bursar import __version__
 from bursar.access.limits import Category
+from bursar.api import openapi
 from bursar.errors import ErrorCode
-from bursar.http import openapi
 
 
 @cache

@@ -7,7 +7,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from bursar.http.cursor import Place
+from bursar.form.cursor import Place
 
 T = TypeVar("T")
 

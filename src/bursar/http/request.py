@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import TYPE_CHECKING, Any, Final
 
 from bursar.errors import ApiError, ErrorCode
-from bursar.http.codec import MAX_BODY_BYTES
+from bursar.form.strict_json import MAX_BODY_BYTES
 from bursar.ids import new_id
 
 if TYPE_CHECKING:

@@ -4,8 +4,8 @@ from collections.abc import Awaitable
 
 import structlog
 
+from bursar.api.call import Stream
 from bursar.clock import Clock
-from bursar.http.call import Stream
 from bursar.http.request import Request, Send
 from bursar.logs import AccessLog
 from bursar.metrics import HttpMetrics

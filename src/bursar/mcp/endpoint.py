@@ -20,10 +20,12 @@ import msgspec
 
 from bursar.access.limits import Category
 from bursar.access.model import Scope
+from bursar.api.call import Answer, Call, Route, Unit
+from bursar.api.perform import check_scope, explain, perform, prepare
 from bursar.errors import Fault, check, present
-from bursar.http.call import Answer, Call, Route, Unit
-from bursar.http.codec import Choice, Field, Record, Schema, Text
-from bursar.http.perform import check_scope, explain, perform, prepare
+from bursar.form.kind import Schema
+from bursar.form.kinds import Choice, Text
+from bursar.form.record import Field, Record
 from bursar.http.router import Router
 from bursar.mcp.tools import ApiAnswer, ApiRequest
 

@@ -9,18 +9,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 from bursar.errors import ApiError, Fault, ValidationFailed, not_found
-from bursar.http.codec import (
-    Amount,
-    Choice,
-    Field,
-    Flag,
-    Metadata,
-    Recipient,
-    Record,
-    Schema,
-    Text,
-    Whole,
-)
+from bursar.form.kind import Schema
+from bursar.form.kinds import Amount, Choice, Flag, Metadata, Recipient, Text, Whole
+from bursar.form.record import Field, Record
 from bursar.ids import is_id
 from bursar.mcp import words
 from bursar.mcp.words import Fields

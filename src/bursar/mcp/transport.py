@@ -6,7 +6,7 @@ from typing import Any
 
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
-from bursar.http.codec import MAX_BODY_BYTES
+from bursar.form.strict_json import MAX_BODY_BYTES
 from bursar.mcp.server import Context, make_server
 from bursar.mcp.tools import Api
 

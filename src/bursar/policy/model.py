@@ -8,8 +8,9 @@ from typing import Any
 import msgspec
 
 from bursar.clock import iso
+from bursar.form.kinds import Cap, Entries, Flag, Whole
+from bursar.form.record import Field, Record
 from bursar.hostnames import is_address
-from bursar.http.codec import Cap, Entries, Field, Flag, Record, Whole
 from bursar.money import format_cents, format_cents_or_none
 
 # One version of an agent's policy: agent, number, and the history of the database it belongs to.

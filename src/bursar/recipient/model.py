@@ -9,8 +9,9 @@ from solders.pubkey import Pubkey
 
 from bursar.clock import iso
 from bursar.errors import Fault
+from bursar.form.kinds import Flag
+from bursar.form.record import Field
 from bursar.hostnames import is_address
-from bursar.http.codec import Field, Flag
 
 ALLOW_OFF_CURVE = Field(
     "allowOffCurve",

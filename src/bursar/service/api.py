@@ -16,19 +16,19 @@ from granian.server.embed import Server
 
 from bursar.access.guard import Guard
 from bursar.access.limits import Limiter, ProcessLimiter, Unlimited
+from bursar.api.call import Services
+from bursar.api.once import Once
 from bursar.chain.solana import Solana
 from bursar.clock import Clock
 from bursar.config import LOCALNET, MODES, Config, Mode
 from bursar.custody.setup import open_vault
 from bursar.db import Database
 from bursar.errors import check, present
-from bursar.http.app import App
-from bursar.http.call import Services
-from bursar.http.once import Once
 from bursar.logs import AccessLog
 from bursar.metrics import UP
 from bursar.policy.cache import PolicyCache
 from bursar.recipient.resolve import Directory
+from bursar.service.app import App
 from bursar.service.disk import DiskRoom
 from bursar.service.funds import TestFunds
 from bursar.service.limits import SocketLimiter

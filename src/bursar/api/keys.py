@@ -17,10 +17,12 @@ from bursar.access.model import (
     show_key,
     show_log_line,
 )
+from bursar.api.call import Answer, Call, Services, Stream, data, page, page_fields
 from bursar.errors import Fault
-from bursar.http.call import Answer, Call, Services, Stream, data, page, page_fields
-from bursar.http.codec import ID, Boundary, Choice, Field, Moment, Record, Text
-from bursar.http.cursor import Place
+from bursar.form.cursor import Place
+from bursar.form.kinds import ID, Choice, Text
+from bursar.form.moments import Boundary, Moment
+from bursar.form.record import Field, Record
 from bursar.http.export import csv_of
 
 PAGE_DEFAULT, PAGE_MOST = 20, 100

@@ -11,16 +11,17 @@ from bursar.access.guard import Guard
 from bursar.access.idempotency import fingerprint
 from bursar.access.limits import Category, Limiter
 from bursar.access.model import Caller, IdempotencyKey, Scope
+from bursar.api.once import Once
 from bursar.chain.port import Chain
 from bursar.clock import Clock
 from bursar.config import Config, Mode
 from bursar.custody.vault import Vault
 from bursar.db import Database, Tx
 from bursar.errors import ErrorCode, Fault, check
-from bursar.http.codec import Field, Record, Text
-from bursar.http.cursor import Place, encode_cursor
-from bursar.http.once import Once
-from bursar.http.query import PageSize
+from bursar.form.cursor import Place, encode_cursor
+from bursar.form.kinds import Text
+from bursar.form.query import PageSize
+from bursar.form.record import Field, Record
 from bursar.policy.cache import PolicyCache
 from bursar.recipient.resolve import Directory
 from bursar.spend.authorise import Authoriser

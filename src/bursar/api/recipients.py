@@ -4,10 +4,11 @@ from typing import Any
 
 from bursar.access.model import Caller
 from bursar.access.trail import leave_trail
+from bursar.api.call import Answer, Call, Services, data, page, page_fields
 from bursar.errors import Fault, not_found
+from bursar.form.kinds import Address, Hostname
+from bursar.form.record import Field, Record
 from bursar.hostnames import RecipientError, canonical_hostname
-from bursar.http.call import Answer, Call, Services, data, page, page_fields
-from bursar.http.codec import Address, Field, Hostname, Record
 from bursar.recipient import store
 from bursar.recipient.model import (
     ALLOW_OFF_CURVE,

@@ -7,12 +7,13 @@ from bursar.access.model import Caller, Scope
 from bursar.agent import lifecycle, store
 from bursar.agent.lifecycle import Actor
 from bursar.agent.model import AgentRow, show_agent
+from bursar.api.call import Answer, Call, data, page, page_fields
 from bursar.chain.networks import usdc_mint
 from bursar.errors import ApiError, ErrorCode, not_found
-from bursar.http.call import Answer, Call, data, page, page_fields
-from bursar.http.codec import Choice, Field, Metadata, Record, Text
-from bursar.http.cursor import Place, bad_cursor
-from bursar.http.query import MetadataFilter
+from bursar.form.cursor import Place, bad_cursor
+from bursar.form.kinds import Choice, Metadata, Text
+from bursar.form.query import MetadataFilter
+from bursar.form.record import Field, Record
 from bursar.policy import store as policy_store
 from bursar.policy.model import NEW_POLICY, POLICY_CHANGE, show_version
 

@@ -4,11 +4,11 @@ from typing import Final
 
 from bursar.access.limits import Category
 from bursar.access.model import ADMIN, PEOPLE
+from bursar.api import events as event
+from bursar.api import webhooks as webhook
+from bursar.api.call import Route, Unit
 from bursar.errors import ErrorCode
-from bursar.event import api as event
 from bursar.event.model import Event
-from bursar.http.call import Route, Unit
-from bursar.webhook import api as webhook
 from bursar.webhook.model import CreatedWebhook, Delivery, Redelivery, Webhook
 
 WEBHOOK_ROUTES: Final[tuple[Route, ...]] = (

@@ -13,13 +13,13 @@ import structlog
 from bursar.access import idempotency
 from bursar.access.limits import Category, Verdict
 from bursar.access.model import Caller
+from bursar.api.call import Answer, Call, Route, Services, Stream, Unit, bound
 from bursar.chain.port import ChainOutOfReach
 from bursar.db import OUT_OF_REACH, Tx
 from bursar.errors import ApiError, ErrorCode, Fault, ValidationFailed, unavailable
-from bursar.http.call import Answer, Call, Route, Services, Stream, Unit, bound
-from bursar.http.codec import Record
-from bursar.http.cursor import Place, decode_cursor
-from bursar.http.query import parse_query
+from bursar.form.cursor import Place, decode_cursor
+from bursar.form.query import parse_query
+from bursar.form.record import Record
 
 # Bodies up to this many bytes are looked at on the event loop, which takes some milliseconds at
 # the worst. A thousand international hostnames take half a second.

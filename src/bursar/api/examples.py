@@ -4,8 +4,8 @@ from typing import Any, Final
 
 import msgspec
 
+from bursar.api.event_examples import example
 from bursar.event.catalog import EventType
-from bursar.event.examples import example
 
 _AGENT_ID: Final = "ag_01m7ems3jh51960tmjz6v129p3"
 _ADDRESS: Final = "9WzDXwBbmkg8ZTbNMqUxvQRAyrZzDsGYdLVL9zYtAWWM"

@@ -6,12 +6,14 @@ from typing import Any
 import msgspec
 
 from bursar.access.model import Caller
+from bursar.api.call import Answer, Call, Services, Stream, data, page, page_fields
 from bursar.chain.networks import network_name
 from bursar.clock import iso
 from bursar.errors import Fault, not_found, present
-from bursar.http.call import Answer, Call, Services, Stream, data, page, page_fields
-from bursar.http.codec import ID, Amount, Boundary, Choice, Field, Metadata, Recipient, Record, Text
-from bursar.http.cursor import Place
+from bursar.form.cursor import Place
+from bursar.form.kinds import ID, Amount, Choice, Metadata, Recipient, Text
+from bursar.form.moments import Boundary
+from bursar.form.record import Field, Record
 from bursar.http.export import csv_of
 from bursar.ids import is_id
 from bursar.ledger import store as ledger_store

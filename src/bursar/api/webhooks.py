@@ -5,13 +5,15 @@ from typing import Any, Final, cast
 
 from bursar.access.model import Caller
 from bursar.access.trail import leave_trail
+from bursar.api.call import Answer, Call, Services, data, page, page_fields
 from bursar.db import moment
 from bursar.errors import ApiError, ErrorCode, Fault, not_found
 from bursar.event import store as event_store
 from bursar.event.catalog import EVERYTHING, SUBSCRIBABLE, EventType, wants
 from bursar.event.outbox import NewEvent, emit_to, send_again
-from bursar.http.call import Answer, Call, Services, data, page, page_fields
-from bursar.http.codec import ID, Choice, Field, Record, Schema, Text
+from bursar.form.kind import Schema
+from bursar.form.kinds import ID, Choice, Text
+from bursar.form.record import Field, Record
 from bursar.ids import is_id, new_id
 from bursar.webhook import store
 from bursar.webhook.model import (

@@ -4,10 +4,11 @@ from datetime import datetime
 from typing import Any
 
 from bursar.access.model import Caller, IdempotencyKey
+from bursar.api.call import Answer, Call, Services, data, page, page_fields
 from bursar.chain.networks import network_name
 from bursar.errors import ApiError, ErrorCode, Fault, not_found
-from bursar.http.call import Answer, Call, Services, data, page, page_fields
-from bursar.http.codec import Address, Amount, Field, Metadata, Record, Text
+from bursar.form.kinds import Address, Amount, Metadata, Text
+from bursar.form.record import Field, Record
 from bursar.ids import is_id
 from bursar.recipient.model import ALLOW_OFF_CURVE, curve_faults
 from bursar.wallet import fund as faucet

@@ -6,7 +6,11 @@ from typing import Any, Final
 from urllib.parse import parse_qsl
 
 from bursar.errors import ApiError, ErrorCode, Fault
-from bursar.http.codec import Field, Metadata, Schema, Span, decode_object, unknown_name
+from bursar.form.kind import Schema
+from bursar.form.kinds import Metadata
+from bursar.form.moments import Span
+from bursar.form.record import Field, unknown_name
+from bursar.form.strict_json import decode_object
 
 _MAX_PARAMETERS: Final = 100
 # Where a list is bounded from below and above, the one must not lie after the other.

@@ -1,11 +1,13 @@
 """/v1/events."""
 
+from bursar.api.call import Answer, Call, data, page, page_fields
 from bursar.errors import not_found
 from bursar.event import store
 from bursar.event.catalog import EventType
 from bursar.event.model import show_event
-from bursar.http.call import Answer, Call, data, page, page_fields
-from bursar.http.codec import ID, Boundary, Choice, Field
+from bursar.form.kinds import ID, Choice
+from bursar.form.moments import Boundary
+from bursar.form.record import Field
 from bursar.ids import is_id
 
 PAGE_DEFAULT, PAGE_MOST = 20, 100

@@ -2,7 +2,6 @@
 
 from typing import Final
 
-from bursar.access import api as access
 from bursar.access.limits import Category
 from bursar.access.model import (
     ADMIN,
@@ -15,17 +14,18 @@ from bursar.access.model import (
     LogLine,
     Me,
 )
-from bursar.agent import api as agent
 from bursar.agent.model import Agent
+from bursar.api import agents as agent
+from bursar.api import keys as access
+from bursar.api import recipients as recipient
+from bursar.api import spends as spend
+from bursar.api import wallets as wallet
+from bursar.api.call import Route, Unit
+from bursar.api.webhook_routes import WEBHOOK_ROUTES
 from bursar.errors import ErrorCode
-from bursar.http.call import Route, Unit
-from bursar.http.webhook_routes import WEBHOOK_ROUTES
 from bursar.policy.model import PolicyVersion
-from bursar.recipient import api as recipient
 from bursar.recipient.model import RecipientView
-from bursar.spend import api as spend
 from bursar.spend.model import Budget, Preview, Statistics, Transaction
-from bursar.wallet import api as wallet
 from bursar.wallet.model import Balance, Deposit, Wallet, Withdrawal
 
 ROUTES: Final[tuple[Route, ...]] = (

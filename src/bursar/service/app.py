@@ -6,6 +6,9 @@ from typing import Final
 
 import msgspec
 
+from bursar.api import openapi
+from bursar.api.call import Services
+from bursar.api.routes import ROUTES
 from bursar.chain.port import Chain, ChainOutOfReach
 from bursar.config import Mode
 from bursar.console.app import Console
@@ -13,13 +16,10 @@ from bursar.db import OUT_OF_REACH
 from bursar.errors import ApiError
 from bursar.heartbeat import store as heartbeat
 from bursar.heartbeat.model import health
-from bursar.http import openapi
-from bursar.http.call import Services
 from bursar.http.dispatch import Dispatcher
 from bursar.http.docs import reference_page, style_sheet
 from bursar.http.request import AsgiScope, Receive, Send, request_id
 from bursar.http.router import PAGE_METHODS, Router
-from bursar.http.routes import ROUTES
 from bursar.http.unfinished import Unfinished, has_body, refuse
 from bursar.logs import AccessLog
 from bursar.mcp.endpoint import Endpoint

@@ -10,14 +10,14 @@ import msgspec
 from bursar import __version__
 from bursar.access.idempotency import KEY_PATTERN
 from bursar.access.limits import Category
+from bursar.api import examples
+from bursar.api.call import Route
+from bursar.api.event_examples import example
+from bursar.api.routes import ROUTES
 from bursar.errors import ErrorCode
 from bursar.event.catalog import EventType
-from bursar.event.examples import example
-from bursar.http import examples
-from bursar.http.call import Route
-from bursar.http.codec import Record
-from bursar.http.query import MetadataFilter
-from bursar.http.routes import ROUTES
+from bursar.form.query import MetadataFilter
+from bursar.form.record import Record
 from bursar.webhook.signature import SIGNATURE_HEADERS
 
 _REF: Final = "#/components/schemas/{name}"

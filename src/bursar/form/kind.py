@@ -1,0 +1,32 @@
+"""What a value that callers send is made of.
+
+A `Kind` parses one value and describes itself for OpenAPI, so the two cannot drift. Parsing goes
+on after a fault: a caller learns of everything that is wrong in one reply.
+"""
+
+from typing import Any, Protocol
+
+from bursar.errors import Fault
+
+Schema = dict[str, Any]
+
+
+class Kind(Protocol):
+    def parse(self, value: Any, path: str, faults: list[Fault]) -> Any:
+        """The value in the form the use cases want; appends to `faults` what is wrong."""
+        ...
+
+    def schema(self) -> Schema: ...
+
+
+def json_name(value: Any) -> str:
+    """What JSON calls the type of a value."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true or false"
+    if isinstance(value, int | float):
+        return "a number"
+    if isinstance(value, str):
+        return "a string"
+    return "an array" if isinstance(value, list) else "an object"

@@ -1,0 +1,97 @@
+"""Dates and times as callers write them."""
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from typing import Any, Final, NamedTuple
+
+from bursar.clock import truncate
+from bursar.errors import Fault
+from bursar.form.kind import Schema
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """A full ISO-8601 timestamp; no offset means UTC."""
+
+    def parse(self, value: Any, path: str, faults: list[Fault]) -> Any:
+        moment = parse_moment(value) if isinstance(value, str) and "T" in value else None
+        if moment is None:
+            faults.append(
+                Fault(path, f"{path} must be an ISO-8601 time such as 2026-11-30T12:00:00Z.")
+            )
+        return moment
+
+    def schema(self) -> Schema:
+        return {"type": "string", "format": "date-time"}
+
+
+class Span(NamedTuple):
+    """What a boundary names: from its first moment to the one after it. An instant is empty."""
+
+    start: datetime
+    end: datetime
+
+    def lies_after(self, other: "Span") -> bool:
+        """Whether nothing can be both from this one on and up to the other."""
+        return self.start > other.start and self.start >= other.end
+
+
+@dataclass(frozen=True, slots=True)
+class Boundary:
+    """A date or timestamp that bounds a list. A bare date stands for its whole day.
+
+    Between two of the milliseconds that rows have, an instant stands for the later one: as a start
+    that is the first row not before it, and as an end it still includes the earlier one.
+    """
+
+    def parse(self, value: Any, path: str, faults: list[Fault]) -> Any:
+        moment = parse_moment(value, up=True)
+        if moment is None:
+            faults.append(
+                Fault(
+                    path,
+                    f"{path} must be an ISO-8601 date or time: 2026-11-30 or 2026-11-30T12:00:00Z.",
+                )
+            )
+            return None
+        whole_day = _BARE_DATE.fullmatch(value) is not None
+        # A day before the calendar's end, where no row is, so that a day can still be added to it.
+        moment = min(moment, _LATEST - _DAY)
+        return Span(moment, moment + _DAY if whole_day else moment)
+
+    def schema(self) -> Schema:
+        return {"type": "string", "minLength": 8, "examples": ["2026-11-30"]}
+
+
+_BARE_DATE = re.compile(r"\d{4}-\d{2}-\d{2}|\d{8}", re.ASCII)
+
+_DAY: Final = timedelta(days=1)
+
+# The calendar's ends. What would lie beyond them, by its offset or its last moment, is put there.
+_EARLIEST: Final = datetime(1, 1, 1, tzinfo=UTC)
+
+_LATEST: Final = datetime(9999, 12, 31, 23, 59, 59, 999_000, tzinfo=UTC)
+
+
+def parse_moment(text: str, *, up: bool = False) -> datetime | None:
+    """Any ISO-8601 date or time, to UTC at the millisecond, cut or rounded up; None when it is not
+    one."""
+    if not text.isascii() or len(text) > 40:
+        return None
+    try:
+        if _BARE_DATE.fullmatch(text):
+            day = date.fromisoformat(text)
+            moment = datetime(day.year, day.month, day.day)  # noqa: DTZ001 (made UTC below)
+        elif "T" in text:
+            # A '+' in a query string arrives as a space.
+            moment = datetime.fromisoformat(text.replace(" ", "+"))
+        else:
+            return None
+    except ValueError:
+        return None
+    try:
+        moment = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+    except OverflowError:
+        moment = _LATEST if moment.year == _LATEST.year else _EARLIEST
+    return truncate(min(moment, _LATEST) + timedelta(microseconds=999) if up else moment)

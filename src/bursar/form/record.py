@@ -1,0 +1,105 @@
+"""Objects of known fields: the bodies of requests."""
+
+import difflib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final, cast
+
+from bursar.errors import Fault
+from bursar.form.kind import Kind, Schema, json_name
+
+# Unknown fields that are named one by one; a body may hold tens of thousands.
+MAX_UNKNOWN: Final = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    name: str
+    kind: "Kind"
+    doc: str
+    required: bool = False
+    nullable: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """An object of known fields. Anything else is refused, with the nearest name and all names."""
+
+    title: str
+    fields: tuple[Field, ...]
+
+    def parse(self, value: Any, path: str, faults: list[Fault]) -> Any:
+        if not isinstance(value, dict):
+            faults.append(Fault(path, f"{path} must be an object, not {json_name(value)}."))
+            return None
+        given = cast("dict[str, Any]", value)
+        prefix = f"{path}." if path else ""
+        parsed: dict[str, Any] = {}
+        for field in self.fields:
+            if field.name not in given:
+                if field.required:
+                    faults.append(
+                        Fault(
+                            prefix + field.name,
+                            f"{prefix}{field.name} is required.{self.accepted()}",
+                        )
+                    )
+                continue
+            item = given[field.name]
+            if item is None and field.nullable:
+                parsed[field.name] = None
+            else:
+                parsed[field.name] = field.kind.parse(item, prefix + field.name, faults)
+        if len(parsed) < len(given):
+            known = [field.name for field in self.fields]
+            unknown = [name for name in given if name not in known]
+            faults += [
+                unknown_name("field", prefix, name, known, self.accepted())
+                for name in unknown[:MAX_UNKNOWN]
+            ]
+            if more := unknown[MAX_UNKNOWN:]:
+                faults.append(
+                    Fault(path or more[0][:100], f"{len(more)} more fields are not known.")
+                )
+        return parsed
+
+    def schema(self) -> Schema:
+        properties: dict[str, Schema] = {}
+        for field in self.fields:
+            schema = field.kind.schema()
+            if field.nullable:
+                schema = {"oneOf": [schema, {"type": "null"}]}
+            properties[field.name] = {**schema, "description": field.doc}
+        made: Schema = {
+            "title": self.title,
+            "type": "object",
+            "properties": properties,
+            "additionalProperties": False,
+        }
+        if required := [field.name for field in self.fields if field.required]:
+            made["required"] = required
+        return made
+
+    def accepted(self) -> str:
+        """The whole payload in a sentence, so that one bad request teaches it."""
+        listed = ", ".join(
+            f"{field.name} (required)" if field.required else field.name for field in self.fields
+        )
+        return f" Accepted fields: {listed or 'none'}."
+
+
+def unknown_name(what: str, prefix: str, name: str, known: Sequence[str], accepted: str) -> Fault:
+    shown = name[:100]
+    meant = _folded(shown)
+    near = max(
+        known,
+        key=lambda one: difflib.SequenceMatcher(None, _folded(one), meant).ratio(),
+        default=None,
+    )
+    hint = "" if near is None else f" Did you mean {prefix}{near}?"
+    return Fault(f"{prefix}{shown}", f"{prefix}{shown} is not a known {what}.{hint}{accepted}")
+
+
+def _folded(name: str) -> str:
+    """What is left of a name when the ways to write it are put aside: `daily_cap` is `dailyCap`."""
+    return name.casefold().replace("_", "").replace("-", "")
