@@ -30,8 +30,9 @@ from bursar.custody.setup import open_vault
 from bursar.custody.vault import Vault
 from bursar.db import Database, Tx
 from bursar.event.catalog import EventType
-from bursar.event.model import EventRow, envelope
+from bursar.event.model import EventRow
 from bursar.event.outbox import NewEvent, emit
+from bursar.event.view import envelope
 from bursar.ids import new_id
 from bursar.migrations.migrate import migrate
 from bursar.service.duty import Duties, Duty

@@ -19,7 +19,7 @@ from bursar.ledger.store import lock_agents
 from bursar.money import format_cents, format_micros
 from bursar.policy.engine import RejectCode
 from bursar.spend.close import reject_spends
-from bursar.spend.model import show_decision
+from bursar.spend.view import show_decision
 from tests.simulation.replay import replay_agent
 from tests.simulation.world import HOST, LONG, World, assert_clean, make_agent, seeded
 

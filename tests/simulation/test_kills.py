@@ -20,8 +20,8 @@ from bursar.config import Config, load_config
 from bursar.db import Database
 from bursar.service.ports import free_port
 from bursar.service.postgres import EmbeddedPostgres
-from bursar.spend.model import show_spend
 from bursar.spend.store import spend_of
+from bursar.spend.view import show_spend
 from tests.processes import bursar, clean_environment, until
 from tests.simulation.wire import Connection, Cut
 from tests.simulation.world import HOST, LONG, make_agent, seeded

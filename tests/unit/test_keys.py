@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bursar.access.model import CreatedKey, KeyRow, NewKey, Scope, key_hash, new_secret, well_formed
+from bursar.access.model import KeyRow, NewKey, Scope, key_hash, new_secret, well_formed
+from bursar.access.view import CreatedKey
 from bursar.api.call import Answer, data
 from bursar.config import MODES, Mode
 

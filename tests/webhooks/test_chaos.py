@@ -12,7 +12,7 @@ from bursar.db import Tx
 from bursar.event.catalog import EventType
 from bursar.event.outbox import NewEvent, emit
 from bursar.service.postgres import EmbeddedPostgres
-from bursar.wallet.model import Wallet
+from bursar.wallet.view import Wallet
 from tests.processes import until
 from tests.support import ADDRESS
 from tests.webhooks.conftest import LONG, Hooks, own_hooks, start_worker

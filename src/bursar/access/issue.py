@@ -4,8 +4,9 @@ from dataclasses import replace
 from datetime import datetime
 
 from bursar.access import store
-from bursar.access.model import KeyRow, NewKey, Scope, key_hash, new_secret, show_key
+from bursar.access.model import KeyRow, NewKey, Scope, key_hash, new_secret
 from bursar.access.trail import leave_trail
+from bursar.access.view import show_key
 from bursar.agent import store as agent_store
 from bursar.config import Mode
 from bursar.db import Tx, moment

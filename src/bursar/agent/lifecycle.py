@@ -8,7 +8,8 @@ import msgspec
 from bursar.access import store as access_store
 from bursar.access.trail import leave_trail
 from bursar.agent import store
-from bursar.agent.model import AgentPolicyUpdated, AgentRow, show_agent
+from bursar.agent.model import AgentRow
+from bursar.agent.view import AgentPolicyUpdated, show_agent
 from bursar.custody.vault import Vault
 from bursar.db import Tx, moment
 from bursar.errors import ApiError, ErrorCode, not_found
@@ -18,11 +19,13 @@ from bursar.ids import is_id, new_id
 from bursar.ledger import store as ledger_store
 from bursar.policy import store as policy_store
 from bursar.policy.engine import RejectCode
-from bursar.policy.model import Policy, first_policy, show_policy
+from bursar.policy.model import Policy, first_policy
+from bursar.policy.view import show_policy
 from bursar.spend import store as spend_store
 from bursar.spend.close import reject_spends
 from bursar.wallet import store as wallet_store
-from bursar.wallet.model import low, show_wallet
+from bursar.wallet.model import low
+from bursar.wallet.view import show_wallet
 
 
 @dataclass(frozen=True, slots=True)

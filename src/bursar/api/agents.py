@@ -6,8 +6,10 @@ from typing import Any
 from bursar.access.model import Caller, Scope
 from bursar.agent import lifecycle, store
 from bursar.agent.lifecycle import Actor
-from bursar.agent.model import AgentRow, show_agent
+from bursar.agent.model import AgentRow
+from bursar.agent.view import show_agent
 from bursar.api.call import Answer, Call, data, page, page_fields
+from bursar.api.policies import NEW_POLICY, POLICY_CHANGE
 from bursar.chain.networks import usdc_mint
 from bursar.errors import ApiError, ErrorCode, not_found
 from bursar.form.cursor import Place, bad_cursor
@@ -15,7 +17,7 @@ from bursar.form.kinds import Choice, Metadata, Text
 from bursar.form.query import MetadataFilter
 from bursar.form.record import Field, Record
 from bursar.policy import store as policy_store
-from bursar.policy.model import NEW_POLICY, POLICY_CHANGE, show_version
+from bursar.policy.view import show_version
 
 PAGE_DEFAULT, PAGE_MOST = 20, 100
 

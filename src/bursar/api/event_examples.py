@@ -5,14 +5,15 @@ from typing import Any, Final
 
 import msgspec
 
-from bursar.agent.model import Agent, AgentPolicyUpdated
+from bursar.agent.view import Agent, AgentPolicyUpdated
 from bursar.event.catalog import EventType
-from bursar.event.model import Event
+from bursar.event.view import Event
 from bursar.policy.engine import Decision, Facts, RejectCode, decide
-from bursar.policy.model import Bounds, Policy, PolicyView
-from bursar.spend.model import Transaction, show_decision
-from bursar.wallet.model import Wallet, WalletSummary, Withdrawal
-from bursar.webhook.model import Webhook
+from bursar.policy.model import Bounds, Policy
+from bursar.policy.view import PolicyView
+from bursar.spend.view import Transaction, show_decision
+from bursar.wallet.view import Wallet, WalletSummary, Withdrawal
+from bursar.webhook.view import Webhook
 
 _NOW: Final = "2026-11-15T09:30:00.123Z"
 _EARLIER: Final = "2026-11-15T09:29:58.004Z"

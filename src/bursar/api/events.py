@@ -4,7 +4,7 @@ from bursar.api.call import Answer, Call, data, page, page_fields
 from bursar.errors import not_found
 from bursar.event import store
 from bursar.event.catalog import EventType
-from bursar.event.model import show_event
+from bursar.event.view import show_event
 from bursar.form.kinds import ID, Choice
 from bursar.form.moments import Boundary
 from bursar.form.record import Field

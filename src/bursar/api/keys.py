@@ -5,18 +5,8 @@ from typing import Any
 
 from bursar.access import issue, store
 from bursar.access.limits import Category
-from bursar.access.model import (
-    Caller,
-    CategoryLimit,
-    CreatedKey,
-    LogFilter,
-    LogRow,
-    Me,
-    Scope,
-    key_fields,
-    show_key,
-    show_log_line,
-)
+from bursar.access.model import Caller, LogFilter, LogRow, Scope
+from bursar.access.view import CategoryLimit, CreatedKey, Me, key_fields, show_key, show_log_line
 from bursar.api.call import Answer, Call, Services, Stream, data, page, page_fields
 from bursar.errors import Fault
 from bursar.form.cursor import Place

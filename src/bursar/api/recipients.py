@@ -10,13 +10,8 @@ from bursar.form.kinds import Address, Hostname
 from bursar.form.record import Field, Record
 from bursar.hostnames import RecipientError, canonical_hostname
 from bursar.recipient import store
-from bursar.recipient.model import (
-    ALLOW_OFF_CURVE,
-    RecipientRow,
-    RecipientView,
-    curve_faults,
-    show_recipient,
-)
+from bursar.recipient.model import ALLOW_OFF_CURVE, RecipientRow, curve_faults
+from bursar.recipient.view import RecipientView, show_recipient
 
 PAGE_DEFAULT, PAGE_MOST = 20, 100
 LIST_QUERY = page_fields(PAGE_DEFAULT, PAGE_MOST)

@@ -3,18 +3,9 @@
 from typing import Final
 
 from bursar.access.limits import Category
-from bursar.access.model import (
-    ADMIN,
-    ANYONE,
-    PEOPLE,
-    SPENDERS,
-    STOP,
-    CreatedKey,
-    Key,
-    LogLine,
-    Me,
-)
-from bursar.agent.model import Agent
+from bursar.access.model import ADMIN, ANYONE, PEOPLE, SPENDERS, STOP
+from bursar.access.view import CreatedKey, Key, LogLine, Me
+from bursar.agent.view import Agent
 from bursar.api import agents as agent
 from bursar.api import keys as access
 from bursar.api import recipients as recipient
@@ -23,10 +14,10 @@ from bursar.api import wallets as wallet
 from bursar.api.call import Route, Unit
 from bursar.api.webhook_routes import WEBHOOK_ROUTES
 from bursar.errors import ErrorCode
-from bursar.policy.model import PolicyVersion
-from bursar.recipient.model import RecipientView
-from bursar.spend.model import Budget, Preview, Statistics, Transaction
-from bursar.wallet.model import Balance, Deposit, Wallet, Withdrawal
+from bursar.policy.view import PolicyVersion
+from bursar.recipient.view import RecipientView
+from bursar.spend.view import Budget, Preview, Statistics, Transaction
+from bursar.wallet.view import Balance, Deposit, Wallet, Withdrawal
 
 ROUTES: Final[tuple[Route, ...]] = (
     # Agents

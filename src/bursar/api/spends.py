@@ -25,17 +25,9 @@ from bursar.spend import approve as approvals
 from bursar.spend import stats, store
 from bursar.spend.approve import Approver
 from bursar.spend.authorise import SpendRequest
-from bursar.spend.model import (
-    Budget,
-    Preview,
-    SpendRow,
-    Transaction,
-    bounds_of,
-    midnight_after,
-    show_decision,
-    show_spend,
-)
+from bursar.spend.model import SpendRow, bounds_of, midnight_after
 from bursar.spend.store import SpendFilter
+from bursar.spend.view import Budget, Preview, Transaction, show_decision, show_spend
 from bursar.spend.wait import MAX_SECONDS, wanted_seconds
 
 PAGE_DEFAULT, PAGE_MOST = 50, 200

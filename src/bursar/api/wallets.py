@@ -14,14 +14,8 @@ from bursar.recipient.model import ALLOW_OFF_CURVE, curve_faults
 from bursar.wallet import fund as faucet
 from bursar.wallet import store
 from bursar.wallet import withdraw as withdrawals
-from bursar.wallet.model import (
-    DepositRow,
-    WalletRow,
-    show_balance,
-    show_deposit,
-    show_wallet,
-    show_withdrawal,
-)
+from bursar.wallet.model import DepositRow, WalletRow
+from bursar.wallet.view import show_balance, show_deposit, show_wallet, show_withdrawal
 
 PAGE_DEFAULT, PAGE_MOST = 20, 100
 LIST_QUERY = page_fields(PAGE_DEFAULT, PAGE_MOST)

@@ -8,8 +8,8 @@ from bursar.api import events as event
 from bursar.api import webhooks as webhook
 from bursar.api.call import Route, Unit
 from bursar.errors import ErrorCode
-from bursar.event.model import Event
-from bursar.webhook.model import CreatedWebhook, Delivery, Redelivery, Webhook
+from bursar.event.view import Event
+from bursar.webhook.view import CreatedWebhook, Delivery, Redelivery, Webhook
 
 WEBHOOK_ROUTES: Final[tuple[Route, ...]] = (
     Route(

@@ -16,17 +16,10 @@ from bursar.form.kinds import ID, Choice, Text
 from bursar.form.record import Field, Record
 from bursar.ids import is_id, new_id
 from bursar.webhook import store
-from bursar.webhook.model import (
-    DisabledReason,
-    Redelivery,
-    WebhookRow,
-    WebhookStatus,
-    show_created,
-    show_delivery,
-    show_webhook,
-)
+from bursar.webhook.model import DisabledReason, WebhookRow, WebhookStatus
 from bursar.webhook.signature import new_secret
 from bursar.webhook.target import MAX_URL, Allowed, TargetRefused, parse_target
+from bursar.webhook.view import Redelivery, show_created, show_delivery, show_webhook
 
 PAGE_DEFAULT, PAGE_MOST = 20, 100
 MOST_WEBHOOKS: Final = 100

@@ -3,10 +3,10 @@
 from enum import StrEnum
 from typing import Final
 
-from bursar.agent.model import Agent, AgentPolicyUpdated
-from bursar.spend.model import Transaction
-from bursar.wallet.model import Wallet, Withdrawal
-from bursar.webhook.model import Webhook
+from bursar.agent.view import Agent, AgentPolicyUpdated
+from bursar.spend.view import Transaction
+from bursar.wallet.view import Wallet, Withdrawal
+from bursar.webhook.view import Webhook
 
 
 class EventType(StrEnum):

@@ -9,7 +9,8 @@ from bursar.ledger import store
 from bursar.ledger.model import Account
 from bursar.ledger.store import LockedAgent
 from bursar.policy.cache import PolicyCache
-from bursar.wallet.model import low, show_wallet
+from bursar.wallet.model import low
+from bursar.wallet.view import show_wallet
 
 
 async def save(tx: Tx, accounts: Sequence[Account]) -> None:

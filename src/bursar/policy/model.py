@@ -1,17 +1,12 @@
 """A spending policy: what an agent may pay, to whom, and how much a day."""
 
 from dataclasses import dataclass, replace
-from datetime import datetime
 from functools import cached_property
 from typing import Any
 
 import msgspec
 
-from bursar.clock import iso
-from bursar.form.kinds import Cap, Entries, Flag, Whole
-from bursar.form.record import Field, Record
 from bursar.hostnames import is_address
-from bursar.money import format_cents, format_cents_or_none
 
 # One version of an agent's policy: agent, number, and the history of the database it belongs to.
 PolicyKey = tuple[str, int, str]
@@ -123,98 +118,3 @@ def first_policy(body: dict[str, Any]) -> Policy:
 
 
 # What the API shows and takes ---------------------------------------------------------------------
-
-
-class PolicyView(msgspec.Struct, rename="camel", kw_only=True):
-    """The policy in force. Amounts have two decimal places."""
-
-    id: str
-    daily_cap: str
-    allowlist: list[str]
-    blocklist: list[str]
-    per_transaction_cap: str | None
-    approval_threshold: str | None
-    daily_network_lamports: int | None
-    frozen: bool
-    version: int
-
-
-class PolicyVersion(PolicyView, rename="camel", kw_only=True):
-    """One version of a policy, and who made it."""
-
-    changed_by: str
-    changed_at: str
-
-
-def show_policy(policy_id: str, policy: Policy) -> PolicyView:
-    return PolicyView(id=policy_id, **_shown(policy))
-
-
-def show_version(
-    policy_id: str, policy: Policy, changed_by: str, changed_at: datetime
-) -> PolicyVersion:
-    return PolicyVersion(
-        id=policy_id, changed_by=changed_by, changed_at=iso(changed_at), **_shown(policy)
-    )
-
-
-def _shown(policy: Policy) -> dict[str, Any]:
-    return {
-        "daily_cap": format_cents(policy.cap_micros_daily),
-        "allowlist": list(policy.allowlist),
-        "blocklist": list(policy.blocklist),
-        "per_transaction_cap": format_cents_or_none(policy.cap_micros_per_transaction),
-        "approval_threshold": format_cents_or_none(policy.approval_threshold_micros),
-        "daily_network_lamports": policy.network_lamports_daily,
-        "frozen": policy.frozen,
-        "version": policy.version,
-    }
-
-
-_DAILY_CAP = "What the agent may spend per UTC day; 0 allows nothing."
-_ALLOWLIST = (
-    "Who may be paid: `api.example.com` exactly that host, `*.example.com` any host below it, a"
-    " base58 address exactly that address, `*` anyone. An empty list allows nothing."
-)
-_OPTIONAL = (
-    Field(
-        "perTransactionCap", Cap(), "The most a single spend may be; null: no limit.", nullable=True
-    ),
-    Field(
-        "approvalThreshold",
-        Cap(),
-        "Spends above this wait for a person's approval; null: none do.",
-        nullable=True,
-    ),
-    Field(
-        "dailyNetworkLamports",
-        Whole(0, 1_000_000_000_000),
-        "What the agent's payments may cost per UTC day, in lamports: network fees, and token"
-        " accounts opened for payees; null: what the service allows by default.",
-        nullable=True,
-    ),
-    Field("blocklist", Entries(), "Never paid, whatever the allowlist says; the same entries."),
-)
-
-NEW_POLICY = Record(
-    "NewPolicy",
-    (
-        Field("dailyCap", Cap(), _DAILY_CAP, required=True),
-        Field("allowlist", Entries(), _ALLOWLIST, required=True),
-        *_OPTIONAL,
-    ),
-)
-POLICY_CHANGE = Record(
-    "PolicyChange",
-    (
-        Field("dailyCap", Cap(), _DAILY_CAP),
-        Field("allowlist", Entries(), _ALLOWLIST),
-        *_OPTIONAL,
-        Field("frozen", Flag(), "True stops all new spends until it is false again."),
-        Field(
-            "version",
-            Whole(1, 2_147_483_647),
-            "The version you last saw: if it is no longer the current one, nothing changes (409).",
-        ),
-    ),
-)

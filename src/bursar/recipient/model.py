@@ -4,10 +4,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-import msgspec
 from solders.pubkey import Pubkey
 
-from bursar.clock import iso
 from bursar.errors import Fault
 from bursar.form.kinds import Flag
 from bursar.form.record import Field
@@ -43,23 +41,3 @@ class RecipientRow:
     created_by: str
     created_at: datetime
     updated_at: datetime
-
-
-class RecipientView(msgspec.Struct, rename="camel", kw_only=True):
-    """A directory entry: spends to `hostname` are paid to `address`."""
-
-    hostname: str
-    address: str
-    created_by: str
-    created_at: str
-    updated_at: str
-
-
-def show_recipient(row: RecipientRow) -> RecipientView:
-    return RecipientView(
-        hostname=row.hostname,
-        address=row.address,
-        created_by=row.created_by,
-        created_at=iso(row.created_at),
-        updated_at=iso(row.updated_at),
-    )

@@ -8,7 +8,7 @@ from typing import Final
 import structlog
 
 from bursar.agent.lifecycle import Actor, apply_change, lock_agent
-from bursar.agent.model import show_agent
+from bursar.agent.view import show_agent
 from bursar.chain import store as chain_store
 from bursar.chain.message import token_account
 from bursar.chain.port import ChainOutOfReach, Landed

@@ -21,8 +21,9 @@ from bursar.policy.model import Bounds
 from bursar.recipient.resolve import Directory
 from bursar.spend import store
 from bursar.spend.close import reject_spends
-from bursar.spend.model import SpendRow, midnight_after, show_spend
+from bursar.spend.model import SpendRow, midnight_after
 from bursar.spend.store import Expired
+from bursar.spend.view import show_spend
 from bursar.wallet.quarantine import apart
 
 # Spends that one round of the expiry looks at; the next round takes the rest.

@@ -36,9 +36,10 @@ from bursar.policy.engine import Decision, Facts, decide
 from bursar.policy.model import Bounds, Policy
 from bursar.recipient.resolve import Directory
 from bursar.spend import store
-from bursar.spend.model import SpendRow, midnight_after, show_spend
+from bursar.spend.model import SpendRow, midnight_after
 from bursar.spend.stats import Totals
 from bursar.spend.store import Decided, Touched
+from bursar.spend.view import show_spend
 
 # A batch holds its locks for as long as it takes to write, so it must not grow without bound.
 MAX_BATCH: Final = 128

@@ -13,8 +13,9 @@ from bursar.ledger import book
 from bursar.ledger.model import Account
 from bursar.policy.engine import RejectCode
 from bursar.spend import store
-from bursar.spend.model import MOVES, SpendRow, SpendStatus, show_spend
+from bursar.spend.model import MOVES, SpendRow, SpendStatus
 from bursar.spend.stats import Totals
+from bursar.spend.view import show_spend
 
 
 async def reject_spends(

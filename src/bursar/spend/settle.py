@@ -11,8 +11,8 @@ from bursar.event.outbox import NewEvent, emit
 from bursar.ledger.model import Account
 from bursar.settlement.model import Paid
 from bursar.spend import store
-from bursar.spend.model import show_spend
 from bursar.spend.stats import Totals
+from bursar.spend.view import show_spend
 
 
 async def settle_spends(tx: Tx, accounts: Mapping[str, Account], paid: Sequence[Paid]) -> None:

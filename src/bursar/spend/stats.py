@@ -11,8 +11,9 @@ from typing import Any, Final
 
 from bursar.db import Tx
 from bursar.money import format_micros
-from bursar.spend.model import SpendRow, Statistics, show_total
+from bursar.spend.model import SpendRow
 from bursar.spend.store import SpendFilter, TotalDelta
+from bursar.spend.view import Statistics, show_total
 
 SHARDS: Final = 16
 TOP_RECIPIENTS: Final = 10

@@ -15,7 +15,8 @@ from bursar.ledger.model import Account
 from bursar.money import format_micros
 from bursar.settlement.model import Paid
 from bursar.wallet import store
-from bursar.wallet.model import FailureCode, WithdrawalRow, show_withdrawal
+from bursar.wallet.model import FailureCode, WithdrawalRow
+from bursar.wallet.view import show_withdrawal
 
 
 async def withdraw(

@@ -19,7 +19,7 @@ from bursar.clock import Clock, iso
 from bursar.custody.model import SealedSecret
 from bursar.custody.vault import KeyUnusable, Vault
 from bursar.db import OUT_OF_REACH, ROLLED_BACK, Database, Tx
-from bursar.event.model import envelope
+from bursar.event.view import envelope
 from bursar.metrics import Webhooks as Metrics
 from bursar.webhook import store
 from bursar.webhook.model import Attempt

@@ -1,0 +1,53 @@
+from bursar.form.kinds import Cap, Entries, Flag, Whole
+from bursar.form.record import Field, Record
+
+_DAILY_CAP = "What the agent may spend per UTC day; 0 allows nothing."
+
+_ALLOWLIST = (
+    "Who may be paid: `api.example.com` exactly that host, `*.example.com` any host below it, a"
+    " base58 address exactly that address, `*` anyone. An empty list allows nothing."
+)
+
+_OPTIONAL = (
+    Field(
+        "perTransactionCap", Cap(), "The most a single spend may be; null: no limit.", nullable=True
+    ),
+    Field(
+        "approvalThreshold",
+        Cap(),
+        "Spends above this wait for a person's approval; null: none do.",
+        nullable=True,
+    ),
+    Field(
+        "dailyNetworkLamports",
+        Whole(0, 1_000_000_000_000),
+        "What the agent's payments may cost per UTC day, in lamports: network fees, and token"
+        " accounts opened for payees; null: what the service allows by default.",
+        nullable=True,
+    ),
+    Field("blocklist", Entries(), "Never paid, whatever the allowlist says; the same entries."),
+)
+
+NEW_POLICY = Record(
+    "NewPolicy",
+    (
+        Field("dailyCap", Cap(), _DAILY_CAP, required=True),
+        Field("allowlist", Entries(), _ALLOWLIST, required=True),
+        *_OPTIONAL,
+    ),
+)
+
+POLICY_CHANGE = Record(
+    "PolicyChange",
+    (
+        Field("dailyCap", Cap(), _DAILY_CAP),
+        Field("allowlist", Entries(), _ALLOWLIST),
+        *_OPTIONAL,
+        Field("frozen", Flag(), "True stops all new spends until it is false again."),
+        Field(
+            "version",
+            Whole(1, 2_147_483_647),
+            "The version you last saw: if it is no longer the current one, nothing changes (409).",
+        ),
+    ),
+)
