@@ -8,7 +8,8 @@ import pytest
 from mcp.types import TextContent
 
 from bursar.api.routes import ROUTES
-from bursar.api.spends import LIST_QUERY, SPEND
+from bursar.api.spends import SPEND
+from bursar.api.transactions import LIST_QUERY
 from bursar.mcp import words as mcp_words
 from bursar.mcp.endpoint import CATEGORIES
 from bursar.mcp.tools import TOOLS

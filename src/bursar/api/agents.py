@@ -3,21 +3,32 @@
 import re
 from typing import Any
 
-from bursar.access.model import Caller, Scope
+from bursar.access.limits import Category
+from bursar.access.model import ADMIN, ANYONE, STOP, Caller, Scope
 from bursar.agent import lifecycle, store
 from bursar.agent.lifecycle import Actor
 from bursar.agent.model import AgentRow
-from bursar.agent.view import show_agent
-from bursar.api.call import Answer, Call, data, page, page_fields
+from bursar.agent.view import Agent, show_agent
+from bursar.api.call import Answer, Call, Resource, data, page, page_fields
 from bursar.api.policies import NEW_POLICY, POLICY_CHANGE
 from bursar.chain.networks import usdc_mint
+from bursar.clock import iso
 from bursar.errors import ApiError, ErrorCode, not_found
 from bursar.form.cursor import Place, bad_cursor
 from bursar.form.kinds import Choice, Metadata, Text
 from bursar.form.query import MetadataFilter
 from bursar.form.record import Field, Record
+from bursar.ids import is_id
+from bursar.ledger import store as ledger_store
+from bursar.money import format_cents, format_micros
 from bursar.policy import store as policy_store
-from bursar.policy.view import show_version
+from bursar.policy.engine import Facts
+from bursar.policy.engine import budget as budget_of
+from bursar.policy.view import PolicyVersion, show_version
+from bursar.spend.model import bounds_of, midnight_after
+from bursar.spend.view import Budget
+
+endpoints = Resource("Agents", Category.AGENT_MANAGEMENT, reads=Category.AGENT_READS)
 
 PAGE_DEFAULT, PAGE_MOST = 20, 100
 
@@ -69,62 +80,6 @@ POLICIES_QUERY = page_fields(PAGE_DEFAULT, PAGE_MOST)
 _VERSION = re.compile(r"[1-9][0-9]{0,8}", re.ASCII)
 
 
-async def create(call: Call) -> Answer:
-    mint = usdc_mint(call.services.config, call.caller.mode)
-    row = await lifecycle.create_agent(call.tx, call.services.vault, actor(call), call.body, mint)
-    return data(show_agent(row), 201)
-
-
-async def list_(call: Call) -> Answer:
-    limit = call.query.get("limit", PAGE_DEFAULT)
-    status = call.query.get("status", "all")
-    rows = await store.list_agents(
-        call.tx,
-        call.caller.realm_id,
-        agent_id=call.caller.agent_id,
-        status=None if status == "all" else status,
-        metadata=call.query.get("metadata", {}),
-        before=call.start,
-        limit=limit + 1,
-    )
-    return page(call, rows, limit, _place, show_agent)
-
-
-async def get(call: Call) -> Answer:
-    return data(show_agent(await visible_agent(call, call.params["id"])))
-
-
-async def change(call: Call) -> Answer:
-    row = await lifecycle.change_agent(call.tx, actor(call), call.params["id"], call.body)
-    return data(show_agent(row))
-
-
-async def terminate(call: Call) -> Answer:
-    agent_id = call.params["id"]
-    row = await lifecycle.terminate_agent(call.tx, actor(call), agent_id)
-    call.after_commit.append(lambda: call.services.guard.forget_agent(agent_id))
-    return data(show_agent(row))
-
-
-async def policies(call: Call) -> Answer:
-    start = call.start
-    # A cursor's digest can be made up; what it is bound to can be guessed.
-    if start is not None and _VERSION.fullmatch(start[1]) is None:
-        raise bad_cursor()
-    row = await visible_agent(call, call.params["id"])
-    limit = call.query.get("limit", PAGE_DEFAULT)
-    versions = await policy_store.list_versions(
-        call.tx, row.id, int(start[1]) if start else None, limit + 1
-    )
-    return page(
-        call,
-        versions,
-        limit,
-        lambda item: (item[2], str(item[0].version)),
-        lambda item: show_version(row.policy_id, *item),
-    )
-
-
 def permits_change(caller: Caller, body: dict[str, Any]) -> None:
     """An approver may only stop an agent: pause it, freeze its policy, nothing else."""
     if caller.scope is not Scope.APPROVER:
@@ -146,6 +101,118 @@ def permits_change(caller: Caller, body: dict[str, Any]) -> None:
         )
 
 
+@endpoints.post(
+    "/v1/agents",
+    "Create an agent",
+    description="Makes the agent, version 1 of its policy and its wallet.",
+    scopes=ADMIN,
+    body=NEW_AGENT,
+    status=201,
+    data=Agent,
+)
+async def create(call: Call) -> Answer:
+    mint = usdc_mint(call.services.config, call.caller.mode)
+    row = await lifecycle.create_agent(call.tx, call.services.vault, actor(call), call.body, mint)
+    return data(show_agent(row), 201)
+
+
+@endpoints.get(
+    "/v1/agents",
+    "List agents",
+    description="Newest first. An agent key sees only its own ",
+    scopes=ANYONE,
+    query=LIST_QUERY,
+    data=Agent,
+    is_list=True,
+)
+async def list_(call: Call) -> Answer:
+    limit = call.query.get("limit", PAGE_DEFAULT)
+    status = call.query.get("status", "all")
+    rows = await store.list_agents(
+        call.tx,
+        call.caller.realm_id,
+        agent_id=call.caller.agent_id,
+        status=None if status == "all" else status,
+        metadata=call.query.get("metadata", {}),
+        before=call.start,
+        limit=limit + 1,
+    )
+    return page(call, rows, limit, _place, show_agent)
+
+
+@endpoints.get(
+    "/v1/agents/:id",
+    "Get an agent",
+    scopes=ANYONE,
+    data=Agent,
+)
+async def get(call: Call) -> Answer:
+    return data(show_agent(await visible_agent(call, call.params["id"])))
+
+
+@endpoints.patch(
+    "/v1/agents/:id",
+    "Change an agent",
+    description=(
+        "One atomic change, in force for every spend requested afterwards. The policy's version"
+        " rises by one when, and only when, the policy really changes. An approver may only"
+        " pause the agent or freeze its policy."
+    ),
+    scopes=STOP,
+    body=AGENT_CHANGE,
+    permits=permits_change,
+    data=Agent,
+    errors=(ErrorCode.AGENT_TERMINATED, ErrorCode.POLICY_VERSION_CONFLICT),
+)
+async def change(call: Call) -> Answer:
+    row = await lifecycle.change_agent(call.tx, actor(call), call.params["id"], call.body)
+    return data(show_agent(row))
+
+
+@endpoints.delete(
+    "/v1/agents/:id",
+    "Terminate an agent",
+    description=(
+        "For good; doing it again changes nothing. Its keys stop working and pending spends"
+        " are rejected. The wallet stays readable and can still be withdrawn from."
+    ),
+    scopes=ADMIN,
+    data=Agent,
+)
+async def terminate(call: Call) -> Answer:
+    agent_id = call.params["id"]
+    row = await lifecycle.terminate_agent(call.tx, actor(call), agent_id)
+    call.after_commit.append(lambda: call.services.guard.forget_agent(agent_id))
+    return data(show_agent(row))
+
+
+@endpoints.get(
+    "/v1/agents/:id/policies",
+    "List the versions of an agent's policy",
+    scopes=ANYONE,
+    query=POLICIES_QUERY,
+    data=PolicyVersion,
+    is_list=True,
+)
+async def policies(call: Call) -> Answer:
+    start = call.start
+    # A cursor's digest can be made up; what it is bound to can be guessed.
+    if start is not None and _VERSION.fullmatch(start[1]) is None:
+        raise bad_cursor()
+    row = await visible_agent(call, call.params["id"])
+    limit = call.query.get("limit", PAGE_DEFAULT)
+    versions = await policy_store.list_versions(
+        call.tx, row.id, int(start[1]) if start else None, limit + 1
+    )
+    return page(
+        call,
+        versions,
+        limit,
+        lambda item: (item[2], str(item[0].version)),
+        lambda item: show_version(row.policy_id, *item),
+    )
+
+
 def actor(call: Call) -> Actor:
     return Actor(call.caller.realm_id, call.caller.key_id, call.request_id)
 
@@ -159,3 +226,51 @@ async def visible_agent(call: Call, agent_id: str) -> AgentRow:
 
 def _place(row: AgentRow) -> Place:
     return row.created_at, row.id
+
+
+@endpoints.get(
+    "/v1/agents/:id/budget",
+    "Get what an agent may spend now",
+    scopes=ANYONE,
+    data=Budget,
+)
+async def budget(call: Call) -> Answer:
+    agent_id = call.params["id"]
+    found = None
+    if is_id("ag", agent_id) and call.caller.may_see_agent(agent_id):
+        found = await ledger_store.read_agent(call.tx, agent_id, call.caller.realm_id)
+    if found is None:
+        raise not_found("agent")
+    policies = await call.services.policies.get(call.tx, [found.policy_key])
+    policy = policies[found.policy_key]
+    resets_at = midnight_after(found.account.now)
+    bounds = bounds_of(call.services.config)
+    facts = Facts(
+        agent_status=found.agent_status,
+        wallet_address=found.account.address,
+        pay_to=None,
+        pays_blocked_host=False,
+        spent_today_micros=found.spent_today_micros,
+        available_micros=found.account.available_micros,
+        network_today_lamports=found.network_today_lamports,
+        network_cost_lamports=0,
+        pending_count=found.pending_count,
+        bounds=bounds,
+        resets_at=resets_at,
+    )
+    remaining, most = budget_of(policy, facts)
+    return data(
+        Budget(
+            daily_cap=format_cents(policy.cap_micros_daily),
+            spent_today=format_micros(found.spent_today_micros),
+            remaining_today=format_micros(remaining),
+            available=format_micros(found.account.available_micros),
+            max_amount_now=format_micros(most),
+            resets_at=iso(resets_at),
+            status=found.agent_status,
+            frozen=policy.frozen,
+            policy_version=policy.version,
+            daily_network_lamports=policy.network_budget(bounds),
+            network_lamports_today=found.network_today_lamports,
+        )
+    )

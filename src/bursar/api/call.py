@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, TypeVar
+from typing import Any, Required, TypedDict, TypeVar, Unpack
 
 import msgspec
 
@@ -116,6 +116,7 @@ class Stream:
 
 
 Handler = Callable[[Call], Awaitable[Answer | Stream]]
+H = TypeVar("H", bound=Handler)
 
 
 class Unit(Enum):
@@ -167,6 +168,74 @@ class Route:
     @property
     def writes(self) -> bool:
         return self.method != "GET" and self.unit in (Unit.WRITE, Unit.OWN)
+
+
+class Columns(TypedDict, total=False):
+    """What a row says beside its method, path and summary; see `Route`."""
+
+    description: str
+    tag: str
+    scopes: Required[frozenset[Scope]]
+    category: Category | Callable[[dict[str, Any]], Category]
+    unit: Unit
+    path_fields: tuple[Field, ...]
+    query: tuple[Field, ...]
+    body: Record
+    permits: Callable[[Caller, dict[str, Any]], None]
+    faults: Callable[[Services, Caller, dict[str, Any]], list[Fault]]
+    headers: tuple[Field, ...]
+    status: int
+    data: Any
+    is_list: bool
+    content_type: str
+    errors: tuple[ErrorCode, ...]
+
+
+class Resource:
+    """The endpoints of one resource. Each row stands above the handler that answers it:
+
+        @endpoints.get("/v1/agents/:id", "Get an agent", scopes=ANYONE, data=Agent)
+        async def get(call: Call) -> Answer: ...
+
+    Reads count towards `reads` where that is another rate limit than `category`.
+    """
+
+    def __init__(self, tag: str, category: Category, reads: Category | None = None) -> None:
+        self._tag = tag
+        self._category = category
+        self._reads = reads or category
+        self.rows: list[Route] = []
+
+    def get(self, path: str, summary: str, **columns: Unpack[Columns]) -> Callable[[H], H]:
+        return self._row("GET", path, summary, columns)
+
+    def post(self, path: str, summary: str, **columns: Unpack[Columns]) -> Callable[[H], H]:
+        return self._row("POST", path, summary, columns)
+
+    def put(self, path: str, summary: str, **columns: Unpack[Columns]) -> Callable[[H], H]:
+        return self._row("PUT", path, summary, columns)
+
+    def patch(self, path: str, summary: str, **columns: Unpack[Columns]) -> Callable[[H], H]:
+        return self._row("PATCH", path, summary, columns)
+
+    def delete(self, path: str, summary: str, **columns: Unpack[Columns]) -> Callable[[H], H]:
+        return self._row("DELETE", path, summary, columns)
+
+    def _row(self, method: str, path: str, summary: str, columns: Columns) -> Callable[[H], H]:
+        reads = method == "GET"
+        usual: Columns = {
+            "tag": self._tag,
+            "category": self._reads if reads else self._category,
+            "unit": Unit.READ if reads else Unit.WRITE,
+            **columns,
+        }
+
+        def add(handler: H) -> H:
+            row = Route(method=method, path=path, summary=summary, handler=handler, **usual)
+            self.rows.append(row)
+            return handler
+
+        return add
 
 
 def data(value: Any, status: int = 200, replay: Any = None) -> Answer:

@@ -1,14 +1,18 @@
 """/v1/events."""
 
-from bursar.api.call import Answer, Call, data, page, page_fields
+from bursar.access.limits import Category
+from bursar.access.model import PEOPLE
+from bursar.api.call import Answer, Call, Resource, data, page, page_fields
 from bursar.errors import not_found
 from bursar.event import store
 from bursar.event.catalog import EventType
-from bursar.event.view import show_event
+from bursar.event.view import Event, show_event
 from bursar.form.kinds import ID, Choice
 from bursar.form.moments import Boundary
 from bursar.form.record import Field
 from bursar.ids import is_id
+
+endpoints = Resource("Events", Category.WEBHOOK_MANAGEMENT)
 
 PAGE_DEFAULT, PAGE_MOST = 20, 100
 LIST_QUERY = (
@@ -24,6 +28,15 @@ LIST_QUERY = (
 )
 
 
+@endpoints.get(
+    "/v1/events",
+    "List events",
+    description="Newest first. Kept 90 days.",
+    scopes=PEOPLE,
+    query=LIST_QUERY,
+    data=Event,
+    is_list=True,
+)
 async def list_(call: Call) -> Answer:
     query = call.query
     start, end = query.get("from"), query.get("to")
@@ -41,6 +54,12 @@ async def list_(call: Call) -> Answer:
     return page(call, rows, limit, lambda row: (row.created_at, row.id), show_event)
 
 
+@endpoints.get(
+    "/v1/events/:id",
+    "Get an event",
+    scopes=PEOPLE,
+    data=Event,
+)
 async def get(call: Call) -> Answer:
     event_id = call.params["id"]
     row = None

@@ -5,15 +5,26 @@ from typing import Any
 
 from bursar.access import issue, store
 from bursar.access.limits import Category
-from bursar.access.model import Caller, LogFilter, LogRow, Scope
-from bursar.access.view import CategoryLimit, CreatedKey, Me, key_fields, show_key, show_log_line
-from bursar.api.call import Answer, Call, Services, Stream, data, page, page_fields
-from bursar.errors import Fault
+from bursar.access.model import ADMIN, ANYONE, PEOPLE, Caller, LogFilter, LogRow, Scope
+from bursar.access.view import (
+    CategoryLimit,
+    CreatedKey,
+    Key,
+    LogLine,
+    Me,
+    key_fields,
+    show_key,
+    show_log_line,
+)
+from bursar.api.call import Answer, Call, Resource, Services, Stream, Unit, data, page, page_fields
+from bursar.errors import ErrorCode, Fault
 from bursar.form.cursor import Place
 from bursar.form.kinds import ID, Choice, Text
 from bursar.form.moments import Boundary, Moment
 from bursar.form.record import Field, Record
 from bursar.http.export import csv_of
+
+endpoints = Resource("Keys", Category.AGENT_MANAGEMENT, reads=Category.AGENT_READS)
 
 PAGE_DEFAULT, PAGE_MOST = 20, 100
 LIST_QUERY = page_fields(PAGE_DEFAULT, PAGE_MOST)
@@ -44,6 +55,31 @@ _LOG_COLUMNS = (
 )  # fmt: skip
 
 
+def faults(services: Services, caller: Caller, body: dict[str, Any]) -> list[Fault]:
+    """Fields that do not go together, or not with the time."""
+    del caller
+    scope, agent_id = body.get("scope"), body.get("agentId")
+    # What is no text is named by its own field.
+    known = scope in tuple(Scope) and (agent_id is None or isinstance(agent_id, str))
+    return issue.key_faults(
+        Scope(scope) if known else None,
+        agent_id,
+        Moment().parse(body.get("expiresAt"), "expiresAt", []),
+        services.clock.now(),
+    )
+
+
+@endpoints.post(
+    "/v1/keys",
+    "Make an API key",
+    description="`key` is shown this once; a replay of the request shows null.",
+    scopes=ADMIN,
+    body=NEW_KEY,
+    faults=faults,
+    status=201,
+    data=CreatedKey,
+    errors=(ErrorCode.NOT_FOUND, ErrorCode.AGENT_TERMINATED),
+)
 async def create(call: Call) -> Answer:
     made = await issue.issue_key(
         call.tx,
@@ -60,26 +96,27 @@ async def create(call: Call) -> Answer:
     return data(CreatedKey(**shown, key=made.secret), 201, replay=CreatedKey(**shown, key=None))
 
 
-def faults(services: Services, caller: Caller, body: dict[str, Any]) -> list[Fault]:
-    """Fields that do not go together, or not with the time."""
-    del caller
-    scope, agent_id = body.get("scope"), body.get("agentId")
-    # What is no text is named by its own field.
-    known = scope in tuple(Scope) and (agent_id is None or isinstance(agent_id, str))
-    return issue.key_faults(
-        Scope(scope) if known else None,
-        agent_id,
-        Moment().parse(body.get("expiresAt"), "expiresAt", []),
-        services.clock.now(),
-    )
-
-
+@endpoints.get(
+    "/v1/keys",
+    "List API keys",
+    scopes=ADMIN,
+    query=LIST_QUERY,
+    data=Key,
+    is_list=True,
+)
 async def list_(call: Call) -> Answer:
     limit = call.query.get("limit", PAGE_DEFAULT)
     rows = await store.list_keys(call.tx, call.caller.realm_id, call.start, limit + 1)
     return page(call, rows, limit, lambda row: (row.created_at, row.id), show_key)
 
 
+@endpoints.delete(
+    "/v1/keys/:id",
+    "Revoke an API key",
+    description="It stops working in every process within a second.",
+    scopes=ADMIN,
+    status=204,
+)
 async def revoke(call: Call) -> Answer:
     key_id = call.params["id"]
     await issue.revoke_key(
@@ -93,6 +130,13 @@ async def revoke(call: Call) -> Answer:
     return Answer(204)
 
 
+@endpoints.get(
+    "/v1/me",
+    "Who am I",
+    description="The calling key and its rate limits.",
+    scopes=ANYONE,
+    data=Me,
+)
 async def me(call: Call) -> Answer:
     row = await issue.get_key(call.tx, call.caller.realm_id, call.caller.key_id)
     limits = [
@@ -105,12 +149,35 @@ async def me(call: Call) -> Answer:
 # The audit log -----------------------------------------------------------------------------------
 
 
+@endpoints.get(
+    "/v1/audit-log",
+    "List the audit log",
+    description=(
+        "Who did what, newest first: every change of an agent, a directory entry, a webhook or"
+        " a key, every approval and withdrawal. Only an admin key sees the lines about keys."
+    ),
+    tag="Audit",
+    scopes=PEOPLE,
+    query=LOG_QUERY,
+    data=LogLine,
+    is_list=True,
+)
 async def log(call: Call) -> Answer:
     limit = call.query.get("limit", PAGE_DEFAULT)
     rows = await store.list_log(call.tx, _log_filter(call), call.start, limit + 1)
     return page(call, rows, limit, _log_place, show_log_line)
 
 
+@endpoints.get(
+    "/v1/audit-log/export",
+    "Export the audit log as CSV",
+    description="The filters of the list; cells that a spreadsheet would run are quoted.",
+    tag="Audit",
+    scopes=PEOPLE,
+    unit=Unit.OWN,
+    query=LOG_FILTERS,
+    content_type="text/csv",
+)
 async def export_log(call: Call) -> Stream:
     wanted = _log_filter(call)
 

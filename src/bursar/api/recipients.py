@@ -2,9 +2,10 @@
 
 from typing import Any
 
-from bursar.access.model import Caller
+from bursar.access.limits import Category
+from bursar.access.model import ADMIN, PEOPLE, Caller
 from bursar.access.trail import leave_trail
-from bursar.api.call import Answer, Call, Services, data, page, page_fields
+from bursar.api.call import Answer, Call, Resource, Services, data, page, page_fields
 from bursar.errors import Fault, not_found
 from bursar.form.kinds import Address, Hostname
 from bursar.form.record import Field, Record
@@ -12,6 +13,8 @@ from bursar.hostnames import RecipientError, canonical_hostname
 from bursar.recipient import store
 from bursar.recipient.model import ALLOW_OFF_CURVE, RecipientRow, curve_faults
 from bursar.recipient.view import RecipientView, show_recipient
+
+endpoints = Resource("Recipients", Category.AGENT_MANAGEMENT, reads=Category.AGENT_READS)
 
 PAGE_DEFAULT, PAGE_MOST = 20, 100
 LIST_QUERY = page_fields(PAGE_DEFAULT, PAGE_MOST)
@@ -30,6 +33,16 @@ def address_faults(services: Services, caller: Caller, body: dict[str, Any]) -> 
     return curve_faults(body, "address")
 
 
+@endpoints.put(
+    "/v1/recipients/:hostname",
+    "Set the address a hostname is paid at",
+    description="In force for every spend requested afterwards.",
+    scopes=ADMIN,
+    path_fields=(HOSTNAME,),
+    body=RECIPIENT,
+    faults=address_faults,
+    data=RecipientView,
+)
 async def put(call: Call) -> Answer:
     hostname = call.params["hostname"]
     await store.lock_directory(call.tx, call.caller.realm_id)
@@ -42,16 +55,36 @@ async def put(call: Call) -> Answer:
     return data(show_recipient(row))
 
 
+@endpoints.get(
+    "/v1/recipients",
+    "List the recipients directory",
+    scopes=PEOPLE,
+    query=LIST_QUERY,
+    data=RecipientView,
+    is_list=True,
+)
 async def list_(call: Call) -> Answer:
     limit = call.query.get("limit", PAGE_DEFAULT)
     rows = await store.list_recipients(call.tx, call.caller.realm_id, call.start, limit + 1)
     return page(call, rows, limit, lambda row: (row.created_at, row.hostname), show_recipient)
 
 
+@endpoints.get(
+    "/v1/recipients/:hostname",
+    "Get a directory entry",
+    scopes=PEOPLE,
+    data=RecipientView,
+)
 async def get(call: Call) -> Answer:
     return data(show_recipient(await _existing(call)))
 
 
+@endpoints.delete(
+    "/v1/recipients/:hostname",
+    "Remove a directory entry",
+    scopes=ADMIN,
+    status=204,
+)
 async def delete(call: Call) -> Answer:
     await store.lock_directory(call.tx, call.caller.realm_id)
     row = await _existing(call)

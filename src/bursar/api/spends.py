@@ -1,38 +1,26 @@
 """/v1/spend and /v1/transactions."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
-from bursar.access.model import Caller
-from bursar.api.call import Answer, Call, Services, Stream, data, page, page_fields
+from bursar.access.limits import Category
+from bursar.access.model import SPENDERS, Caller
+from bursar.api.call import Answer, Call, Resource, Services, Unit, data
 from bursar.chain.networks import network_name
-from bursar.clock import iso
-from bursar.errors import Fault, not_found, present
-from bursar.form.cursor import Place
+from bursar.errors import ErrorCode, Fault, not_found, present
 from bursar.form.kinds import ID, Amount, Choice, Metadata, Recipient, Text
-from bursar.form.moments import Boundary
 from bursar.form.record import Field, Record
-from bursar.http.export import csv_of
 from bursar.ids import is_id
-from bursar.ledger import store as ledger_store
-from bursar.money import format_cents, format_micros
-from bursar.policy.engine import Facts
-from bursar.policy.engine import budget as budget_of
 from bursar.recipient.model import ALLOW_OFF_CURVE, curve_faults
-from bursar.spend import approve as approvals
-from bursar.spend import stats, store
-from bursar.spend.approve import Approver
+from bursar.spend import store
 from bursar.spend.authorise import SpendRequest
-from bursar.spend.model import SpendRow, bounds_of, midnight_after
-from bursar.spend.store import SpendFilter
-from bursar.spend.view import Budget, Preview, Transaction, show_decision, show_spend
+from bursar.spend.view import Preview, Transaction, show_decision, show_spend
 from bursar.spend.wait import MAX_SECONDS, wanted_seconds
 
+endpoints = Resource("Spends", Category.SPEND_AUTHORISE)
+
 PAGE_DEFAULT, PAGE_MOST = 50, 200
-# An agent id that no agent has.
-_NOBODY = "nobody"
 MEMO_CHARACTERS = 200
 
 SPEND = Record(
@@ -59,38 +47,38 @@ PREFER = Field(
     f"`wait=N`: answer when the spend is settled or rejected, or after N seconds as it stands then;"
     f" more than {MAX_SECONDS} counts as {MAX_SECONDS}. It is decided at once all the same.",
 )
-REASON = Record("Reason", (Field("reason", Text(0, 500), "Why, for the books.", nullable=True),))
-_DATES = (
-    Field("from", Boundary(), "Created at or after this date or time."),
-    Field(
-        "to",
-        Boundary(),
-        "Created before this time; a bare date includes that whole day.",
-    ),
-)
-FILTERS = (
-    Field("agentId", ID, "Only this agent's."),
-    Field(
-        "status",
-        Choice(("all", "pending", "approved", "settled", "rejected")),
-        "Only those in this state; `all` is the default.",
-    ),
-    *_DATES,
-    Field("recipient", Recipient(), "Only those to this hostname or address."),
-    Field("settledFrom", Boundary(), "Settled at or after this date or time."),
-    Field("settledTo", Boundary(), "Settled before this time; a bare date is included."),
-)
-LIST_QUERY = (*FILTERS, *page_fields(PAGE_DEFAULT, PAGE_MOST))
-STATS_QUERY = (FILTERS[0], *_DATES)
 
-_CSV_COLUMNS = (
-    "id", "agentId", "amount", "currency", "recipient", "status", "signature", "blockTime",
-    "rejectCode", "createdAt", "settledAt", "payTo", "memo", "policyVersion",
-)  # fmt: skip
 
 _decode_transaction = msgspec.json.Decoder(dict[str, Transaction]).decode
 
 
+def spend_faults(services: Services, caller: Caller, body: dict[str, Any]) -> list[Fault]:
+    """Only an agent key may leave out whose spend it is."""
+    del services
+    faults = curve_faults(body, "recipient")
+    if caller.agent_id is None and "agentId" not in body:
+        faults.append(Fault("agentId", f"agentId is required.{SPEND.accepted()}"))
+    return faults
+
+
+@endpoints.post(
+    "/v1/spend/authorise",
+    "Spend",
+    description=(
+        "Decides the spend and reserves its amount in one commit. **A refusal is an answer, not"
+        " an error**: 201 with `status` `rejected` and a `rejectCode`; read `data.status`."
+        " With `Prefer: wait=N` (at most 30) the answer comes when the spend is settled or"
+        " rejected, or after N seconds as it stands then."
+    ),
+    scopes=SPENDERS,
+    unit=Unit.OWN,
+    headers=(PREFER,),
+    body=SPEND,
+    faults=spend_faults,
+    status=201,
+    data=Transaction,
+    errors=(ErrorCode.NOT_FOUND,),
+)
 async def authorise(call: Call) -> Answer:
     request = _request(call)
     made = await call.services.authoriser.authorise(request)
@@ -105,6 +93,20 @@ async def authorise(call: Call) -> Answer:
     return Answer(201, msgspec.Raw(made.body), headers=headers)
 
 
+@endpoints.post(
+    "/v1/spend/preview",
+    "Preview a spend",
+    description=(
+        "What authorise would answer now. Nothing is stored, reserved or fired, so an"
+        " `Idempotency-Key` is ignored."
+    ),
+    scopes=SPENDERS,
+    unit=Unit.READ,
+    body=SPEND,
+    faults=spend_faults,
+    data=Preview,
+    errors=(ErrorCode.NOT_FOUND,),
+)
 async def preview(call: Call) -> Answer:
     request = _request(call)
     policy, decision = await call.services.authoriser.preview(call.tx, request)
@@ -115,100 +117,6 @@ async def preview(call: Call) -> Answer:
             policy_version=policy.version,
             pay_to=decision.pay_to,
             decision=show_decision(decision),
-        )
-    )
-
-
-async def approve(call: Call) -> Answer:
-    spend = await approvals.approve_spend(
-        call.tx,
-        call.services.policies,
-        call.services.directory,
-        bounds_of(call.services.config),
-        _approver(call),
-        call.params["id"],
-        call.body.get("reason"),
-    )
-    return data(show_spend(spend))
-
-
-async def deny(call: Call) -> Answer:
-    spend = await approvals.deny_spend(
-        call.tx, _approver(call), call.params["id"], call.body.get("reason")
-    )
-    return data(show_spend(spend))
-
-
-async def list_(call: Call) -> Answer:
-    filters = _filters(call)
-    limit = call.query.get("limit", PAGE_DEFAULT)
-    rows = await store.list_spends(call.tx, filters, call.start, limit + 1)
-    return page(call, rows, limit, lambda row: (row.created_at, row.id), show_spend)
-
-
-async def get(call: Call) -> Answer:
-    spend_id = call.params["id"]
-    row = None
-    if is_id("txn", spend_id):
-        row = await store.get_spend(call.tx, call.caller.realm_id, spend_id)
-    if row is None or not call.caller.may_see_agent(row.agent_id):
-        raise not_found("transaction")
-    return data(show_spend(row))
-
-
-async def statistics(call: Call) -> Answer:
-    return data(await stats.statistics(call.tx, _filters(call)))
-
-
-async def export(call: Call) -> Stream:
-    filters = _filters(call)
-
-    async def read(start: Place | None, limit: int) -> Sequence[SpendRow]:
-        async with call.services.db.read() as tx:
-            return await store.list_spends(tx, filters, start, limit)
-
-    rows = csv_of(_CSV_COLUMNS, read, lambda row: (row.created_at, row.id), show_spend)
-    return Stream("text/csv; charset=utf-8", "transactions.csv", rows)
-
-
-async def budget(call: Call) -> Answer:
-    agent_id = call.params["id"]
-    found = None
-    if is_id("ag", agent_id) and call.caller.may_see_agent(agent_id):
-        found = await ledger_store.read_agent(call.tx, agent_id, call.caller.realm_id)
-    if found is None:
-        raise not_found("agent")
-    policies = await call.services.policies.get(call.tx, [found.policy_key])
-    policy = policies[found.policy_key]
-    resets_at = midnight_after(found.account.now)
-    bounds = bounds_of(call.services.config)
-    facts = Facts(
-        agent_status=found.agent_status,
-        wallet_address=found.account.address,
-        pay_to=None,
-        pays_blocked_host=False,
-        spent_today_micros=found.spent_today_micros,
-        available_micros=found.account.available_micros,
-        network_today_lamports=found.network_today_lamports,
-        network_cost_lamports=0,
-        pending_count=found.pending_count,
-        bounds=bounds,
-        resets_at=resets_at,
-    )
-    remaining, most = budget_of(policy, facts)
-    return data(
-        Budget(
-            daily_cap=format_cents(policy.cap_micros_daily),
-            spent_today=format_micros(found.spent_today_micros),
-            remaining_today=format_micros(remaining),
-            available=format_micros(found.account.available_micros),
-            max_amount_now=format_micros(most),
-            resets_at=iso(resets_at),
-            status=found.agent_status,
-            frozen=policy.frozen,
-            policy_version=policy.version,
-            daily_network_lamports=policy.network_budget(bounds),
-            network_lamports_today=found.network_today_lamports,
         )
     )
 
@@ -239,45 +147,9 @@ def _request(call: Call) -> SpendRequest:
     )
 
 
-def spend_faults(services: Services, caller: Caller, body: dict[str, Any]) -> list[Fault]:
-    """Only an agent key may leave out whose spend it is."""
-    del services
-    faults = curve_faults(body, "recipient")
-    if caller.agent_id is None and "agentId" not in body:
-        faults.append(Fault("agentId", f"agentId is required.{SPEND.accepted()}"))
-    return faults
-
-
 async def _as_it_stands(call: Call, spend_id: str) -> Transaction:
     async with call.services.db.read() as tx:
         row = await store.get_spend(tx, call.caller.realm_id, spend_id)
     if row is None:
         raise not_found("transaction")
     return show_spend(row)
-
-
-def _approver(call: Call) -> Approver:
-    caller = call.caller
-    approves_own = caller.mode == "test" and call.services.config.test_self_approval
-    return Approver(caller.realm_id, caller.mode, caller.key_id, call.request_id, approves_own)
-
-
-def _filters(call: Call) -> SpendFilter:
-    query = call.query
-    wanted: str | None = query.get("agentId")
-    own = call.caller.agent_id
-    agent_id = own if wanted is None else wanted
-    # What no agent is called, and another agent's to an agent key, are as good as none.
-    if agent_id is not None and not (is_id("ag", agent_id) and call.caller.may_see_agent(agent_id)):
-        agent_id = _NOBODY
-    status = query.get("status", "all")
-    return SpendFilter(
-        realm_id=call.caller.realm_id,
-        agent_id=agent_id,
-        status=None if status == "all" else status,
-        created_from=query["from"].start if "from" in query else None,
-        created_to=query["to"].end if "to" in query else None,
-        settled_from=query["settledFrom"].start if "settledFrom" in query else None,
-        settled_to=query["settledTo"].end if "settledTo" in query else None,
-        recipient=query.get("recipient"),
-    )

@@ -3,8 +3,9 @@
 from datetime import datetime
 from typing import Any
 
-from bursar.access.model import Caller, IdempotencyKey
-from bursar.api.call import Answer, Call, Services, data, page, page_fields
+from bursar.access.limits import Category
+from bursar.access.model import ADMIN, ANYONE, Caller, IdempotencyKey
+from bursar.api.call import Answer, Call, Resource, Services, Unit, data, page, page_fields
 from bursar.chain.networks import network_name
 from bursar.errors import ApiError, ErrorCode, Fault, not_found
 from bursar.form.kinds import Address, Amount, Metadata, Text
@@ -15,7 +16,18 @@ from bursar.wallet import fund as faucet
 from bursar.wallet import store
 from bursar.wallet import withdraw as withdrawals
 from bursar.wallet.model import DepositRow, WalletRow
-from bursar.wallet.view import show_balance, show_deposit, show_wallet, show_withdrawal
+from bursar.wallet.view import (
+    Balance,
+    Deposit,
+    Wallet,
+    Withdrawal,
+    show_balance,
+    show_deposit,
+    show_wallet,
+    show_withdrawal,
+)
+
+endpoints = Resource("Wallets", Category.WALLET_OPERATIONS)
 
 PAGE_DEFAULT, PAGE_MOST = 20, 100
 LIST_QUERY = page_fields(PAGE_DEFAULT, PAGE_MOST)
@@ -42,15 +54,46 @@ FUNDING = Record(
 )
 
 
+def destination_faults(services: Services, caller: Caller, body: dict[str, Any]) -> list[Fault]:
+    del services, caller
+    return curve_faults(body, "destination")
+
+
+@endpoints.get(
+    "/v1/wallets/:agentId",
+    "Get an agent's wallet",
+    scopes=ANYONE,
+    data=Wallet,
+)
 async def get(call: Call) -> Answer:
     row, _ = await _visible_wallet(call)
     return data(show_wallet(row))
 
 
+@endpoints.get(
+    "/v1/wallets/:agentId/balance",
+    "Get a wallet's balance",
+    scopes=ANYONE,
+    data=Balance,
+)
 async def balance(call: Call) -> Answer:
     return data(show_balance(*await _visible_wallet(call)))
 
 
+@endpoints.post(
+    "/v1/wallets/:agentId/withdraw",
+    "Withdraw from a wallet",
+    description=(
+        "Reserves at once and pays on the chain. Counts towards no cap and needs no allowlist"
+        " entry; limited only by what is available."
+    ),
+    scopes=ADMIN,
+    body=WITHDRAWAL,
+    faults=destination_faults,
+    status=201,
+    data=Withdrawal,
+    errors=(ErrorCode.INSUFFICIENT_FUNDS,),
+)
 async def withdraw(call: Call) -> Answer:
     row, _ = await _visible_wallet(call)
     made = await withdrawals.withdraw(
@@ -68,11 +111,14 @@ async def withdraw(call: Call) -> Answer:
     return data(show_withdrawal(made), 201)
 
 
-def destination_faults(services: Services, caller: Caller, body: dict[str, Any]) -> list[Fault]:
-    del services, caller
-    return curve_faults(body, "destination")
-
-
+@endpoints.get(
+    "/v1/wallets/:agentId/withdrawals",
+    "List a wallet's withdrawals",
+    scopes=ANYONE,
+    query=LIST_QUERY,
+    data=Withdrawal,
+    is_list=True,
+)
 async def list_withdrawals(call: Call) -> Answer:
     wallet, _ = await _visible_wallet(call)
     limit = call.query.get("limit", PAGE_DEFAULT)
@@ -80,6 +126,12 @@ async def list_withdrawals(call: Call) -> Answer:
     return page(call, rows, limit, lambda row: (row.created_at, row.id), show_withdrawal)
 
 
+@endpoints.get(
+    "/v1/withdrawals/:id",
+    "Get a withdrawal",
+    scopes=ANYONE,
+    data=Withdrawal,
+)
 async def get_withdrawal(call: Call) -> Answer:
     withdrawal_id = call.params["id"]
     row = None
@@ -90,6 +142,14 @@ async def get_withdrawal(call: Call) -> Answer:
     return data(show_withdrawal(row))
 
 
+@endpoints.get(
+    "/v1/wallets/:agentId/deposits",
+    "List a wallet's deposits",
+    scopes=ANYONE,
+    query=LIST_QUERY,
+    data=Deposit,
+    is_list=True,
+)
 async def list_deposits(call: Call) -> Answer:
     wallet, _ = await _visible_wallet(call)
     limit = call.query.get("limit", PAGE_DEFAULT)
@@ -97,6 +157,19 @@ async def list_deposits(call: Call) -> Answer:
     return page(call, rows, limit, lambda row: (row.created_at, row.id), show_deposit)
 
 
+@endpoints.post(
+    "/v1/test/wallets/:agentId/fund",
+    "Fund a test wallet",
+    description=(
+        "Mints test USDC on the test chain; answers when the deposit is credited, or after"
+        " 10 s as it stands. Test keys only."
+    ),
+    scopes=ADMIN,
+    unit=Unit.OWN,
+    body=FUNDING,
+    status=201,
+    data=Deposit,
+)
 async def fund(call: Call) -> Answer:
     """Mints on the chain, so it runs outside any transaction; the key is honoured around it."""
     key = call.idempotency_key()

@@ -3,9 +3,10 @@
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
-from bursar.access.model import Caller
+from bursar.access.limits import Category
+from bursar.access.model import ADMIN, PEOPLE, Caller
 from bursar.access.trail import leave_trail
-from bursar.api.call import Answer, Call, Services, data, page, page_fields
+from bursar.api.call import Answer, Call, Resource, Services, data, page, page_fields
 from bursar.db import moment
 from bursar.errors import ApiError, ErrorCode, Fault, not_found
 from bursar.event import store as event_store
@@ -19,7 +20,17 @@ from bursar.webhook import store
 from bursar.webhook.model import DisabledReason, WebhookRow, WebhookStatus
 from bursar.webhook.signature import new_secret
 from bursar.webhook.target import MAX_URL, Allowed, TargetRefused, parse_target
-from bursar.webhook.view import Redelivery, show_created, show_delivery, show_webhook
+from bursar.webhook.view import (
+    CreatedWebhook,
+    Delivery,
+    Redelivery,
+    Webhook,
+    show_created,
+    show_delivery,
+    show_webhook,
+)
+
+endpoints = Resource("Webhooks", Category.WEBHOOK_MANAGEMENT)
 
 PAGE_DEFAULT, PAGE_MOST = 20, 100
 MOST_WEBHOOKS: Final = 100
@@ -112,6 +123,30 @@ REDELIVERY = Record(
 LIST_QUERY = page_fields(PAGE_DEFAULT, PAGE_MOST)
 
 
+def url_faults(services: Services, caller: Caller, body: dict[str, Any]) -> list[Fault]:
+    """Why a URL may not be sent to, as far as its text tells."""
+    del caller
+    url: Any = body.get("url")
+    if not isinstance(url, str) or not 1 <= len(url) <= MAX_URL:
+        return []
+    try:
+        _target(services, url)
+    except TargetRefused as problem:
+        return [Fault("url", f"url {problem}.")]
+    return []
+
+
+@endpoints.post(
+    "/v1/webhooks",
+    "Register a webhook",
+    description="Beta. `secret` is shown this once; a replay of the request shows null.",
+    scopes=ADMIN,
+    body=NEW_WEBHOOK,
+    faults=url_faults,
+    status=201,
+    data=CreatedWebhook,
+    errors=(ErrorCode.LIMIT_REACHED,),
+)
 async def create(call: Call) -> Answer:
     url = _target(call.services, call.body["url"])
     realm_id = call.caller.realm_id
@@ -126,16 +161,38 @@ async def create(call: Call) -> Answer:
     return data(show_created(row, secret), 201, replay=show_created(row, None))
 
 
+@endpoints.get(
+    "/v1/webhooks",
+    "List webhooks",
+    scopes=PEOPLE,
+    query=LIST_QUERY,
+    data=Webhook,
+    is_list=True,
+)
 async def list_(call: Call) -> Answer:
     limit = call.query.get("limit", PAGE_DEFAULT)
     rows = await store.list_webhooks(call.tx, call.caller.realm_id, call.start, limit + 1)
     return page(call, rows, limit, lambda row: (row.created_at, row.id), show_webhook)
 
 
+@endpoints.get(
+    "/v1/webhooks/:id",
+    "Get a webhook",
+    scopes=PEOPLE,
+    data=Webhook,
+)
 async def get(call: Call) -> Answer:
     return data(show_webhook(await _existing(call)))
 
 
+@endpoints.patch(
+    "/v1/webhooks/:id",
+    "Change a webhook",
+    scopes=ADMIN,
+    body=WEBHOOK_CHANGE,
+    faults=url_faults,
+    data=Webhook,
+)
 async def change(call: Call) -> Answer:
     body = call.body
     url = _target(call.services, body["url"]) if "url" in body else None
@@ -159,6 +216,13 @@ async def change(call: Call) -> Answer:
     return data(show_webhook(row))
 
 
+@endpoints.delete(
+    "/v1/webhooks/:id",
+    "Delete a webhook",
+    description="What waits for it is dropped.",
+    scopes=ADMIN,
+    status=204,
+)
 async def delete(call: Call) -> Answer:
     row = await _existing(call, for_update=True)
     await store.delete_webhook(call.tx, row.id)
@@ -166,6 +230,13 @@ async def delete(call: Call) -> Answer:
     return Answer(204)
 
 
+@endpoints.post(
+    "/v1/webhooks/:id/rotate-secret",
+    "Give a webhook a new secret",
+    description="Shown this once. The old one signs along for 24 hours.",
+    scopes=ADMIN,
+    data=CreatedWebhook,
+)
 async def rotate_secret(call: Call) -> Answer:
     row = await _existing(call, for_update=True)
     number = await store.newest_secret_number(call.tx, row.id) + 1
@@ -175,6 +246,14 @@ async def rotate_secret(call: Call) -> Answer:
     return data(show_created(row, secret), replay=show_created(row, None))
 
 
+@endpoints.post(
+    "/v1/webhooks/:id/test",
+    "Send a test event",
+    description="A `test` event, to this webhook only.",
+    scopes=ADMIN,
+    data=Delivery,
+    errors=(ErrorCode.INVALID_STATE,),
+)
 async def test(call: Call) -> Answer:
     row = await _existing(call)
     _check_enabled(row)
@@ -190,6 +269,15 @@ async def test(call: Call) -> Answer:
     return data(show_delivery(made))
 
 
+@endpoints.get(
+    "/v1/webhooks/:id/deliveries",
+    "List a webhook's deliveries",
+    description="With every attempt. Kept 90 days.",
+    scopes=PEOPLE,
+    query=LIST_QUERY,
+    data=Delivery,
+    is_list=True,
+)
 async def deliveries(call: Call) -> Answer:
     row = await _existing(call)
     limit = call.query.get("limit", PAGE_DEFAULT)
@@ -197,6 +285,15 @@ async def deliveries(call: Call) -> Answer:
     return page(call, rows, limit, lambda item: (item.created_at, item.id), show_delivery)
 
 
+@endpoints.post(
+    "/v1/events/:id/redeliver",
+    "Send an event again",
+    tag="Events",
+    scopes=ADMIN,
+    body=REDELIVERY,
+    data=Redelivery,
+    errors=(ErrorCode.INVALID_STATE,),
+)
 async def redeliver(call: Call) -> Answer:
     event_id, event = call.params["id"], None
     if is_id("evt", event_id):
@@ -217,19 +314,6 @@ async def redeliver(call: Call) -> Answer:
     made = await send_again(call.tx, event.id, webhook_ids, now)
     shown = [show_delivery(row) for row in await store.get_deliveries(call.tx, made)]
     return data(Redelivery(event_id=event.id, deliveries=shown))
-
-
-def url_faults(services: Services, caller: Caller, body: dict[str, Any]) -> list[Fault]:
-    """Why a URL may not be sent to, as far as its text tells."""
-    del caller
-    url: Any = body.get("url")
-    if not isinstance(url, str) or not 1 <= len(url) <= MAX_URL:
-        return []
-    try:
-        _target(services, url)
-    except TargetRefused as problem:
-        return [Fault("url", f"url {problem}.")]
-    return []
 
 
 def _target(services: Services, url: str) -> str:

@@ -1,0 +1,194 @@
+"""/v1/transactions: spends that were decided, their approval, statistics and export."""
+
+from collections.abc import Sequence
+
+from bursar.access.limits import Category
+from bursar.access.model import ANYONE, STOP
+from bursar.api.call import Answer, Call, Resource, Stream, Unit, data, page, page_fields
+from bursar.api.spends import PAGE_DEFAULT, PAGE_MOST
+from bursar.errors import ErrorCode, not_found
+from bursar.form.cursor import Place
+from bursar.form.kinds import ID, Choice, Recipient, Text
+from bursar.form.moments import Boundary
+from bursar.form.record import Field, Record
+from bursar.http.export import csv_of
+from bursar.ids import is_id
+from bursar.spend import approve as approvals
+from bursar.spend import stats, store
+from bursar.spend.approve import Approver
+from bursar.spend.model import SpendRow, bounds_of
+from bursar.spend.store import SpendFilter
+from bursar.spend.view import Statistics, Transaction, show_spend
+
+endpoints = Resource("Transactions", Category.TRANSACTIONS)
+
+# An agent id that no agent has.
+_NOBODY = "nobody"
+
+REASON = Record("Reason", (Field("reason", Text(0, 500), "Why, for the books.", nullable=True),))
+
+_DATES = (
+    Field("from", Boundary(), "Created at or after this date or time."),
+    Field(
+        "to",
+        Boundary(),
+        "Created before this time; a bare date includes that whole day.",
+    ),
+)
+
+FILTERS = (
+    Field("agentId", ID, "Only this agent's."),
+    Field(
+        "status",
+        Choice(("all", "pending", "approved", "settled", "rejected")),
+        "Only those in this state; `all` is the default.",
+    ),
+    *_DATES,
+    Field("recipient", Recipient(), "Only those to this hostname or address."),
+    Field("settledFrom", Boundary(), "Settled at or after this date or time."),
+    Field("settledTo", Boundary(), "Settled before this time; a bare date is included."),
+)
+
+LIST_QUERY = (*FILTERS, *page_fields(PAGE_DEFAULT, PAGE_MOST))
+
+STATS_QUERY = (FILTERS[0], *_DATES)
+
+_CSV_COLUMNS = (
+    "id", "agentId", "amount", "currency", "recipient", "status", "signature", "blockTime",
+    "rejectCode", "createdAt", "settledAt", "payTo", "memo", "policyVersion",
+)  # fmt: skip
+
+
+@endpoints.post(
+    "/v1/transactions/:id/approve",
+    "Approve a pending spend",
+    description=(
+        "Checks everything but the threshold again under the policy as it is now; if something"
+        " fails, the spend stays pending and the answer is 409 naming the code. In live mode"
+        " the key that asked for the spend may not approve it (403); in test mode it may,"
+        " unless `BURSAR_TEST_SELF_APPROVAL` is `off`."
+    ),
+    scopes=STOP,
+    body=REASON,
+    data=Transaction,
+    errors=(ErrorCode.INVALID_STATE,),
+)
+async def approve(call: Call) -> Answer:
+    spend = await approvals.approve_spend(
+        call.tx,
+        call.services.policies,
+        call.services.directory,
+        bounds_of(call.services.config),
+        _approver(call),
+        call.params["id"],
+        call.body.get("reason"),
+    )
+    return data(show_spend(spend))
+
+
+@endpoints.post(
+    "/v1/transactions/:id/deny",
+    "Deny a pending spend",
+    description="Its funds are available again, and its day's cap too.",
+    scopes=STOP,
+    body=REASON,
+    data=Transaction,
+    errors=(ErrorCode.INVALID_STATE,),
+)
+async def deny(call: Call) -> Answer:
+    spend = await approvals.deny_spend(
+        call.tx, _approver(call), call.params["id"], call.body.get("reason")
+    )
+    return data(show_spend(spend))
+
+
+@endpoints.get(
+    "/v1/transactions",
+    "List transactions",
+    description="Newest first.",
+    scopes=ANYONE,
+    query=LIST_QUERY,
+    data=Transaction,
+    is_list=True,
+)
+async def list_(call: Call) -> Answer:
+    filters = _filters(call)
+    limit = call.query.get("limit", PAGE_DEFAULT)
+    rows = await store.list_spends(call.tx, filters, call.start, limit + 1)
+    return page(call, rows, limit, lambda row: (row.created_at, row.id), show_spend)
+
+
+@endpoints.get(
+    "/v1/transactions/:id",
+    "Get a transaction",
+    scopes=ANYONE,
+    data=Transaction,
+)
+async def get(call: Call) -> Answer:
+    spend_id = call.params["id"]
+    row = None
+    if is_id("txn", spend_id):
+        row = await store.get_spend(call.tx, call.caller.realm_id, spend_id)
+    if row is None or not call.caller.may_see_agent(row.agent_id):
+        raise not_found("transaction")
+    return data(show_spend(row))
+
+
+@endpoints.get(
+    "/v1/transactions/stats",
+    "Get statistics",
+    description="From running totals: as quick at ten million transactions as at ten.",
+    scopes=ANYONE,
+    unit=Unit.REPORT,
+    query=STATS_QUERY,
+    data=Statistics,
+)
+async def statistics(call: Call) -> Answer:
+    return data(await stats.statistics(call.tx, _filters(call)))
+
+
+@endpoints.get(
+    "/v1/transactions/export",
+    "Export transactions as CSV",
+    description="The filters of the list; cells that a spreadsheet would run are quoted.",
+    scopes=ANYONE,
+    unit=Unit.OWN,
+    query=FILTERS,
+    content_type="text/csv",
+)
+async def export(call: Call) -> Stream:
+    filters = _filters(call)
+
+    async def read(start: Place | None, limit: int) -> Sequence[SpendRow]:
+        async with call.services.db.read() as tx:
+            return await store.list_spends(tx, filters, start, limit)
+
+    rows = csv_of(_CSV_COLUMNS, read, lambda row: (row.created_at, row.id), show_spend)
+    return Stream("text/csv; charset=utf-8", "transactions.csv", rows)
+
+
+def _approver(call: Call) -> Approver:
+    caller = call.caller
+    approves_own = caller.mode == "test" and call.services.config.test_self_approval
+    return Approver(caller.realm_id, caller.mode, caller.key_id, call.request_id, approves_own)
+
+
+def _filters(call: Call) -> SpendFilter:
+    query = call.query
+    wanted: str | None = query.get("agentId")
+    own = call.caller.agent_id
+    agent_id = own if wanted is None else wanted
+    # What no agent is called, and another agent's to an agent key, are as good as none.
+    if agent_id is not None and not (is_id("ag", agent_id) and call.caller.may_see_agent(agent_id)):
+        agent_id = _NOBODY
+    status = query.get("status", "all")
+    return SpendFilter(
+        realm_id=call.caller.realm_id,
+        agent_id=agent_id,
+        status=None if status == "all" else status,
+        created_from=query["from"].start if "from" in query else None,
+        created_to=query["to"].end if "to" in query else None,
+        settled_from=query["settledFrom"].start if "settledFrom" in query else None,
+        settled_to=query["settledTo"].end if "settledTo" in query else None,
+        recipient=query.get("recipient"),
+    )
