@@ -21,8 +21,7 @@ from bursar.config import Config
 from bursar.custody.setup import open_vault
 from bursar.db import Database, Tx
 from bursar.ids import new_id
-from bursar.ledger import book
-from bursar.ledger import store as ledger_store
+from bursar.ledger import book, lock
 from bursar.policy.cache import PolicyCache
 from bursar.service.first_key import make_key
 from bursar.service.ports import free_port
@@ -148,7 +147,7 @@ async def make_tenants(db: Database, config: Config, agents: int, hot_keys: int)
             tx, vault, Actor(realm_id, "bench", "bench"), {"name": "a", "policy": policy}, "mint"
         )
         agent_ids.append(made.id)
-        locked = await ledger_store.lock_agents(tx, [made.id], [realm_id])
+        locked = await lock.lock_agents(tx, [made.id], [realm_id])
         locked[made.id].account.deposit(new_id("dep"), PLENTY_MICROS)
         await book.save_balances(tx, policies, list(locked.values()))
 

@@ -37,9 +37,9 @@ from bursar.ids import new_id
 from bursar.migrations.migrate import migrate
 from bursar.service.duty import Duties, Duty
 from bursar.service.postgres import running_postgres
+from bursar.signature import new_secret
 from bursar.webhook import store
 from bursar.webhook.send import Sender
-from bursar.webhook.signature import new_secret
 from bursar.webhook.target import Allowed
 from bursar.webhook.worker import Deliverer
 

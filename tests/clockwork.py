@@ -8,16 +8,15 @@ from typing import Final
 
 import asyncpg
 
+from bursar.chain.port import Paid
 from bursar.clock import SystemClock
 from bursar.config import Config
 from bursar.db import Database, Tx
-from bursar.ledger import book
-from bursar.ledger import store as ledger_store
+from bursar.ledger import book, lock
 from bursar.migrations.migrate import migrate
 from bursar.policy.cache import PolicyCache
 from bursar.service.api import Api
 from bursar.service.postgres import EmbeddedPostgres
-from bursar.settlement.model import Paid
 from bursar.spend.settle import settle_spends
 from tests.support import Service
 
@@ -72,7 +71,7 @@ async def settle(db: Database, spend_id: str) -> None:
         where = await tx.fetchrow("SELECT agent_id, realm_id FROM spend WHERE id = $1", spend_id)
         assert where is not None
         agent_id, realm_id = where
-        locked = (await ledger_store.lock_agents(tx, [agent_id], [realm_id]))[agent_id]
+        locked = (await lock.lock_agents(tx, [agent_id], [realm_id]))[agent_id]
         # As if it had been found on the chain: there is no attempt of ours.
         await tx.execute(
             "INSERT INTO payment (id, mode, realm_id, agent_id, amount_micros, destination, state,"

@@ -11,8 +11,7 @@ from bursar.chain.message import token_account
 from bursar.config import Config, Mode
 from bursar.db import Database, Tx
 from bursar.ids import new_id
-from bursar.ledger import book
-from bursar.ledger import store as ledger_store
+from bursar.ledger import book, lock
 from bursar.money import parse_micros
 from bursar.policy.cache import PolicyCache
 from bursar.service.first_key import make_key
@@ -73,7 +72,7 @@ class Service:
 
         async def work(tx: Tx) -> None:
             realm_id = await tx.fetchval("SELECT realm_id FROM agent WHERE id = $1", agent_id)
-            locked = await ledger_store.lock_agents(tx, [agent_id], [realm_id])
+            locked = await lock.lock_agents(tx, [agent_id], [realm_id])
             account = locked[agent_id].account
             account.deposit(deposit_id, micros)
             await book.save_balances(tx, PolicyCache(), list(locked.values()))

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from bursar.clock import unix_milliseconds
 from bursar.errors import BursarError
-from bursar.webhook.signature import service_signature
+from bursar.signature import service_signature
 
 TOLERANCE_SECONDS: Final = 300
 # A real header holds one signature per secret in force, and there are few.

@@ -28,7 +28,7 @@ from bursar.form.query import parse_query
 from bursar.form.strict_json import MAX_NESTING, decode_object
 from bursar.hostnames import RecipientError, canonical_entry, canonical_recipient
 from bursar.money import parse_cap_micros, parse_micros
-from bursar.webhook.signature import service_signature
+from bursar.signature import service_signature
 from bursar.webhooks import InvalidSignature, verify
 from tests.fuzz.inputs import JSON, changed_bytes, changed_json, outcome, written
 from tests.support import ADDRESS

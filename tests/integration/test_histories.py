@@ -2,7 +2,7 @@
 
 import asyncpg
 
-from bursar.ledger.store import read_agent
+from bursar.ledger.lock import read_agent
 from bursar.policy.cache import PolicyCache
 from bursar.recipient.resolve import Directory
 from bursar.service.postgres import ADMIN_ROLE, EmbeddedPostgres

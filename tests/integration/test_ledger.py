@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bursar.chain.port import Paid
 from bursar.clock import SystemClock
 from bursar.config import Config
 from bursar.db import Database, Tx
@@ -22,16 +23,15 @@ from bursar.ledger import audit as auditing
 from bursar.ledger import seal
 from bursar.ledger.audit import SEALS, Finding, audit
 from bursar.ledger.book import save
+from bursar.ledger.lock import lock_agents
 from bursar.ledger.model import Account
 from bursar.ledger.seal import seal_journal
-from bursar.ledger.store import lock_agents
 from bursar.migrations.migrate import migrate
 from bursar.policy.engine import RejectCode
 from bursar.service.api import Api
 from bursar.service.postgres import ROLE, EmbeddedPostgres
-from bursar.settlement.model import Paid
 from bursar.spend.close import reject_spends
-from bursar.wallet.withdraw import settle_withdrawals
+from bursar.withdrawal.withdraw import settle_withdrawals
 from tests.processes import bursar, until
 from tests.support import ON_CURVE, Service, new_account, new_agent, spend
 

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 
-from bursar.ledger import store as ledger_store
+from bursar.ledger import lock
 from bursar.policy.cache import PolicyCache
 from bursar.policy.model import PolicyKey
 from tests.support import Service, new_agent
@@ -17,7 +17,7 @@ async def keys_of(service: Service, count: int, entries: int = 1) -> list[Policy
         ]
     async with service.db.read() as tx:
         realm_id = await tx.fetchval("SELECT realm_id FROM agent WHERE id = $1", agents[0])
-        found = [await ledger_store.read_agent(tx, agent, realm_id) for agent in agents]
+        found = [await lock.read_agent(tx, agent, realm_id) for agent in agents]
     return [agent.policy_key for agent in found if agent is not None]
 
 

@@ -17,8 +17,7 @@ from bursar import base58
 from bursar.chain.solana import Solana
 from bursar.clock import SystemClock
 from bursar.ids import new_id
-from bursar.ledger import book
-from bursar.ledger import store as ledger_store
+from bursar.ledger import book, lock
 from bursar.localnet import programs
 from bursar.money import parse_micros
 from bursar.policy.cache import PolicyCache
@@ -101,7 +100,7 @@ async def test_a_deposit_is_not_credited_before_it_is_noticed(stage: Stage):
     signature = await stage.rpc("bursar_faucet", agent["wallet"]["address"], 7)
     async with stage.db.transaction() as watcher:
         realm_id = await watcher.fetchval("SELECT realm_id FROM agent WHERE id = $1", agent["id"])
-        locked = await ledger_store.lock_agents(watcher, [agent["id"]], [realm_id])
+        locked = await lock.lock_agents(watcher, [agent["id"]], [realm_id])
         moment = locked[agent["id"]].account.now
 
         async def later() -> bool:

@@ -339,7 +339,7 @@ async def test_the_faucet_on_a_slow_chain_answers_as_it_stands(
     monkeypatch: pytest.MonkeyPatch,
 ):
     """Goal: 201 with a pending deposit when it is not final in time; credited later, the same."""
-    monkeypatch.setattr("bursar.wallet.fund.WAIT_SECONDS", 1)
+    monkeypatch.setattr("bursar.settlement.faucet.WAIT_SECONDS", 1)
     async with (
         running_stage(postgres, tmp_path_factory.mktemp("slow")) as stage,
         await stage.service.admin() as client,

@@ -31,7 +31,7 @@ from bursar.settlement.reconcile import (
     unexplained,
 )
 from bursar.settlement.worker import Settler
-from bursar.wallet.model import WithdrawalRow
+from bursar.withdrawal.model import WithdrawalRow
 from tests.localnet.support import MINT
 from tests.processes import Finished, bursar, until
 from tests.settlement.stage import Stage, get, running_stage

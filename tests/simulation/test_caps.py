@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 from bursar.db import Tx
-from bursar.ledger.store import lock_agents
+from bursar.ledger.lock import lock_agents
 from bursar.money import format_cents, format_micros
 from bursar.policy.engine import RejectCode
 from bursar.spend.close import reject_spends

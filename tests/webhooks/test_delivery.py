@@ -11,7 +11,7 @@ import stripe
 import svix
 
 from bursar.event.catalog import SUBSCRIBABLE, EventType
-from bursar.webhook.signature import new_secret, signed_headers
+from bursar.signature import new_secret, signed_headers
 from bursar.webhooks import InvalidSignature, verify
 from tests.processes import until
 from tests.support import ADDRESS, error_of, new_agent, spend

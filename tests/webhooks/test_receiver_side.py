@@ -16,7 +16,7 @@ import stripe
 
 from bursar.clock import unix_milliseconds
 from bursar.service.ports import free_port
-from bursar.webhook.signature import new_secret, service_signature, signed_headers
+from bursar.signature import new_secret, service_signature, signed_headers
 from bursar.webhooks import InvalidSignature, verify
 from tests.processes import until
 

@@ -16,7 +16,7 @@ from bursar.errors import ApiError, ErrorCode, not_found
 from bursar.event.catalog import EventType
 from bursar.event.outbox import NewEvent, emit
 from bursar.ids import is_id, new_id
-from bursar.ledger import store as ledger_store
+from bursar.ledger import lock
 from bursar.policy import store as policy_store
 from bursar.policy.engine import RejectCode
 from bursar.policy.model import Policy, first_policy
@@ -105,7 +105,7 @@ async def terminate_agent(tx: Tx, actor: Actor, agent_id: str) -> AgentRow:
     await get_agent(tx, actor.realm_id, agent_id)
     # The realm before the wallet, as every spend does: the other way around, this and a spend and
     # a change of the directory could wait for each other in a circle.
-    locked = await ledger_store.lock_agents(tx, [agent_id], [actor.realm_id])
+    locked = await lock.lock_agents(tx, [agent_id], [actor.realm_id])
     before = await get_agent(tx, actor.realm_id, agent_id)
     if before.status == "terminated":
         return before

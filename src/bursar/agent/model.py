@@ -2,12 +2,9 @@
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal
 
-from bursar.policy.model import Policy
+from bursar.policy.model import AgentStatus, Policy
 from bursar.wallet.model import WalletRow
-
-AgentStatus = Literal["active", "paused", "terminated"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,8 +2,9 @@
 
 import msgspec
 
-from bursar.agent.model import AgentRow, AgentStatus
+from bursar.agent.model import AgentRow
 from bursar.clock import iso, iso_or_none
+from bursar.policy.model import AgentStatus
 from bursar.policy.view import PolicyView, show_policy
 from bursar.wallet.view import WalletSummary, show_summary
 

@@ -19,7 +19,7 @@ from bursar.form.kinds import Choice, Metadata, Text
 from bursar.form.query import MetadataFilter
 from bursar.form.record import Field, Record
 from bursar.ids import is_id
-from bursar.ledger import store as ledger_store
+from bursar.ledger import lock
 from bursar.money import format_cents, format_micros
 from bursar.policy import store as policy_store
 from bursar.policy.engine import Facts
@@ -238,7 +238,7 @@ async def budget(call: Call) -> Answer:
     agent_id = call.params["id"]
     found = None
     if is_id("ag", agent_id) and call.caller.may_see_agent(agent_id):
-        found = await ledger_store.read_agent(call.tx, agent_id, call.caller.realm_id)
+        found = await lock.read_agent(call.tx, agent_id, call.caller.realm_id)
     if found is None:
         raise not_found("agent")
     policies = await call.services.policies.get(call.tx, [found.policy_key])

@@ -24,9 +24,9 @@ from bursar.form.query import PageSize
 from bursar.form.record import Field, Record
 from bursar.policy.cache import PolicyCache
 from bursar.recipient.resolve import Directory
+from bursar.settlement.faucet import TestFunds
 from bursar.spend.authorise import Authoriser
 from bursar.spend.wait import Waiter
-from bursar.wallet.fund import TestFunds
 
 T = TypeVar("T")
 

@@ -12,8 +12,9 @@ from bursar.policy.engine import Decision, Facts, RejectCode, decide
 from bursar.policy.model import Bounds, Policy
 from bursar.policy.view import PolicyView
 from bursar.spend.view import Transaction, show_decision
-from bursar.wallet.view import Wallet, WalletSummary, Withdrawal
+from bursar.wallet.view import Wallet, WalletSummary
 from bursar.webhook.view import Webhook
+from bursar.withdrawal.view import Withdrawal
 
 _NOW: Final = "2026-11-15T09:30:00.123Z"
 _EARLIER: Final = "2026-11-15T09:29:58.004Z"

@@ -18,7 +18,7 @@ from bursar.errors import ErrorCode
 from bursar.event.catalog import EventType
 from bursar.form.query import MetadataFilter
 from bursar.form.record import Record
-from bursar.webhook.signature import SIGNATURE_HEADERS
+from bursar.signature import SIGNATURE_HEADERS
 
 _REF: Final = "#/components/schemas/{name}"
 # Any route may answer with these; the rest follow from the row.

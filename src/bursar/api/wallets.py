@@ -12,20 +12,13 @@ from bursar.form.kinds import Address, Amount, Metadata, Text
 from bursar.form.record import Field, Record
 from bursar.ids import is_id
 from bursar.recipient.model import ALLOW_OFF_CURVE, curve_faults
-from bursar.wallet import fund as faucet
+from bursar.settlement import faucet as faucet
 from bursar.wallet import store
-from bursar.wallet import withdraw as withdrawals
 from bursar.wallet.model import DepositRow, WalletRow
-from bursar.wallet.view import (
-    Balance,
-    Deposit,
-    Wallet,
-    Withdrawal,
-    show_balance,
-    show_deposit,
-    show_wallet,
-    show_withdrawal,
-)
+from bursar.wallet.view import Balance, Deposit, Wallet, show_balance, show_deposit, show_wallet
+from bursar.withdrawal import store as withdrawal_store
+from bursar.withdrawal import withdraw as withdrawals
+from bursar.withdrawal.view import Withdrawal, show_withdrawal
 
 endpoints = Resource("Wallets", Category.WALLET_OPERATIONS)
 
@@ -122,7 +115,7 @@ async def withdraw(call: Call) -> Answer:
 async def list_withdrawals(call: Call) -> Answer:
     wallet, _ = await _visible_wallet(call)
     limit = call.query.get("limit", PAGE_DEFAULT)
-    rows = await store.list_withdrawals(call.tx, wallet.agent_id, call.start, limit + 1)
+    rows = await withdrawal_store.list_withdrawals(call.tx, wallet.agent_id, call.start, limit + 1)
     return page(call, rows, limit, lambda row: (row.created_at, row.id), show_withdrawal)
 
 
@@ -136,7 +129,7 @@ async def get_withdrawal(call: Call) -> Answer:
     withdrawal_id = call.params["id"]
     row = None
     if is_id("wdr", withdrawal_id):
-        row = await store.get_withdrawal(call.tx, call.caller.realm_id, withdrawal_id)
+        row = await withdrawal_store.get_withdrawal(call.tx, call.caller.realm_id, withdrawal_id)
     if row is None or not call.caller.may_see_agent(row.agent_id):
         raise not_found("withdrawal")
     return data(show_withdrawal(row))

@@ -16,9 +16,9 @@ from bursar.form.kind import Schema
 from bursar.form.kinds import ID, Choice, Text
 from bursar.form.record import Field, Record
 from bursar.ids import is_id, new_id
+from bursar.signature import new_secret
 from bursar.webhook import store
 from bursar.webhook.model import DisabledReason, WebhookRow, WebhookStatus
-from bursar.webhook.signature import new_secret
 from bursar.webhook.target import MAX_URL, Allowed, TargetRefused, parse_target
 from bursar.webhook.view import (
     CreatedWebhook,

@@ -8,7 +8,7 @@ that cannot be read raises `ChainOutOfReach`, which means "unknown" and never "f
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from bursar.errors import BursarError
 
@@ -239,3 +239,13 @@ class Chain(View, Protocol):
         """One view per configured address, each asking that address alone. To be sure that
         something never happened, every one of them has to say so."""
         ...
+
+
+class Paid(NamedTuple):
+    """A payment as the chain has it: which transaction made it, when, and what that cost."""
+
+    payment_id: str
+    signature: str
+    block_time: int | None
+    fee_lamports: int
+    rent_lamports: int = 0

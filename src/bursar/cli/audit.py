@@ -15,7 +15,7 @@ from bursar.money import format_micros
 if TYPE_CHECKING:
     from bursar.db import Database
     from bursar.ledger.audit import Finding
-    from bursar.wallet.model import WithdrawalRow
+    from bursar.withdrawal.model import WithdrawalRow
 
 
 def audit(

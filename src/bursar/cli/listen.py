@@ -13,7 +13,7 @@ from bursar.cli.exits import ExitCode, exit_code
 from bursar.cli.remote import ApiKey, BaseUrl, ProfileName, Remote
 from bursar.cli.show import Output, plain, say
 from bursar.clock import iso, unix_milliseconds
-from bursar.webhook.signature import new_secret, signed_headers
+from bursar.signature import new_secret, signed_headers
 
 if TYPE_CHECKING:
     import httpx

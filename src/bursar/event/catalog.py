@@ -5,8 +5,9 @@ from typing import Final
 
 from bursar.agent.view import Agent, AgentPolicyUpdated
 from bursar.spend.view import Transaction
-from bursar.wallet.view import Wallet, Withdrawal
+from bursar.wallet.view import Wallet
 from bursar.webhook.view import Webhook
+from bursar.withdrawal.view import Withdrawal
 
 
 class EventType(StrEnum):

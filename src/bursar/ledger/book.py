@@ -6,8 +6,8 @@ from bursar.db import Tx
 from bursar.event.catalog import EventType
 from bursar.event.outbox import NewEvent, emit
 from bursar.ledger import store
+from bursar.ledger.lock import LockedAgent
 from bursar.ledger.model import Account
-from bursar.ledger.store import LockedAgent
 from bursar.policy.cache import PolicyCache
 from bursar.wallet.model import low
 from bursar.wallet.view import show_wallet

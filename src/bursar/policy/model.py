@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -118,3 +118,6 @@ def first_policy(body: dict[str, Any]) -> Policy:
 
 
 # What the API shows and takes ---------------------------------------------------------------------
+
+
+AgentStatus = Literal["active", "paused", "terminated"]

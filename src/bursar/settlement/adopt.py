@@ -1,18 +1,17 @@
 """Money that left a wallet without Bursar: into the books, once a person has looked at it."""
 
 from bursar.chain.message import token_account
-from bursar.chain.port import Chain, Landed
+from bursar.chain.port import Chain, Landed, Paid
 from bursar.config import Mode
 from bursar.db import Database, Tx
 from bursar.errors import CommandFailed
-from bursar.ledger import book
-from bursar.ledger import store as ledger_store
+from bursar.ledger import book, lock
 from bursar.policy.cache import PolicyCache
 from bursar.settlement import store
-from bursar.settlement.model import Paid
 from bursar.wallet import store as wallet_store
-from bursar.wallet import withdraw as withdrawals
-from bursar.wallet.model import WithdrawalRow
+from bursar.withdrawal import store as withdrawal_store
+from bursar.withdrawal import withdraw as withdrawals
+from bursar.withdrawal.model import WithdrawalRow
 
 ADOPTED = "made outside Bursar"
 
@@ -44,7 +43,7 @@ async def adopt(
         raise CommandFailed(f"{signature} took no USDC out of {wallet.address}.")
 
     async def work(tx: Tx) -> WithdrawalRow:
-        await ledger_store.lock_agents(tx, [agent_id], [wallet.realm_id])
+        await lock.lock_agents(tx, [agent_id], [wallet.realm_id])
         if await store.in_the_books(tx, account, [signature]):
             raise CommandFailed(f"{signature} is in the books already.")
         ours = await store.still_to_pay(tx, landed.memos)
@@ -68,14 +67,14 @@ async def adopt(
         await store.insert_adopted(tx, row.id)
         # Money did leave: if the wallet was stopped for it, that was right.
         await wallet_store.forget_stop(tx, agent_id)
-        locked = (await ledger_store.lock_agents(tx, [agent_id], [wallet.realm_id]))[agent_id]
+        locked = (await lock.lock_agents(tx, [agent_id], [wallet.realm_id]))[agent_id]
         await withdrawals.settle_withdrawals(
             tx,
             {agent_id: locked.account},
             [Paid(row.id, signature, landed.block_time, landed.fee_lamports)],
         )
         await book.save_balances(tx, PolicyCache(), [locked])
-        settled = await wallet_store.get_withdrawal(tx, wallet.realm_id, row.id)
+        settled = await withdrawal_store.get_withdrawal(tx, wallet.realm_id, row.id)
         assert settled is not None
         return settled
 

@@ -12,7 +12,7 @@ from bursar.chain.port import Account
 from bursar.cost import store as cost_store
 from bursar.cost.model import MOST_OPENINGS
 from bursar.db import Database, Tx
-from bursar.ledger import store as ledger_store
+from bursar.ledger import lock
 from bursar.policy.cache import PolicyCache
 from bursar.policy.model import Bounds
 from bursar.settlement.model import PaymentRow
@@ -87,7 +87,7 @@ async def _held(
         return True
 
     async def work(tx: Tx) -> bool:
-        locked = await ledger_store.lock_agents(tx, [payment.agent_id], [payment.realm_id])
+        locked = await lock.lock_agents(tx, [payment.agent_id], [payment.realm_id])
         policy_key = locked[payment.agent_id].policy_key
         policy = (await policies.get(tx, [policy_key]))[policy_key]
         budget = policy.network_budget(bounds)

@@ -17,8 +17,7 @@ from bursar.chain.port import Chain, ChainOutOfReach, Landed, Unclear
 from bursar.config import Mode
 from bursar.db import Database, Tx
 from bursar.ids import new_id
-from bursar.ledger import book
-from bursar.ledger import store as ledger_store
+from bursar.ledger import book, lock
 from bursar.metrics import Settlement as Metrics
 from bursar.policy.cache import PolicyCache
 from bursar.settlement import store
@@ -214,9 +213,7 @@ async def credit(
     slot: int,
 ) -> bool:
     """A deposit into the wallet's books, with its event. False when it is there already."""
-    locked = (await ledger_store.lock_agents(tx, [wallet.agent_id], [wallet.realm_id]))[
-        wallet.agent_id
-    ]
+    locked = (await lock.lock_agents(tx, [wallet.agent_id], [wallet.realm_id]))[wallet.agent_id]
     row = await wallet_store.insert_deposit(
         tx,
         deposit_id=new_id("dep"),

@@ -99,16 +99,6 @@ class NewSubmission(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class Paid(NamedTuple):
-    """A payment as the chain has it: which transaction made it, when, and what that cost."""
-
-    payment_id: str
-    signature: str
-    block_time: int | None
-    fee_lamports: int
-    rent_lamports: int = 0
-
-
 class Ended(NamedTuple):
     """An attempt that is over: on which day it was signed, and what its account was charged."""
 

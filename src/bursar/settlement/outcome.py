@@ -6,22 +6,21 @@ from typing import Final, Literal
 
 import structlog
 
-from bursar.chain.port import Landed
+from bursar.chain.port import Landed, Paid
 from bursar.cost import store as cost_store
 from bursar.cost.model import Charge
 from bursar.db import Database, Tx
-from bursar.ledger import book
-from bursar.ledger import store as ledger_store
+from bursar.ledger import book, lock
 from bursar.ledger.model import Account
 from bursar.metrics import Settlement as Metrics
 from bursar.policy.cache import PolicyCache
 from bursar.policy.engine import RejectCode
 from bursar.settlement import store
-from bursar.settlement.model import MOST_ATTEMPTS, Ended, Paid, PaymentRow, SubmissionRow
+from bursar.settlement.model import MOST_ATTEMPTS, Ended, PaymentRow, SubmissionRow
 from bursar.spend.close import reject_spends
 from bursar.spend.settle import settle_spends
-from bursar.wallet.model import FailureCode
-from bursar.wallet.withdraw import fail_withdrawal, settle_withdrawals
+from bursar.withdrawal.model import FailureCode
+from bursar.withdrawal.withdraw import fail_withdrawal, settle_withdrawals
 
 # What a spend says that was approved and is not paid after all.
 _REJECT_CODES: Final[dict[FailureCode, RejectCode]] = {
@@ -50,7 +49,7 @@ async def settle(
     }
 
     async def work(tx: Tx) -> int:
-        locked = await ledger_store.lock_agents(
+        locked = await lock.lock_agents(
             tx,
             sorted({payment.agent_id for payment in payments}),
             sorted({payment.realm_id for payment in payments}),
@@ -103,7 +102,7 @@ async def bury(
     async def work(tx: Tx) -> tuple[bool, bool]:
         failed = False
         # The wallet's lock first, as everywhere.
-        locked = await ledger_store.lock_agents(tx, [payment.agent_id], [payment.realm_id])
+        locked = await lock.lock_agents(tx, [payment.agent_id], [payment.realm_id])
         ended = await store.bury_submission(tx, payment.id, submission.attempt, why, fee_lamports)
         if ended is None:
             return False, False
@@ -130,7 +129,7 @@ async def fail(db: Database, payment: PaymentRow, code: FailureCode, why: str) -
     """Before anything was signed, or with every attempt dead."""
 
     async def work(tx: Tx) -> bool:
-        locked = await ledger_store.lock_agents(tx, [payment.agent_id], [payment.realm_id])
+        locked = await lock.lock_agents(tx, [payment.agent_id], [payment.realm_id])
         return await _close(tx, payment, locked, code, why, "waiting", payment.cost_lamports)
 
     if not await db.transact(work):
@@ -142,7 +141,7 @@ async def fail(db: Database, payment: PaymentRow, code: FailureCode, why: str) -
 async def _close(
     tx: Tx,
     payment: PaymentRow,
-    locked: Mapping[str, ledger_store.LockedAgent],
+    locked: Mapping[str, lock.LockedAgent],
     code: FailureCode,
     why: str,
     was: Literal["waiting", "live"],

@@ -5,6 +5,7 @@ from typing import Final, Literal
 
 from msgspec import UNSET
 
+from bursar.chain.port import Paid
 from bursar.config import MODES, Mode
 from bursar.cost import store as cost_store
 from bursar.db import Row, Tx
@@ -13,7 +14,6 @@ from bursar.settlement.model import (
     LedgerNow,
     Look,
     NewSubmission,
-    Paid,
     PaymentRow,
     SettledRow,
     Stored,

@@ -13,8 +13,8 @@ from bursar.errors import ApiError, ErrorCode, check, not_found, present
 from bursar.event.catalog import EventType
 from bursar.event.outbox import NewEvent, emit
 from bursar.ids import is_id
-from bursar.ledger import store as ledger_store
-from bursar.ledger.store import LockedAgent
+from bursar.ledger import lock
+from bursar.ledger.lock import LockedAgent
 from bursar.policy.cache import PolicyCache
 from bursar.policy.engine import Facts, RejectCode, decide
 from bursar.policy.model import Bounds
@@ -162,7 +162,7 @@ async def expire_spends(db: Database) -> int:
 
 
 async def _expire(tx: Tx, wallet: Expired) -> int:
-    locked = await ledger_store.lock_agents(tx, [wallet.agent_id], [wallet.realm_id])
+    locked = await lock.lock_agents(tx, [wallet.agent_id], [wallet.realm_id])
     # Whoever was decided while we waited for the lock is no longer pending.
     rejected = await reject_spends(
         tx,
@@ -183,7 +183,7 @@ async def _lock(tx: Tx, approver: Approver, spend_id: str) -> tuple[SpendRow, Lo
     )
     if spend is None:
         raise not_found("transaction")
-    locked = await ledger_store.lock_agents(tx, [spend.agent_id], [approver.realm_id])
+    locked = await lock.lock_agents(tx, [spend.agent_id], [approver.realm_id])
     spend = present(
         await store.get_spend(tx, approver.realm_id, spend_id), "spends are never deleted"
     )

@@ -29,8 +29,8 @@ from bursar.errors import ApiError, check, not_found, unavailable
 from bursar.event.catalog import EventType
 from bursar.event.outbox import NewEvent, address
 from bursar.ids import new_id
-from bursar.ledger import store as ledger_store
-from bursar.ledger.store import LockedAgent
+from bursar.ledger import lock
+from bursar.ledger.lock import LockedAgent
 from bursar.policy.cache import PolicyCache
 from bursar.policy.engine import Decision, Facts, decide
 from bursar.policy.model import Bounds, Policy
@@ -115,7 +115,7 @@ class Authoriser:
 
     async def preview(self, tx: Tx, request: SpendRequest) -> tuple[Policy, Decision]:
         """What `authorise` would decide now, and under which policy. Writes nothing."""
-        found = await ledger_store.read_agent(tx, request.agent_id, request.realm_id)
+        found = await lock.read_agent(tx, request.agent_id, request.realm_id)
         if found is None:
             raise not_found("agent")
         state = (await self._facts(tx, [request], {request.agent_id: found}))[request.agent_id]
@@ -131,7 +131,7 @@ class Authoriser:
         async def decide_with(keys: Sequence[IdempotencyKey]) -> list[_Outcome]:
             async def work(tx: Tx) -> list[_Outcome]:
                 if hurried:
-                    await ledger_store.wait_for_locks(tx, _HURRIED_MILLIS)
+                    await lock.wait_for_locks(tx, _HURRIED_MILLIS)
                 return await self._decide_batch(tx, batch, keys)
 
             return await self._db.transact(work)
@@ -147,7 +147,7 @@ class Authoriser:
     async def _decide_batch(
         self, tx: Tx, batch: Sequence[SpendRequest], keys: Sequence[IdempotencyKey]
     ) -> list[_Outcome]:
-        locked = await ledger_store.lock_agents(
+        locked = await lock.lock_agents(
             tx,
             sorted({request.agent_id for request in batch}),
             sorted({request.realm_id for request in batch}),

@@ -4,12 +4,12 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from datetime import date
 
+from bursar.chain.port import Paid
 from bursar.cost import store as cost_store
 from bursar.db import Tx
 from bursar.event.catalog import EventType
 from bursar.event.outbox import NewEvent, emit
 from bursar.ledger.model import Account
-from bursar.settlement.model import Paid
 from bursar.spend import store
 from bursar.spend.stats import Totals
 from bursar.spend.view import show_spend

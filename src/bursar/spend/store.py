@@ -7,9 +7,9 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from bursar.access.model import IdempotencyKey
+from bursar.chain.port import Paid
 from bursar.db import Row, Tx, numbers, words
 from bursar.policy.engine import Decision, RejectCode
-from bursar.settlement.model import Paid
 from bursar.spend.model import SpendRow, SpendStatus
 
 _COLUMNS = (

@@ -7,7 +7,6 @@ from typing import Literal
 import msgspec
 
 WalletStatus = Literal["provisioned", "funded", "depleted"]
-FailureCode = Literal["destination_invalid", "network_cost_exceeded", "settlement_failed"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,26 +36,6 @@ def low(balance_micros: int, cap_micros_daily: int) -> bool:
 
 
 # Withdrawals and deposits -------------------------------------------------------------------------
-
-
-class WithdrawalRow(msgspec.Struct, frozen=True, kw_only=True):
-    id: str
-    realm_id: int
-    agent_id: str
-    amount_micros: int
-    destination: str
-    status: Literal["pending", "settled", "failed"]
-    failure_code: FailureCode | None
-    memo: str | None
-    metadata: dict[str, str]
-    network: str
-    created_by: str
-    created_at: datetime
-    signature: str | None
-    block_time: int | None
-    fee_lamports: int | None
-    rent_lamports: int | None
-    settled_at: datetime | None
 
 
 class UnreadRow(msgspec.Struct, frozen=True, kw_only=True):

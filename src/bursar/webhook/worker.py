@@ -21,10 +21,10 @@ from bursar.custody.vault import KeyUnusable, Vault
 from bursar.db import OUT_OF_REACH, ROLLED_BACK, Database, Tx
 from bursar.event.view import envelope
 from bursar.metrics import Webhooks as Metrics
+from bursar.signature import signed_headers
 from bursar.webhook import store
 from bursar.webhook.model import Attempt
 from bursar.webhook.send import Outcome, Sender
-from bursar.webhook.signature import signed_headers
 from bursar.webhook.store import Claim, Result
 
 PER_WEBHOOK: Final = 4

@@ -4,19 +4,18 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bursar.access.trail import leave_trail
+from bursar.chain.port import Paid
 from bursar.db import Tx
 from bursar.errors import ApiError, ErrorCode, Fault, ValidationFailed, not_found
 from bursar.event.catalog import EventType
 from bursar.event.outbox import NewEvent, emit
 from bursar.ids import new_id
-from bursar.ledger import book
-from bursar.ledger import store as ledger_store
+from bursar.ledger import book, lock
 from bursar.ledger.model import Account
 from bursar.money import format_micros
-from bursar.settlement.model import Paid
-from bursar.wallet import store
-from bursar.wallet.model import FailureCode, WithdrawalRow
-from bursar.wallet.view import show_withdrawal
+from bursar.withdrawal import store as withdrawal_store
+from bursar.withdrawal.model import FailureCode, WithdrawalRow
+from bursar.withdrawal.view import show_withdrawal
 
 
 async def withdraw(
@@ -33,7 +32,7 @@ async def withdraw(
     request_id: str,
 ) -> WithdrawalRow:
     """Reserves at once; the settlement pays. Also from a terminated agent's wallet."""
-    locked = (await ledger_store.lock_agents(tx, [agent_id], [realm_id])).get(agent_id)
+    locked = (await lock.lock_agents(tx, [agent_id], [realm_id])).get(agent_id)
     if locked is None:
         raise not_found("agent")
     account = locked.account
@@ -65,7 +64,7 @@ async def withdraw(
         settled_at=None,
     )
     account.reserve(row.id, amount_micros)
-    await store.insert_withdrawal(tx, row)
+    await withdrawal_store.insert_withdrawal(tx, row)
     await book.save(tx, [account])
     await leave_trail(
         tx,
@@ -83,7 +82,7 @@ async def settle_withdrawals(tx: Tx, accounts: Mapping[str, Account], paid: Sequ
     """As `settle_spends`: posts; the caller saves the accounts."""
     now = max(account.now for account in accounts.values())
     for each in paid:
-        row = await store.settle_withdrawal(tx, each, now)
+        row = await withdrawal_store.settle_withdrawal(tx, each, now)
         if row is not None:
             accounts[row.agent_id].post(row.id, row.amount_micros)
             await _announce(tx, EventType.WITHDRAWAL_SETTLED, row, accounts[row.agent_id])
@@ -93,7 +92,7 @@ async def fail_withdrawal(
     tx: Tx, account: Account, withdrawal_id: str, failure_code: FailureCode
 ) -> None:
     """pending -> failed; what was reserved is available again."""
-    row = await store.fail_withdrawal(tx, withdrawal_id, failure_code)
+    row = await withdrawal_store.fail_withdrawal(tx, withdrawal_id, failure_code)
     if row is None:
         return
     account.void(row.id, row.amount_micros)
