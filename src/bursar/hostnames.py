@@ -10,7 +10,7 @@ from typing import Final
 
 import idna
 
-from bursar import base58
+from bursar_localnet import base58
 
 MAX_HOSTNAME_OCTETS: Final = 253
 # No canonical form grows out of more input than this; longer text is refused unread.

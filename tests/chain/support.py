@@ -9,7 +9,7 @@ from bursar.chain.solana import Solana
 from bursar.custody.master import MasterKeys
 from bursar.custody.model import SealedKey, SignedPayment
 from bursar.custody.vault import Vault
-from bursar.localnet.genesis import TEST_MINT
+from bursar_localnet.genesis import TEST_MINT
 from tests.localnet.support import LAMPORTS_PER_SOL, Rpc
 
 MINT = TEST_MINT

@@ -12,7 +12,7 @@ from bursar.chain.message import token_account
 from bursar.chain.port import Chain, RefusalKind, Refused, Sent
 from bursar.chain.solana import Solana
 from bursar.errors import InvariantBroken
-from bursar.localnet import programs
+from bursar_localnet import programs
 from tests.chain.conftest import FEE_MAX_LAMPORTS, OpenChain, OpenProxy
 from tests.chain.support import MINT, new_address, new_payer
 from tests.localnet.support import LAMPORTS_PER_SOL, Rpc, sign

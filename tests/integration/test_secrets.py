@@ -15,7 +15,6 @@ import httpx
 import pytest
 from solders.keypair import Keypair
 
-from bursar import base58
 from bursar.access.model import Scope, key_hash
 from bursar.config import Config, load_config
 from bursar.custody.master import MasterKeys
@@ -26,6 +25,7 @@ from bursar.migrations.migrate import migrate
 from bursar.service.first_key import make_key
 from bursar.service.postgres import EmbeddedPostgres, running_postgres
 from bursar.service.programs import binary
+from bursar_localnet import base58
 from tests.processes import bursar, running_api
 from tests.support import POLICY
 from tests.webhooks.conftest import running_receiver, running_worker

@@ -10,7 +10,7 @@ import aiohttp
 import pytest
 
 from bursar.clock import SystemClock
-from bursar.localnet.rpc import Settings, serve
+from bursar_localnet.rpc import Settings, serve
 from tests.localnet.support import Rpc
 
 OpenNode = Callable[..., Any]

@@ -21,8 +21,8 @@ from solders.system_program import TransferParams, transfer
 from solders.token.associated import get_associated_token_address
 from solders.transaction import VersionedTransaction
 
-from bursar.localnet import programs
-from bursar.localnet.genesis import TEST_MINT
+from bursar_localnet import programs
+from bursar_localnet.genesis import TEST_MINT
 
 MINT = Pubkey.from_string(TEST_MINT)
 SOURCE = Path(__file__).parents[2] / "src"

@@ -18,8 +18,8 @@ from solders.keypair import Keypair
 from solders.rpc.responses import AccountNotification, SignatureNotification
 from solders.token.associated import get_associated_token_address
 
-from bursar.localnet.genesis import TEST_MINT
-from bursar.localnet.slots import Lag
+from bursar_localnet.genesis import TEST_MINT
+from bursar_localnet.slots import Lag
 from tests.localnet.conftest import OpenNode
 from tests.localnet.support import LAMPORTS_PER_SOL, MINT, Rpc, payment
 from tests.npm import install_kit, run

@@ -6,8 +6,8 @@ import aiohttp
 import pytest
 from solders.keypair import Keypair
 
-from bursar.localnet.rpc import Settings, serve
-from bursar.localnet.slots import Lag
+from bursar_localnet.rpc import Settings, serve
+from bursar_localnet.slots import Lag
 from tests.localnet.conftest import OpenNode
 from tests.localnet.support import LAMPORTS_PER_SOL, Rpc, RpcFailed, sol_transfer
 from tests.localnet.test_slots import ManualClock

@@ -3,10 +3,10 @@
 from pathlib import Path
 from typing import get_args, get_type_hints
 
-from bursar.localnet.faults import Rule
-from bursar.localnet.genesis import LIVE_MINT, TEST_MINT
-from bursar.localnet.methods import METHODS
-from bursar.localnet.subscriptions import KINDS
+from bursar_localnet.faults import Rule
+from bursar_localnet.genesis import LIVE_MINT, TEST_MINT
+from bursar_localnet.methods import METHODS
+from bursar_localnet.subscriptions import KINDS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "localnet.md").read_text()
 

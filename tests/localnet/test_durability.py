@@ -18,8 +18,8 @@ from solders.transaction import VersionedTransaction
 
 from bursar.clock import SystemClock
 from bursar.errors import CommandFailed
-from bursar.localnet.genesis import LIVE, TEST_MINT
-from bursar.localnet.rpc import Settings, serve
+from bursar_localnet.genesis import LIVE, TEST_MINT
+from bursar_localnet.rpc import Settings, serve
 from tests.localnet.conftest import OpenNode
 from tests.localnet.support import (
     NodeProcess,

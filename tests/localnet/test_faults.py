@@ -7,7 +7,7 @@ import aiohttp
 import pytest
 from solders.keypair import Keypair
 
-from bursar.localnet.rpc import is_loopback
+from bursar_localnet.rpc import is_loopback
 from tests.localnet.conftest import OpenNode
 from tests.localnet.support import LAMPORTS_PER_SOL, Rpc, RpcFailed, payment, sol_transfer
 

@@ -17,9 +17,9 @@ from solders.system_program import (
 from spl.token import instructions as spl
 from spl.token import models
 
-from bursar import base58
-from bursar.localnet.parsed import parse_instruction
-from bursar.localnet.programs import SYSTEM, TOKEN
+from bursar_localnet import base58
+from bursar_localnet.parsed import parse_instruction
+from bursar_localnet.programs import SYSTEM, TOKEN
 
 A, B, C, D = (Pubkey(bytes([n]) * 32) for n in (1, 2, 3, 4))
 AMOUNT = {"amount": "1500000", "decimals": 6, "uiAmountString": "1.5"}

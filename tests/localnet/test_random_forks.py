@@ -12,11 +12,11 @@ from solders.keypair import Keypair
 from solders.pubkey import Pubkey
 from solders.token.associated import get_associated_token_address
 
-from bursar.localnet.chain import Chain, Refused, open_chain
-from bursar.localnet.genesis import TEST
-from bursar.localnet.slots import Lag
-from bursar.localnet.tokens import read_mint, read_token_account
-from bursar.localnet.wire import parse_transaction
+from bursar_localnet.chain import Chain, Refused, open_chain
+from bursar_localnet.genesis import TEST
+from bursar_localnet.slots import Lag
+from bursar_localnet.tokens import read_mint, read_token_account
+from bursar_localnet.wire import parse_transaction
 from tests.localnet.support import MINT, payment
 from tests.localnet.test_slots import ManualClock
 

@@ -18,8 +18,7 @@ from solders.system_program import (
 )
 from solders.transaction import VersionedTransaction
 
-from bursar import base58
-from bursar.localnet import programs
+from bursar_localnet import base58, programs
 from tests.localnet.conftest import OpenNode
 from tests.localnet.support import (
     LAMPORTS_PER_SOL,

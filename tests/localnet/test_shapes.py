@@ -14,7 +14,7 @@ import pytest
 from solders.keypair import Keypair
 from solders.token.associated import get_associated_token_address
 
-from bursar.localnet.genesis import TEST_MINT
+from bursar_localnet.genesis import TEST_MINT
 from tests.localnet.support import MINT, Rpc, RpcFailed, encode, payment, sol_transfer
 
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
-from bursar.localnet.slots import FIRST_SLOT, Era, Lag, Slots, next_era
+from bursar_localnet.slots import FIRST_SLOT, Era, Lag, Slots, next_era
 
 SEED = b"s" * 32
 

@@ -9,8 +9,8 @@ from solders.keypair import Keypair
 from solders.pubkey import Pubkey
 from solders.token.associated import get_associated_token_address
 
-from bursar.localnet.disk import Disk
-from bursar.localnet.programs import TOKEN
+from bursar_localnet.disk import Disk
+from bursar_localnet.programs import TOKEN
 from tests.localnet.support import MINT, NodeProcess, Rpc, start_node
 
 ACCOUNTS = 100_000

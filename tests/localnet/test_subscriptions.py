@@ -7,7 +7,7 @@ import aiohttp
 import pytest
 from solders.keypair import Keypair
 
-from bursar.localnet.slots import Lag
+from bursar_localnet.slots import Lag
 from tests.localnet.conftest import OpenNode
 from tests.localnet.support import Rpc, sol_transfer
 

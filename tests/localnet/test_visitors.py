@@ -3,7 +3,7 @@
 import aiohttp
 import pytest
 
-from bursar.localnet.visitors import is_no_public_name, is_this_machine
+from bursar_localnet.visitors import is_no_public_name, is_this_machine
 from tests.localnet.support import Rpc, RpcFailed
 
 _HEALTH = {"jsonrpc": "2.0", "id": 1, "method": "getHealth"}

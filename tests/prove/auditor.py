@@ -15,8 +15,8 @@ import asyncpg
 
 from bursar.chain.message import token_account
 from bursar.db import OUT_OF_REACH
-from bursar.localnet.genesis import TEST_MINT
 from bursar.money import parse_micros
+from bursar_localnet.genesis import TEST_MINT
 from tests.processes import until
 from tests.prove.journal import Journal, Told
 from tests.prove.stage import Stage

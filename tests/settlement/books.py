@@ -8,7 +8,7 @@ import asyncpg
 
 from bursar.chain.message import token_account
 from bursar.db import OUT_OF_REACH, Database
-from bursar.localnet.genesis import TEST_MINT
+from bursar_localnet.genesis import TEST_MINT
 from tests.localnet.support import Rpc
 
 _OPEN = (

@@ -25,7 +25,6 @@ from bursar.custody.setup import ensure_fee_payer, open_vault
 from bursar.custody.vault import Vault
 from bursar.db import Database
 from bursar.ledger.audit import audit as ask_books
-from bursar.localnet.rpc import Node, Settings, serve
 from bursar.migrations.migrate import migrate
 from bursar.policy.cache import PolicyCache
 from bursar.service.api import Api
@@ -36,6 +35,7 @@ from bursar.settlement.deposits import DepositWatcher
 from bursar.settlement.reconcile import Reconciler, audit_chain, audit_payments
 from bursar.settlement.worker import Settler
 from bursar.spend.model import bounds_of
+from bursar_localnet.rpc import Node, Settings, serve
 from tests.localnet.support import MINT, Rpc, payment
 from tests.processes import Finished, bursar
 from tests.support import Service, new_agent

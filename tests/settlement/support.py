@@ -18,13 +18,13 @@ from bursar.custody import store as custody_store
 from bursar.custody.setup import ensure_fee_payer, open_vault
 from bursar.custody.vault import Vault
 from bursar.db import Database
-from bursar.localnet.genesis import TEST_MINT
 from bursar.policy.cache import PolicyCache
 from bursar.service.networks import ensure_fee_payer_funded
 from bursar.settlement.deposits import DepositWatcher
 from bursar.settlement.reconcile import Reconciler
 from bursar.settlement.worker import Settler
 from bursar.spend.model import bounds_of
+from bursar_localnet.genesis import TEST_MINT
 from tests.localnet.support import Rpc
 from tests.processes import until
 from tests.support import Service, new_agent

@@ -13,18 +13,17 @@ from solders.keypair import Keypair
 from solders.pubkey import Pubkey
 from solders.token.associated import get_associated_token_address
 
-from bursar import base58
 from bursar.chain.solana import Solana
 from bursar.clock import SystemClock
 from bursar.ids import new_id
 from bursar.ledger import book, lock
-from bursar.localnet import programs
 from bursar.money import parse_micros
 from bursar.policy.cache import PolicyCache
 from bursar.service.api import Api
 from bursar.service.postgres import EmbeddedPostgres
 from bursar.settlement.deposits import DepositWatcher
 from bursar.wallet import store as wallet_store
+from bursar_localnet import base58, programs
 from tests.localnet.support import MINT, payment, sign
 from tests.processes import Finished, bursar, until
 from tests.settlement.stage import Stage, get, running_stage, token_account_of

@@ -3,8 +3,8 @@
 from typing import Any
 
 from bursar.chain.message import token_account
-from bursar.localnet.genesis import TEST_MINT
 from bursar.settlement.evidence import Histories
+from bursar_localnet.genesis import TEST_MINT
 from tests.settlement.support import Stage, in_front_of
 
 

@@ -17,11 +17,11 @@ from solders.pubkey import Pubkey
 
 from bursar.clock import SystemClock
 from bursar.db import Database, Tx
-from bursar.localnet.rpc import Settings, serve
-from bursar.localnet.slots import Lag
 from bursar.service.postgres import EmbeddedPostgres
 from bursar.settlement import store
 from bursar.settlement.worker import Settler
+from bursar_localnet.rpc import Settings, serve
+from bursar_localnet.slots import Lag
 from tests.localnet.support import MINT, payment
 from tests.processes import bursar, until
 from tests.settlement.stage import Stage, get, running_stage, token_account_of

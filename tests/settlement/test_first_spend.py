@@ -10,8 +10,8 @@ from typing import Any
 import httpx
 from solders.keypair import Keypair
 
-from bursar.localnet.genesis import TEST_MINT
 from bursar.service.ports import free_port
+from bursar_localnet.genesis import TEST_MINT
 from tests.processes import bursar, clean_environment
 from tests.settlement.stage import get, token_account_of
 

@@ -15,9 +15,9 @@ from solders.pubkey import Pubkey
 
 from bursar.chain.message import TOKEN_ACCOUNT_LAMPORTS
 from bursar.cost.model import MOST_OPENINGS
-from bursar.localnet import programs
 from bursar.service.postgres import EmbeddedPostgres
 from bursar.settlement.worker import Settler
+from bursar_localnet import programs
 from tests.localnet.support import MINT, sign
 from tests.settlement.stage import Stage, get, running_stage, token_account_of
 from tests.support import spend

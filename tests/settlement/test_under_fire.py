@@ -25,13 +25,13 @@ from solders.keypair import Keypair
 from bursar.chain.message import token_account
 from bursar.config import Config, load_config
 from bursar.db import OUT_OF_REACH, Database
-from bursar.localnet.genesis import TEST_MINT
 from bursar.migrations.migrate import migrate
 from bursar.service import serve
 from bursar.service.networks import choose_ports, localnet_children
 from bursar.service.ports import free_port
 from bursar.service.postgres import EmbeddedPostgres
 from bursar.service.supervisor import Child, Supervisor
+from bursar_localnet.genesis import TEST_MINT
 from tests.localnet.support import Rpc, RpcFailed
 from tests.processes import bursar, clean_environment, until
 from tests.settlement.books import ledger_is_chain, nothing_open, paid_times

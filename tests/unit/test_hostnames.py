@@ -6,7 +6,6 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from solders.pubkey import Pubkey
 
-from bursar import base58
 from bursar.hostnames import (
     RecipientError,
     canonical_entry,
@@ -15,6 +14,7 @@ from bursar.hostnames import (
     is_address,
 )
 from bursar.policy.model import EntryList
+from bursar_localnet import base58
 from tests.support import ADDRESS
 
 SYSTEM = "1" * 32

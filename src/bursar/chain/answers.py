@@ -11,7 +11,6 @@ from typing import Any, Final, cast
 from solders.pubkey import Pubkey
 from solders.token import ID as TOKEN
 
-from bursar import base58
 from bursar.chain.port import (
     Account,
     Blockhash,
@@ -23,6 +22,7 @@ from bursar.chain.port import (
     TokenHolding,
 )
 from bursar.chain.refusal import error_text
+from bursar_localnet import base58
 
 TOKEN_PROGRAM: Final = str(TOKEN)
 _TOKEN_2022: Final = "TokenzQdBNbLqP5VEhdkAS6EPFLC1PHnBqCXEpPxuEb"  # noqa: S105  an address

@@ -4,7 +4,7 @@ from typing import Final
 
 from bursar.config import LOCALNET, Config, Mode
 from bursar.errors import unavailable
-from bursar.localnet.genesis import LIVE_MINT, TEST_MINT
+from bursar_localnet.genesis import LIVE_MINT, TEST_MINT
 
 CURRENCY: Final = "USDC"
 MAINNET_USDC: Final = "EPjFWdd5AufqSSqeM2qN1xzybapC8G4wEGGkZwyTDt1v"

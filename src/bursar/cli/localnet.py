@@ -55,10 +55,10 @@ def localnet(
     import uvloop
 
     from bursar.clock import SystemClock
-    from bursar.localnet.genesis import NETWORKS
-    from bursar.localnet.rpc import Settings, run
-    from bursar.localnet.slots import Lag
     from bursar.logs import set_up_logs
+    from bursar_localnet.genesis import NETWORKS
+    from bursar_localnet.rpc import Settings, run
+    from bursar_localnet.slots import Lag
 
     set_up_logs(load_config(os.environ).log_level, "localnet")
     settings = Settings(
@@ -87,7 +87,7 @@ def faucet(
     """Mint test USDC into a wallet on the running node."""
     import httpx
 
-    from bursar.localnet.whereabouts import noted_address
+    from bursar_localnet.whereabouts import noted_address
 
     rpc = rpc or noted_address(load_config(os.environ).data_dir / "localnet-test") or _USUAL
     micros = parse_micros(amount)

@@ -30,12 +30,12 @@ from bursar.clock import SystemClock
 from bursar.config import MODES, Config
 from bursar.db import Database
 from bursar.errors import CommandFailed, ConfigError
-from bursar.localnet.disk import CHAIN_FILE, ChainCopy
 from bursar.service import store
 from bursar.service.environment import bare_environment
 from bursar.service.postgres import EmbeddedPostgres
 from bursar.service.programs import binary, run_program
 from bursar.service.supervisor import launch_argv
+from bursar_localnet.disk import CHAIN_FILE, ChainCopy
 
 T = TypeVar("T")
 

@@ -20,11 +20,11 @@ from bursar.config import LOCALNET, MODES, Config, Mode, variable
 from bursar.cost import store as cost_store
 from bursar.db import Database
 from bursar.errors import CommandFailed
-from bursar.localnet.whereabouts import noted_address
 from bursar.metrics import FEE_PAYER_LAMPORTS, NetworkCost
 from bursar.service.environment import bare_python_environment
 from bursar.service.ports import free_port
 from bursar.service.supervisor import Child
+from bursar_localnet.whereabouts import noted_address
 
 # What a localnet's fee payer is given at a time: 100 SOL, enough for ten million payments.
 _GIFT_LAMPORTS: Final = 100_000_000_000

@@ -24,11 +24,11 @@ from bursar.db import Database
 from bursar.errors import CommandFailed
 from bursar.ledger.audit import Finding
 from bursar.ledger.audit import audit as audit_books
-from bursar.localnet.disk import CHAIN_FILE, ChainCopy, check_chain
 from bursar.service.backup import Base, History, chain_file, histories, log_since
 from bursar.service.datadir import locked_data_dir
 from bursar.service.postgres import EmbeddedPostgres
 from bursar.service.supervisor import Child, Supervisor
+from bursar_localnet.disk import CHAIN_FILE, ChainCopy, check_chain
 
 # Replaying the log of a day on a slow disk.
 _RECOVERY_SECONDS: Final = 3600.0

@@ -11,7 +11,7 @@ from solders.pubkey import Pubkey
 from solders.signature import Signature
 from solders.transaction import SanitizeError, VersionedTransaction
 
-from bursar import base58
+from bursar_localnet import base58
 
 # One network packet: what a transaction may weigh, and the text of that in each encoding.
 PACKET_BYTES: Final = 1_232

@@ -8,16 +8,16 @@ from solders.pubkey import Pubkey
 from solders.signature import Signature
 from solders.transaction import VersionedTransaction
 
-from bursar import base58
-from bursar.localnet.answers import with_context
-from bursar.localnet.chain import Chain, Refused, keys_of
-from bursar.localnet.encode import (
+from bursar_localnet import base58
+from bursar_localnet.answers import with_context
+from bursar_localnet.chain import Chain, Refused, keys_of
+from bursar_localnet.encode import (
     encode_account,
     encode_inner,
     encode_return_data,
     encode_transaction,
 )
-from bursar.localnet.params import (
+from bursar_localnet.params import (
     PREFLIGHT_FAILURE,
     SIGNATURE_FAILURE,
     Config,
@@ -27,10 +27,10 @@ from bursar.localnet.params import (
     to_address,
     to_signature,
 )
-from bursar.localnet.reasons import reason
-from bursar.localnet.record import Landed, Record
-from bursar.localnet.slots import MAX_BLOCKHASH_AGE, Commitment
-from bursar.localnet.wire import (
+from bursar_localnet.reasons import reason
+from bursar_localnet.record import Landed, Record
+from bursar_localnet.slots import MAX_BLOCKHASH_AGE, Commitment
+from bursar_localnet.wire import (
     Undecodable,
     Wire,
     decode_message,

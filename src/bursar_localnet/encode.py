@@ -7,19 +7,14 @@ from solders.account import Account
 from solders.message import MessageV0
 from solders.pubkey import Pubkey
 
-from bursar import base58
-from bursar.localnet.chain import Chain, keys_of
-from bursar.localnet.params import (
-    INVALID_REQUEST,
-    UNSUPPORTED_VERSION,
-    Config,
-    RpcError,
-)
-from bursar.localnet.parsed import parse_account, parse_instruction, token_amount
-from bursar.localnet.record import InnerCall, Landed, Record, TokenBalance
-from bursar.localnet.slots import Commitment
-from bursar.localnet.tokens import read_mint, read_token_account
-from bursar.localnet.wire import Wire, parse_transaction
+from bursar_localnet import base58
+from bursar_localnet.chain import Chain, keys_of
+from bursar_localnet.params import INVALID_REQUEST, UNSUPPORTED_VERSION, Config, RpcError
+from bursar_localnet.parsed import parse_account, parse_instruction, token_amount
+from bursar_localnet.record import InnerCall, Landed, Record, TokenBalance
+from bursar_localnet.slots import Commitment
+from bursar_localnet.tokens import read_mint, read_token_account
+from bursar_localnet.wire import Wire, parse_transaction
 
 ACCOUNT_ENCODINGS: Final = (
     "binary",

@@ -6,14 +6,14 @@ from typing import Any, Final
 from solders.account import Account
 from solders.pubkey import Pubkey
 
-from bursar.localnet.answers import with_context
-from bursar.localnet.chain import Chain
-from bursar.localnet.encode import encode_account, mint_decimals
-from bursar.localnet.params import Config, Params, invalid, memcmp_bytes, to_address
-from bursar.localnet.parsed import token_amount
-from bursar.localnet.programs import TOKEN_PROGRAMS
-from bursar.localnet.slots import Commitment
-from bursar.localnet.tokens import TokenAccount, read_mint, read_token_account
+from bursar_localnet.answers import with_context
+from bursar_localnet.chain import Chain
+from bursar_localnet.encode import encode_account, mint_decimals
+from bursar_localnet.params import Config, Params, invalid, memcmp_bytes, to_address
+from bursar_localnet.parsed import token_amount
+from bursar_localnet.programs import TOKEN_PROGRAMS
+from bursar_localnet.slots import Commitment
+from bursar_localnet.tokens import TokenAccount, read_mint, read_token_account
 
 _MAX_ACCOUNTS: Final = 100
 _MAX_FILTERS: Final = 4

@@ -24,15 +24,15 @@ from solders.token.associated import get_associated_token_address
 from solders.token.state import Mint
 from solders.transaction import VersionedTransaction
 
-from bursar.clock import Clock
-from bursar.errors import CommandFailed
-from bursar.localnet import programs
-from bursar.localnet.disk import Disk
-from bursar.localnet.genesis import DECIMALS, Network
-from bursar.localnet.record import Entry, Landed, Record
-from bursar.localnet.slots import Commitment, Lag, Slots, next_era
-from bursar.localnet.vm import Run, Vm, touches_lookup_tables
-from bursar.localnet.wire import Wire, parse_transaction
+from bursar_localnet import programs
+from bursar_localnet.clock import Clock
+from bursar_localnet.disk import Disk
+from bursar_localnet.errors import LocalnetFailed
+from bursar_localnet.genesis import DECIMALS, Network
+from bursar_localnet.record import Entry, Landed, Record
+from bursar_localnet.slots import Commitment, Lag, Slots, next_era
+from bursar_localnet.vm import Run, Vm, touches_lookup_tables
+from bursar_localnet.wire import Wire, parse_transaction
 
 T = TypeVar("T")
 
@@ -64,14 +64,14 @@ def open_chain(folder: Path, network: Network, clock: Clock, slot_ms: int, lag: 
     """Founds the chain on the first start, loads it on every other one.
 
     All that the disk has counts as finalized: a node that was away has nothing left to undo.
-    Raises CommandFailed when the folder is taken or belongs to the other network.
+    Raises LocalnetFailed when the folder is taken or belongs to the other network.
     """
     disk = Disk(folder)
     if disk.is_new:
         _found(disk, network)
     elif disk.setting("network") != network.name.encode():
         disk.close()
-        raise CommandFailed(f"{folder} holds the other network; this is {network.name!r}.")
+        raise LocalnetFailed(f"{folder} holds the other network; this is {network.name!r}.")
     vm = Vm()
     # Programs last: the machine loads one together with the account that holds its code.
     deployed: dict[Pubkey, Account | None] = {}

@@ -5,7 +5,7 @@ from typing import Final
 
 from solders.account import Account
 
-from bursar.localnet.programs import TOKEN_PROGRAMS
+from bursar_localnet.programs import TOKEN_PROGRAMS
 
 _ACCOUNT_BYTES: Final = 165
 _MINT_BYTES: Final = 82

@@ -16,11 +16,10 @@ import msgspec
 import structlog
 from aiohttp import web
 
-from bursar import base58
-from bursar.clock import Clock
-from bursar.errors import CommandFailed
-from bursar.localnet.chain import Chain, Refused, open_chain
-from bursar.localnet.envelope import (
+from bursar_localnet import base58
+from bursar_localnet.chain import Chain, Refused, open_chain
+from bursar_localnet.clock import Clock
+from bursar_localnet.envelope import (
     Body,
     Call,
     attempt,
@@ -29,17 +28,18 @@ from bursar.localnet.envelope import (
     read_call,
     unreadable,
 )
-from bursar.localnet.faults import Dropped, Faults, HttpFault
-from bursar.localnet.genesis import TEST, Network
-from bursar.localnet.methods import METHODS
-from bursar.localnet.params import INTERNAL_ERROR, INVALID_REQUEST, Params, RpcError, invalid
-from bursar.localnet.slots import Lag
-from bursar.localnet.sockets import Sockets
-from bursar.localnet.subscriptions import Subscriptions
-from bursar.localnet.visitors import guard
-from bursar.localnet.whereabouts import note_address
+from bursar_localnet.errors import LocalnetFailed
+from bursar_localnet.faults import Dropped, Faults, HttpFault
+from bursar_localnet.genesis import TEST, Network
+from bursar_localnet.methods import METHODS
+from bursar_localnet.params import INTERNAL_ERROR, INVALID_REQUEST, Params, RpcError, invalid
+from bursar_localnet.slots import Lag
+from bursar_localnet.sockets import Sockets
+from bursar_localnet.subscriptions import Subscriptions
+from bursar_localnet.visitors import guard
+from bursar_localnet.whereabouts import note_address
 
-log = structlog.get_logger("bursar.localnet")
+log = structlog.get_logger("bursar_localnet")
 
 # What nodes accept in one request by default.
 MAX_BODY_BYTES: Final = 50 * 1024
@@ -66,7 +66,7 @@ async def run(
 ) -> None:
     """Until SIGTERM or SIGINT; `echo` tells a person that it is ready.
 
-    Raises CommandFailed when the folder, the port or the disk fails.
+    Raises LocalnetFailed when the folder, the port or the disk fails.
     """
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -79,7 +79,7 @@ async def run(
         for wait in waits:
             wait.cancel()
         if node.chain.broken.is_set():
-            raise CommandFailed(
+            raise LocalnetFailed(
                 "The localnet could not write a transaction it had run, so it stops here. "
                 "What it acknowledged is safe; start it again."
             )
@@ -130,7 +130,7 @@ async def _listen(runner: web.AppRunner, settings: Settings) -> tuple[int, int]:
     try:
         await web.TCPSite(runner, settings.host, settings.port).start()
     except OSError as problem:
-        raise CommandFailed(
+        raise LocalnetFailed(
             f"Cannot listen on {settings.host}:{settings.port}: {problem.strerror}."
         ) from None
     port: int = runner.addresses[0][1]
@@ -141,7 +141,7 @@ async def _listen(runner: web.AppRunner, settings: Settings) -> tuple[int, int]:
         await web.TCPSite(runner, settings.host, ws_port).start()
     except (OSError, OverflowError):
         if settings.ws_port is not None:
-            raise CommandFailed(
+            raise LocalnetFailed(
                 f"Cannot listen on {settings.host}:{ws_port} for websockets."
             ) from None
         log.info("websockets only on the main port", taken=ws_port)

@@ -12,10 +12,10 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from bursar.localnet.chain import Chain
-from bursar.localnet.envelope import Body
-from bursar.localnet.params import invalid
-from bursar.localnet.slots import MAX_BLOCKHASH_AGE, Lag
+from bursar_localnet.chain import Chain
+from bursar_localnet.envelope import Body
+from bursar_localnet.params import invalid
+from bursar_localnet.slots import MAX_BLOCKHASH_AGE, Lag
 
 
 class Dropped(Exception):

@@ -7,8 +7,8 @@ from typing import Any, Final, TypeVar, cast
 from solders.pubkey import Pubkey
 from solders.signature import Signature
 
-from bursar import base58
-from bursar.localnet.slots import Commitment, Slots
+from bursar_localnet import base58
+from bursar_localnet.slots import Commitment, Slots
 
 PARSE_ERROR: Final = -32700
 INVALID_REQUEST: Final = -32600

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Final
 
-from bursar import base58
+from bursar_localnet import base58
 
 DECIMALS: Final = 6
 

@@ -2,8 +2,8 @@
 
 from typing import Any, Final
 
-from bursar.localnet.chain import Chain
-from bursar.localnet.slots import Commitment
+from bursar_localnet.chain import Chain
+from bursar_localnet.slots import Commitment
 
 # The release whose answers this node is shaped after.
 API_VERSION: Final = "3.0.0"

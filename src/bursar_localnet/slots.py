@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Final, Literal
 
-from bursar.clock import Clock
+from bursar_localnet.clock import Clock
 
 Commitment = Literal["processed", "confirmed", "finalized"]
 

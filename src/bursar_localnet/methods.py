@@ -7,13 +7,13 @@ back until all that it may have seen is durable.
 from collections.abc import Callable
 from typing import Any, Final
 
-from bursar import __version__, base58
-from bursar.localnet import account_methods, transaction_methods
-from bursar.localnet.answers import API_VERSION, with_context
-from bursar.localnet.chain import Chain
-from bursar.localnet.encode import encode_transaction_with_meta
-from bursar.localnet.params import BLOCK_NOT_AVAILABLE, Params, RpcError, invalid
-from bursar.localnet.slots import MAX_BLOCKHASH_AGE, SLOTS_PER_EPOCH
+from bursar import __version__
+from bursar_localnet import account_methods, base58, transaction_methods
+from bursar_localnet.answers import API_VERSION, with_context
+from bursar_localnet.chain import Chain
+from bursar_localnet.encode import encode_transaction_with_meta
+from bursar_localnet.params import BLOCK_NOT_AVAILABLE, Params, RpcError, invalid
+from bursar_localnet.slots import MAX_BLOCKHASH_AGE, SLOTS_PER_EPOCH
 
 Method = Callable[[Chain, Params], Any]
 

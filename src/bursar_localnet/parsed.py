@@ -10,9 +10,8 @@ import msgspec
 from solders.account import Account
 from solders.pubkey import Pubkey
 
-from bursar import base58
-from bursar.localnet import programs
-from bursar.localnet.tokens import read_mint, read_token_account
+from bursar_localnet import base58, programs
+from bursar_localnet.tokens import read_mint, read_token_account
 
 _PROGRAM_NAMES: Final = {
     programs.SYSTEM: "system",

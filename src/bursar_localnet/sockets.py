@@ -7,10 +7,10 @@ from typing import Final
 import msgspec
 from aiohttp import WSMsgType, web
 
-from bursar.localnet.chain import Chain
-from bursar.localnet.envelope import Body, attempt, decode, no_such_method, read_call, unreadable
-from bursar.localnet.params import RpcError
-from bursar.localnet.subscriptions import Send, Subscriptions
+from bursar_localnet.chain import Chain
+from bursar_localnet.envelope import Body, attempt, decode, no_such_method, read_call, unreadable
+from bursar_localnet.params import RpcError
+from bursar_localnet.subscriptions import Send, Subscriptions
 
 # A reader that falls this far behind is disconnected rather than buffered for.
 _MAX_UNSENT: Final = 4_096

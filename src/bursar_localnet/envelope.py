@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import msgspec
 
-from bursar.localnet.params import (
+from bursar_localnet.params import (
     INVALID_REQUEST,
     METHOD_NOT_FOUND,
     PARSE_ERROR,

@@ -12,14 +12,14 @@ from typing import Any, Final
 
 from solders.pubkey import Pubkey
 
-from bursar import base58
-from bursar.localnet.answers import with_context
-from bursar.localnet.chain import Chain
-from bursar.localnet.encode import encode_account
-from bursar.localnet.faults import Faults
-from bursar.localnet.params import Config, Params, invalid
-from bursar.localnet.record import Entry
-from bursar.localnet.slots import Commitment
+from bursar_localnet import base58
+from bursar_localnet.answers import with_context
+from bursar_localnet.chain import Chain
+from bursar_localnet.encode import encode_account
+from bursar_localnet.faults import Faults
+from bursar_localnet.params import Config, Params, invalid
+from bursar_localnet.record import Entry
+from bursar_localnet.slots import Commitment
 
 Send = Callable[[dict[str, Any]], None]
 

@@ -16,10 +16,10 @@ import msgspec
 from solders.account import Account
 from solders.pubkey import Pubkey
 
-from bursar.errors import CommandFailed
-from bursar.localnet.record import Entry, Landed, Record
-from bursar.localnet.slots import Era
-from bursar.localnet.tokens import read_token_account
+from bursar_localnet.errors import LocalnetFailed
+from bursar_localnet.record import Entry, Landed, Record
+from bursar_localnet.slots import Era
+from bursar_localnet.tokens import read_token_account
 
 # Addresses, signatures and account bodies are bytes as they are. An account's body stays whole:
 # its unsigned 64-bit lamports would not fit sqlite's INTEGER.
@@ -64,7 +64,7 @@ _decode = msgspec.msgpack.Decoder(Record).decode
 
 class Disk:
     def __init__(self, folder: Path) -> None:
-        """Raises CommandFailed when another process has the folder."""
+        """Raises LocalnetFailed when another process has the folder."""
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._lock = _lock(folder)
         path = folder / CHAIN_FILE
@@ -75,7 +75,7 @@ class Disk:
         self._db.execute("PRAGMA synchronous = FULL")
         version = self._db.execute("PRAGMA user_version").fetchone()[0]
         if version not in (0, _SCHEMA_VERSION):
-            raise CommandFailed(f"{path} was written by another version of the localnet.")
+            raise LocalnetFailed(f"{path} was written by another version of the localnet.")
         self.is_new = version == 0
 
     def found(self, settings: Mapping[str, bytes], accounts: Mapping[Pubkey, Account]) -> None:
@@ -259,7 +259,7 @@ class ChainCopy:
 
 
 def check_chain(path: Path) -> None:
-    """Raises CommandFailed when the file of a chain is damaged."""
+    """Raises LocalnetFailed when the file of a chain is damaged."""
     db = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
     try:
         found = db.execute("PRAGMA integrity_check").fetchone()[0]
@@ -268,7 +268,7 @@ def check_chain(path: Path) -> None:
     finally:
         db.close()
     if found != "ok":
-        raise CommandFailed(f"{path} is damaged: {found}")
+        raise LocalnetFailed(f"{path} is damaged: {found}")
 
 
 def _holder(account: Account) -> bytes | None:
@@ -284,7 +284,7 @@ def _lock(folder: Path) -> int:
     except BlockingIOError:
         owner = os.read(lock, 32).decode()
         os.close(lock)
-        raise CommandFailed(
+        raise LocalnetFailed(
             f"Another localnet is running on {folder} (process {owner}). "
             "Stop it, or choose another --data-dir."
         ) from None

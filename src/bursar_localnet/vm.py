@@ -21,12 +21,12 @@ from solders.transaction_metadata import (
     TransactionMetadata,
 )
 
-from bursar.errors import InvariantBroken
-from bursar.localnet.programs import LOOKUP_TABLE, MEMO_V2, MEMO_V4
-from bursar.localnet.record import InnerCall, Record, TokenBalance
-from bursar.localnet.slots import SLOTS_PER_EPOCH
-from bursar.localnet.tokens import read_mint, read_token_account
-from bursar.localnet.wire import Wire
+from bursar_localnet.errors import LocalnetFailed
+from bursar_localnet.programs import LOOKUP_TABLE, MEMO_V2, MEMO_V4
+from bursar_localnet.record import InnerCall, Record, TokenBalance
+from bursar_localnet.slots import SLOTS_PER_EPOCH
+from bursar_localnet.tokens import read_mint, read_token_account
+from bursar_localnet.wire import Wire
 
 _TABLE_HEADER_BYTES: Final = 56
 
@@ -59,7 +59,7 @@ class Vm:
         )
         memo_program = self._svm.get_account(MEMO_V2)
         if memo_program is None:
-            raise InvariantBroken("LiteSVM comes with the memo program")
+            raise LocalnetFailed("LiteSVM comes with the memo program")
         self._svm.add_program(MEMO_V4, memo_program.data)
         self._slot = -1
         # Copying a program's megabyte out of the machine at every mention would cost more than
