@@ -117,7 +117,7 @@ def _approved(answer: httpx.Response) -> None:
 
 
 async def _all_settled(stage: Stage) -> bool:
-    async with stage.db.read() as tx:
+    async with stage.db.connection() as tx:
         return await tx.fetchval("SELECT NOT EXISTS (SELECT FROM spend WHERE status = 'approved')")
 
 

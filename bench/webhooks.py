@@ -102,7 +102,7 @@ class Bench:
             await sender.close()
 
     async def done(self) -> bool:
-        async with self.db.read() as tx:
+        async with self.db.connection() as tx:
             return not await tx.fetchval(
                 "SELECT EXISTS (SELECT FROM delivery WHERE status = 'pending')"
             )

@@ -29,11 +29,11 @@ class ClockedService(Service):
     until a test moves it."""
 
     async def set_clock(self, at: datetime) -> datetime:
-        async with self.db.read() as tx:
+        async with self.db.connection() as tx:
             return await tx.fetchval("UPDATE hand_set_clock SET at = $1 RETURNING at", at)
 
     async def advance(self, by: timedelta) -> datetime:
-        async with self.db.read() as tx:
+        async with self.db.connection() as tx:
             return await tx.fetchval("UPDATE hand_set_clock SET at = at + $1 RETURNING at", by)
 
 

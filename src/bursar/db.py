@@ -1,4 +1,4 @@
-"""The pool, and the ways to use it: `read` for single statements, `transact` for changes, and
+"""The pool, and the ways to use it: `connection` for single statements, `transact` for changes, and
 `transaction` for what is not worth doing again."""
 
 import asyncio
@@ -219,7 +219,7 @@ class Database:
             self._pool.terminate()
 
     @asynccontextmanager
-    async def read(self) -> AsyncGenerator[Tx]:
+    async def connection(self) -> AsyncGenerator[Tx]:
         """A connection outside any transaction: each statement sees what was committed before."""
         try:
             async with self._pool.acquire(timeout=self._timeout_seconds) as connection:
@@ -238,14 +238,14 @@ class Database:
         async with asyncio.timeout(self._timeout_seconds):
             await self._reports.acquire()
         try:
-            async with self.read() as connection:
+            async with self.connection() as connection:
                 yield connection
         finally:
             self._reports.release()
 
     @asynccontextmanager
     async def transaction(self) -> AsyncGenerator[Tx]:
-        async with self.read() as connection, _begun(connection, self._begin):
+        async with self.connection() as connection, _begun(connection, self._begin):
             yield connection
 
     async def transact(self, work: Callable[[Tx], Awaitable[T]]) -> T:
@@ -263,7 +263,7 @@ class Database:
 async def _refuse_forgetful(db: Database) -> None:
     """A server that does not write to its disk loses payments that were acknowledged. The mark is
     set by the servers of tests, which have nothing to lose."""
-    async with db.read() as tx:
+    async with db.connection() as tx:
         safe: bool = await tx.fetchval(
             "SELECT current_setting('fsync') = 'on'"
             " OR coalesce(current_setting('bursar.may_forget', true), '') = 'on'"

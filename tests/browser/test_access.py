@@ -47,7 +47,7 @@ async def test_a_session_that_ends_while_the_page_is_open(console: Console, admi
     agent = await console.agent(name="Patient")
     admin.meant.add(401)
     await admin.open(f"/console/agents/{agent['id']}")
-    async with console.hooks.service.db.read() as tx:
+    async with console.hooks.service.db.connection() as tx:
         await tx.execute(
             "UPDATE console_session SET created_at = moment() - interval '2 days',"
             " expires_at = moment() - interval '1 second'"

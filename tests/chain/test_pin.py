@@ -25,7 +25,7 @@ async def test_the_first_start_pins_and_later_ones_agree(
     genesis = await rpc("getGenesisHash")
     assert await check_network(db, chain, "test", MINT) == Pinned("test", genesis, MINT, 6)
     assert await check_network(db, chain, "test", MINT) == Pinned("test", genesis, MINT, 6)
-    async with db.read() as tx:
+    async with db.connection() as tx:
         assert await store.pinned(tx, "test") == Pinned("test", genesis, MINT, 6)
         assert await store.pinned(tx, "live") is None
 
@@ -52,7 +52,7 @@ async def test_another_mint_is_refused(
     with pytest.raises(CommandFailed, match="no such token") as refused:
         await check_network(db, chain, "test", absent)
     assert absent in str(refused.value)
-    async with db.read() as tx:
+    async with db.connection() as tx:
         assert await store.pinned(tx, "test") is None
     await check_network(db, chain, "test", MINT)
 
@@ -88,7 +88,7 @@ async def test_test_and_live_never_share_a_network(
     with pytest.raises(CommandFailed, match="cannot share a network") as refused:
         await check_network(db, chain, "live", MINT)
     assert await rpc("getGenesisHash") in str(refused.value)
-    async with db.read() as tx:
+    async with db.connection() as tx:
         assert await store.pinned(tx, "live") is None
 
 
@@ -102,7 +102,7 @@ async def test_processes_that_start_at_once_pin_one_network(
     other = open_chain(proxy.url)
     starts = [check_network(db, each, "test", MINT) for each in (chain, other) * 3]
     results = await asyncio.gather(*starts, return_exceptions=True)
-    async with db.read() as tx:
+    async with db.connection() as tx:
         pinned = await store.pinned(tx, "test")
     assert pinned is not None
     for result in results:

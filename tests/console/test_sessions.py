@@ -31,7 +31,7 @@ async def test_a_session_is_a_hash_and_a_key_id(service: Service, tenant: Tenant
     async with browser_of(service) as http:
         behind = await http.get("/console/sign-in", headers={"X-Forwarded-Proto": "https"})
         assert behind.headers["set-cookie"].endswith("; Secure")
-    async with service.db.read() as tx:
+    async with service.db.connection() as tx:
         rows = await tx.fetch("SELECT * FROM console_session")
         trail = await tx.fetchval(
             "SELECT count(*) FROM audit_log WHERE action = 'console.signed_in'"
@@ -79,7 +79,7 @@ async def test_a_session_ends(tenant: Tenant, service: Service):
     await tenant.visitor.get("/console")
     await tenant.visitor.post("/console/sign-out", "/console")
     await tenant.visitor.get("/console", 303)
-    async with service.db.read() as tx:
+    async with service.db.connection() as tx:
         assert await tx.fetchval(
             "SELECT count(*) FROM console_session s JOIN api_key k ON k.id = s.key_id"
             " JOIN realm r ON r.id = k.realm_id JOIN account a ON a.id = r.account_id"

@@ -40,7 +40,7 @@ class Installation:
         return self.config.data_dir / "master.key"
 
     async def keys(self) -> list[SealedKey]:
-        async with self.db.read() as tx:
+        async with self.db.connection() as tx:
             agents = await tx.fetch("SELECT agent_id FROM wallet_key")
             found = await store.wallet_keys(tx, [row["agent_id"] for row in agents])
             fee_payer = await store.fee_payer_key(tx, "test")
@@ -62,7 +62,7 @@ class Installation:
             )
 
     async def versions(self) -> set[int]:
-        async with self.db.read() as tx:
+        async with self.db.connection() as tx:
             return await store.master_versions(tx)
 
     async def all_open(self, vault: Vault) -> int:
@@ -96,7 +96,7 @@ SELECT $1::text, min(id), 'a', 'pol_' || $1::text, moment(), moment() FROM realm
 async def installed(postgres: EmbeddedPostgres, tmp_path: Path) -> AsyncGenerator[Installation]:
     async with own_database(postgres) as (dsn, db):
         # Policies are another concern; without them an agent is one row.
-        async with db.read() as tx:
+        async with db.connection() as tx:
             await tx.execute("ALTER TABLE agent DROP CONSTRAINT agent_id_policy_version_fkey")
         config = replace(load_config({}, data_dir=tmp_path, log_level="error"), database_url=dsn)
         vault = await open_vault(db, config)
@@ -121,7 +121,7 @@ async def test_every_key_gets_the_new_seal(installed: Installation):
     for key in await installed.keys():
         assert key.address == before[key.owner].address
         assert key.sealed != before[key.owner].sealed
-    async with installed.db.read() as tx:
+    async with installed.db.connection() as tx:
         actions = await tx.fetch("SELECT actor, action FROM audit_log")
     assert [tuple(row) for row in actions] == [("operator", "master_key.rotated")] * 2
 

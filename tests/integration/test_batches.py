@@ -21,7 +21,7 @@ NASTY = [
 
 async def test_words_and_numbers_arrive_as_they_are(db: Database):
     """Goal: no text, however written, becomes another one or another number of them."""
-    async with db.read() as tx:
+    async with db.connection() as tx:
         for given in ([], ["one"], NASTY, NASTY[::-1], *([text] for text in NASTY)):
             assert await tx.fetchval("SELECT $1::text::text[]", words(given)) == given
         for given in ([], [0], [-1, 2**63 - 1, -(2**63)]):
@@ -35,7 +35,7 @@ async def test_a_wallet_that_is_held_fails_only_its_own_spends(service: Service)
         held, free = [(await new_agent(admin))["id"] for _ in range(2)]
     for agent_id in (held, free):
         await service.fund(agent_id, "50")
-    async with service.db.read() as tx:
+    async with service.db.connection() as tx:
         realm_id = await tx.fetchval("SELECT realm_id FROM agent WHERE id = $1", held)
     asked = [_request(realm_id, agent_id, None) for agent_id in (held, free, held, free, free)]
     assert service.config.database_url is not None
@@ -53,11 +53,11 @@ async def test_a_wallet_that_is_held_fails_only_its_own_spends(service: Service)
         ]
         # Nobody was hurried for longer than that: the wallet is free, and the session as before.
         assert isinstance(await deciding.authorise(asked[0]), Authorised)
-        async with hasty.read() as tx:
+        async with hasty.connection() as tx:
             assert await tx.fetchval("SHOW lock_timeout") == "900ms"
     finally:
         await hasty.close()
-    async with service.db.read() as tx:
+    async with service.db.connection() as tx:
         count = "SELECT count(*) FROM spend WHERE agent_id = $1"
         assert [await tx.fetchval(count, agent_id) for agent_id in (held, free)] == [1, 3]
 
@@ -69,7 +69,7 @@ async def test_a_key_of_another_process_is_found_by_its_uniqueness(service: Serv
     async with await service.admin(account=account) as admin:
         agent_id: str = (await new_agent(admin))["id"]
     await service.fund(agent_id, "50")
-    async with service.db.read() as tx:
+    async with service.db.connection() as tx:
         realm_id = await tx.fetchval("SELECT realm_id FROM agent WHERE id = $1", agent_id)
 
     def request(key: str, fingerprint: bytes = bytes(32)) -> SpendRequest:
@@ -89,7 +89,7 @@ async def test_a_key_of_another_process_is_found_by_its_uniqueness(service: Serv
     assert "different request" in str(again[5])
     # Now it remembers them, and looks first.
     assert (await second.authorise(request("key 4"))).replayed
-    async with service.db.read() as tx:
+    async with service.db.connection() as tx:
         assert await tx.fetchval("SELECT count(*) FROM spend WHERE agent_id = $1", agent_id) == 5
         row = await tx.fetchrow("SELECT memo, metadata FROM spend WHERE agent_id = $1", agent_id)
         assert row is not None

@@ -14,7 +14,7 @@ from structlog.testing import LogCapture
 
 from bursar.api.call import Stream
 from bursar.clock import SystemClock
-from bursar.http import way_out
+from bursar.http import answer
 from bursar.http.request import Request
 from bursar.service.api import Api
 from tests.console.support import browser_of, sign_in
@@ -36,7 +36,7 @@ async def test_half_an_export_is_counted_and_logged(
     """Goal: the database goes away between two pages: the end of the body is never sent, the metric
     counts it, and the log names request and cause."""
     told = LogCapture()
-    monkeypatch.setattr(way_out, "_log", structlog.wrap_logger(None, processors=[told]))
+    monkeypatch.setattr(answer, "_log", structlog.wrap_logger(None, processors=[told]))
     account = new_account()
     key = await service.key(account=account)
     async with service.client(key) as client:
@@ -109,5 +109,5 @@ async def test_the_head_of_an_export_is_not_the_whole():
         sent.append(message)
 
     request = Request({"method": "HEAD", "path": "/"}, receive, {})
-    await way_out.send_stream(Stream("text/csv", "x.csv", pieces()), request, [], send)
+    await answer.send_stream(Stream("text/csv", "x.csv", pieces()), request, [], send)
     assert [message.get("body") for message in sent] == [None, b""]

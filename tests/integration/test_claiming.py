@@ -34,7 +34,7 @@ async def test_a_claim_reads_about_as_many_spends_as_it_takes(service: Service, 
         recipient = "4zvwRjXUKGfvwnParsHAS3HuSVzV5cA4McphgmoCtajS"
         made = await spend(client, agent["id"], "1", recipient=recipient)
         assert made["status"] == "approved"
-    async with service.db.read() as tx:
+    async with service.db.connection() as tx:
         change = tx.transaction()
         await change.start()
         try:

@@ -133,7 +133,7 @@ async def test_list_and_revoke(service: Service, dsn: str):
         (account, "test", "operator", "key.revoked"),
         (account, "test", "operator", "key.created"),
     ]
-    async with service.db.read() as tx:
+    async with service.db.connection() as tx:
         trail = await tx.fetch(
             "SELECT actor, action, before IS NULL AS new, after FROM audit_log"
             " WHERE subject = $1 ORDER BY id",
@@ -169,7 +169,7 @@ async def test_what_cannot_be_made_is_refused_by_name(service: Service, dsn: str
         strict=True,
     ):
         _refused(done, 2, *words)
-    async with service.db.read() as tx:
+    async with service.db.connection() as tx:
         assert await tx.fetchval("SELECT count(*) FROM account WHERE name = $1", account) == 0
 
 

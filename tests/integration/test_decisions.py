@@ -44,7 +44,7 @@ async def preview(client: httpx.AsyncClient, agent: Agent, amount: str, **fields
 
 async def rows_of(service: Service, agent: Agent) -> dict[str, Any]:
     """Everything a spend may leave behind, counted; and the wallet row itself."""
-    async with service.db.read() as tx:
+    async with service.db.connection() as tx:
         counts = {
             table: await tx.fetchval(f"SELECT count(*) FROM {table} WHERE agent_id = $1", a)
             for table in ("spend", "event", "transfer", "usage", "spend_total", "idempotency")
@@ -55,7 +55,7 @@ async def rows_of(service: Service, agent: Agent) -> dict[str, Any]:
 
 
 async def events_of(service: Service, agent: Agent) -> list[tuple[str, Any]]:
-    async with service.db.read() as tx:
+    async with service.db.connection() as tx:
         rows = await tx.fetch(
             "SELECT type, data FROM event WHERE agent_id = $1 AND type LIKE 'transaction.%'"
             " ORDER BY created_at, id",

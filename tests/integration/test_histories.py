@@ -18,7 +18,7 @@ async def test_what_is_remembered_belongs_to_one_history(
     async with await service.admin() as client:
         agent = await new_agent(client, policy={"dailyCap": "10.00", "allowlist": ["*"]})
     policies, directory = PolicyCache(), Directory()
-    async with service.db.read() as tx:
+    async with service.db.connection() as tx:
         realm_id = await tx.fetchval("SELECT realm_id FROM agent WHERE id = $1", agent["id"])
         found = await read_agent(tx, agent["id"], realm_id)
         assert found is not None
@@ -46,7 +46,7 @@ async def test_what_is_remembered_belongs_to_one_history(
     )
     await admin.close()
 
-    async with service.db.read() as tx:
+    async with service.db.connection() as tx:
         later = (key[0], key[1], "0000FFFF")
         assert (await policies.get(tx, [key]))[key].cap_micros_daily == 10_000_000
         assert (await policies.get(tx, [later]))[later].cap_micros_daily == 10_000
@@ -58,5 +58,5 @@ async def test_what_is_remembered_belongs_to_one_history(
 
 
 async def _database_of(service: Service) -> str:
-    async with service.db.read() as tx:
+    async with service.db.connection() as tx:
         return await tx.fetchval("SELECT current_database()")

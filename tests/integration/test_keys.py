@@ -99,7 +99,7 @@ async def test_a_replay_does_not_show_the_secret_again(service: Service):
         assert again.json()["data"] == {**first.json()["data"], "key": None}
         listed = (await admin.get("/v1/keys")).json()["data"]
         assert [key["name"] for key in listed].count("once") == 1
-        async with service.db.read() as tx:
+        async with service.db.connection() as tx:
             stored = await tx.fetch("SELECT body FROM idempotency WHERE key = 'make one key'")
         assert stored
         assert all(first.json()["data"]["key"].encode() not in row["body"] for row in stored)
@@ -264,7 +264,7 @@ async def test_last_use_is_noted(service: Service):
 
 
 async def _trail(service: Service, subject: str) -> list[dict[str, Any]]:
-    async with service.db.read() as tx:
+    async with service.db.connection() as tx:
         rows = await tx.fetch(
             "SELECT actor, request_id, action, before, after FROM audit_log"
             " WHERE subject = $1 ORDER BY id",
@@ -355,7 +355,7 @@ async def test_changes_of_the_directory_leave_a_trail(service: Service):
 
 async def test_a_refused_request_leaves_no_trail(service: Service):
     """Goal: the audit log holds what happened, not what was tried."""
-    async with service.db.read() as tx:
+    async with service.db.connection() as tx:
         before = await tx.fetchval("SELECT count(*) FROM audit_log")
     account = new_account()
     reader = await service.key(account=account, scope="read")
@@ -363,6 +363,6 @@ async def test_a_refused_request_leaves_no_trail(service: Service):
         error_of(
             await client.post("/v1/agents", json={"name": "x", "policy": POLICY}), 403, "forbidden"
         )
-    async with service.db.read() as tx:
+    async with service.db.connection() as tx:
         lines = await tx.fetchval("SELECT count(*) FROM audit_log")
     assert lines == before + 1, "only the making of the key itself"

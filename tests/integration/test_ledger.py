@@ -237,7 +237,7 @@ async def sealed(db: Database) -> None:
 
     async def all_of_it() -> bool:
         await seal_journal(db)
-        async with db.read() as tx:
+        async with db.connection() as tx:
             covered = await tx.fetchval("SELECT coalesce(sum(transfer_count), 0) FROM seal")
             return covered == await tx.fetchval("SELECT count(*) FROM transfer")
 
@@ -498,7 +498,7 @@ async def write_transfers(tx: Tx | asyncpg.Connection, agent_id: str, count: int
 
 async def links(db: Database) -> list[tuple[int, int]]:
     """(first transaction not covered, transfers) of each link."""
-    async with db.read() as tx:
+    async with db.connection() as tx:
         rows = await tx.fetch(
             "SELECT xact_below::text::bigint AS below, transfer_count FROM seal ORDER BY number"
         )
@@ -507,7 +507,7 @@ async def links(db: Database) -> list[tuple[int, int]]:
 
 async def assert_covered_once(books: Books) -> None:
     await sealed(books.db)
-    async with books.db.read() as tx:
+    async with books.db.connection() as tx:
         start = 0
         for below, count in await links(books.db):
             assert count == await tx.fetchval(

@@ -38,7 +38,7 @@ async def budget(client: httpx.AsyncClient, agent: dict[str, Any]) -> dict[str, 
 
 
 async def used(service: ClockedService, agent: dict[str, Any]) -> dict[str, int]:
-    async with service.db.read() as tx:
+    async with service.db.connection() as tx:
         rows = await tx.fetch(
             "SELECT window_start, spent_micros FROM usage WHERE agent_id = $1", agent["id"]
         )

@@ -15,7 +15,7 @@ async def keys_of(service: Service, count: int, entries: int = 1) -> list[Policy
         agents = [
             (await new_agent(client, policy={"allowlist": allowlist}))["id"] for _ in range(count)
         ]
-    async with service.db.read() as tx:
+    async with service.db.connection() as tx:
         realm_id = await tx.fetchval("SELECT realm_id FROM agent WHERE id = $1", agents[0])
         found = [await lock.read_agent(tx, agent, realm_id) for agent in agents]
     return [agent.policy_key for agent in found if agent is not None]
@@ -27,7 +27,7 @@ async def test_what_others_push_out_meanwhile_is_still_given_to_who_asked(servic
     cache = PolicyCache(most_bytes=1)
 
     async def ask(wanted: Sequence[PolicyKey]) -> None:
-        async with service.db.read() as tx:
+        async with service.db.connection() as tx:
             for _ in range(5):
                 assert set(await cache.get(tx, wanted)) == set(wanted)
 
@@ -38,7 +38,7 @@ async def test_the_cache_is_bounded_by_the_size_of_policies(service: Service):
     """Goal: long lists are remembered in smaller number, so that they cannot fill the memory."""
     short, long = await keys_of(service, 8), await keys_of(service, 8, entries=900)
     cache = PolicyCache(most_bytes=1_000_000)
-    async with service.db.read() as tx:
+    async with service.db.connection() as tx:
         await cache.get(tx, short)
         assert len(cache) == 8
         for key in long:

@@ -28,7 +28,7 @@ async def test_the_largest_refused_spend_takes_little_of_the_disk(service: Servi
             metadata.popitem()
         assert metadata
         assert answer.json()["data"]["status"] == "rejected"
-        async with service.db.read() as tx:
+        async with service.db.connection() as tx:
             taken = await tx.fetchval(
                 "SELECT (SELECT sum(pg_column_size(s.*)) FROM spend s WHERE agent_id = $1)"
                 " + (SELECT sum(pg_column_size(e.*)) FROM event e WHERE agent_id = $1)"

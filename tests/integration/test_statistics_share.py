@@ -48,7 +48,7 @@ async def test_statistics_that_take_long_leave_connections_to_others(narrow: Ser
                 ]
 
                 async def is_waiting() -> bool:
-                    async with narrow.db.read() as other_tx:
+                    async with narrow.db.connection() as other_tx:
                         return await other_tx.fetchval(
                             "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname ="
                             " current_database() AND wait_event_type = 'Lock'"

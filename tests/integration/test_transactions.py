@@ -587,5 +587,5 @@ async def test_an_export_that_breaks_off_is_not_taken_for_the_whole(
 
 
 async def rename(service: ClockedService, table: str, to: str) -> None:
-    async with service.db.read() as tx:
+    async with service.db.connection() as tx:
         await tx.execute(f"ALTER TABLE {table} RENAME TO {to}")

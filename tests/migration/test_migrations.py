@@ -150,7 +150,7 @@ STEPS = migrations()
 async def how_it_fits(dsn: str) -> str | None:
     database = await Database.open(dsn, 1, 10)
     try:
-        async with database.read() as tx:
+        async with database.connection() as tx:
             return await misfit(tx)
     finally:
         await database.close()

@@ -108,7 +108,7 @@ class Site:
         return made
 
     async def statuses(self, ids: Sequence[str]) -> dict[str, str]:
-        async with self.database() as db, db.read() as tx:
+        async with self.database() as db, db.connection() as tx:
             rows = await tx.fetch("SELECT id, status FROM spend WHERE id = ANY($1)", ids)
         return {row["id"]: row["status"] for row in rows}
 
@@ -130,7 +130,7 @@ class Site:
 
     async def each_paid_once(self, ids: Sequence[str]) -> None:
         """By what the chain remembers, which is all of it."""
-        async with self.database() as db, db.read() as tx:
+        async with self.database() as db, db.connection() as tx:
             rows = await tx.fetch(
                 "SELECT address FROM wallet WHERE agent_id = ANY($1)", self.agents
             )
@@ -244,7 +244,7 @@ async def test_restore_to_a_point_in_time(site: Site):
 
     # The deposit is back in the books, and the wallet with payments that nobody remembers is held.
     async def as_it_should() -> bool:
-        async with site.database() as db, db.read() as tx:
+        async with site.database() as db, db.connection() as tx:
             rows = await tx.fetch("SELECT agent_id, held, credits_posted::bigint FROM wallet")
         return {row[0]: (row[1], row[2]) for row in rows} == {
             first: (False, 150_000_000),
@@ -293,7 +293,7 @@ async def test_a_snapshot_put_back_is_noticed(site: Site, lost: str):
     if lost == "the database":
         paid, approved = await _put_a_snapshot_back(site)
         # The chain would tell as well, if it had been looked at before.
-        async with site.database() as db, db.read() as tx:
+        async with site.database() as db, db.connection() as tx:
             await tx.execute("UPDATE settlement_watch SET explained_slot = NULL")
     else:
         folder = site.worker.config.data_dir
@@ -323,7 +323,7 @@ async def test_a_machine_that_slept_is_not_restored(site: Site):
     await site.worker.start()
     paid += await site.spend(first, "2")
     await site.settled()
-    async with site.database() as db, db.read() as tx:
+    async with site.database() as db, db.connection() as tx:
         row = await tx.fetchrow("SELECT quiet_until_height, careful_before FROM settlement_watch")
     assert row is not None
     assert tuple(row) == (0, None)

@@ -39,7 +39,7 @@ async def all_is_right(topology: Topology, clients: Clients, what: str) -> None:
     await verify(topology.db, clients.agents, clients.acknowledged, what)
     waited = await until(lambda: nothing_open(topology.db), seconds=300, every=0.2)
     await until(lambda: ledger_is_chain(topology.rpc, topology.db), seconds=60, every=0.2)
-    async with topology.db.read() as tx:
+    async with topology.db.connection() as tx:
         spends = await tx.fetch(
             "SELECT s.id, s.status, w.address FROM spend s JOIN wallet w USING (agent_id)"
             " WHERE s.agent_id = ANY($1)",
@@ -87,7 +87,7 @@ async def test_failovers(topology: Topology):
 async def verify_acknowledged(topology: Topology, clients: Clients) -> None:
     """Of all that was acknowledged until now, nothing is missing on the new primary."""
     told = {spend["id"] for spend in clients.acknowledged.values()}
-    async with topology.db.read() as tx:
+    async with topology.db.connection() as tx:
         rows = await tx.fetch("SELECT id FROM spend WHERE id = ANY($1)", list(told))
     assert told == {row["id"] for row in rows}
 
@@ -104,11 +104,11 @@ async def test_one_part_lost_at_a_time(topology: Topology):
         await node.end(signal.SIGKILL)
         await clients.more(30)
         assert await clients.first_after(loop.time()) < RESUME_SECONDS
-        async with topology.db.read() as tx:
+        async with topology.db.connection() as tx:
             before: int = await tx.fetchval(SETTLED)
 
         async def still_settling(before: int = before) -> bool:
-            async with topology.db.read() as tx:
+            async with topology.db.connection() as tx:
                 return await tx.fetchval(SETTLED) > before
 
         await until(still_settling, seconds=60, every=0.1)
@@ -176,7 +176,7 @@ async def test_what_no_standby_has_is_not_acknowledged(topology: Topology):
             return answer.status == 201
 
         await until(acknowledged, seconds=30)
-    async with topology.db.read() as tx:
+    async with topology.db.connection() as tx:
         assert await tx.fetchval("SELECT count(*) FROM agent WHERE name = 'late'") == 1
         spends = "SELECT count(*) FROM spend WHERE agent_id = ANY($1)"
         assert await tx.fetchval(spends, clients.agents) == 1

@@ -474,7 +474,7 @@ class Lives(RuleBasedStateMachine):
             assert found == +agent.events, agent.id
 
     async def events_of(self, agent: Agent) -> Counter[str]:
-        async with self.service.db.read() as tx:
+        async with self.service.db.connection() as tx:
             rows = await tx.fetch(
                 "SELECT type, count(*) FROM event WHERE agent_id = $1 GROUP BY type", agent.id
             )

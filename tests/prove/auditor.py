@@ -78,7 +78,7 @@ class Auditor:
         try:
             self.calmed.append(await until(self._nothing_moves, seconds=STUCK_SECONDS, every=0.2))
         except AssertionError:
-            async with self.stage.db.read() as tx:
+            async with self.stage.db.connection() as tx:
                 open_ = await tx.fetch(
                     "SELECT id, state, problem FROM payment WHERE state IN ('waiting', 'live')"
                 )
@@ -92,7 +92,7 @@ class Auditor:
 
     async def _nothing_moves(self) -> bool:
         try:
-            async with self.stage.db.read() as tx:
+            async with self.stage.db.connection() as tx:
                 return await tx.fetchval(_MOVING) == 0
         except (*OUT_OF_REACH, asyncpg.PostgresError):
             return False  # the pool still holds sessions of a server that is gone

@@ -161,7 +161,7 @@ class Faults:
         """A payment that has just landed is gone again."""
         newest = "SELECT signature FROM submission ORDER BY signed_at DESC LIMIT 1"
         try:
-            async with self._stage.db.read() as tx:
+            async with self._stage.db.connection() as tx:
                 signature = await tx.fetchval(newest)
             await self._stage.rpc("bursar_fork", signature)
         except (RpcFailed, *OUT_OF_REACH, asyncpg.PostgresError):

@@ -123,7 +123,7 @@ async def test_a_lost_machine_is_back_by_the_page(tmp_path: Path):
         database(new) as db,
         aiohttp.ClientSession() as session,
     ):
-        async with db.read() as tx:
+        async with db.connection() as tx:
             rows = await tx.fetch("SELECT id, status FROM spend ORDER BY id")
             owner = await tx.fetchval("SELECT address FROM wallet")
         assert [tuple(row) for row in rows] == [(paid[0], "settled"), (paid[1], "approved")]

@@ -23,7 +23,7 @@ async def test_weak_defaults_of_a_database_do_not_reach_a_transaction(
     """Goal: every way to write is durable and reads what was committed, and says so itself, so that
     it holds for any session that a pooler may lead it to."""
     async with own_database(postgres) as (dsn, made):
-        async with made.read() as tx:
+        async with made.connection() as tx:
             name: str = await tx.fetchval("SELECT current_database()")
         for setting in (
             f"synchronous_commit = {default}",
@@ -32,14 +32,14 @@ async def test_weak_defaults_of_a_database_do_not_reach_a_transaction(
             await administer(postgres, f"ALTER ROLE {ROLE} IN DATABASE {name} SET {setting}")
         db = await Database.open(dsn, 1, 10)
         try:
-            async with db.read() as tx:
+            async with db.connection() as tx:
                 assert (await tx.fetchval(_IN_FORCE))[0] == default
             async with db.transaction() as tx:
                 one = await tx.fetchval(_IN_FORCE)
             two = await db.transact(lambda tx: tx.fetchval(_IN_FORCE))
             wanted = ["on", "read committed", "off"]
             assert (one, two) == (wanted, wanted)
-            async with db.read() as tx:
+            async with db.connection() as tx:
                 assert (await tx.fetchval(_IN_FORCE))[0] == default
         finally:
             await db.close()
@@ -48,7 +48,7 @@ async def test_weak_defaults_of_a_database_do_not_reach_a_transaction(
 async def test_a_stronger_default_is_left(postgres: EmbeddedPostgres):
     """Goal: an operator who asks the standbys for more gets it."""
     async with own_database(postgres) as (dsn, made):
-        async with made.read() as tx:
+        async with made.connection() as tx:
             name: str = await tx.fetchval("SELECT current_database()")
         strong = "synchronous_commit = remote_apply"
         await administer(postgres, f"ALTER ROLE {ROLE} IN DATABASE {name} SET {strong}")

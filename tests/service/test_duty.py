@@ -38,7 +38,7 @@ def _raising(problems: list[Exception]) -> Callable[[], Awaitable[int]]:
 
 
 async def _beats(db: Database) -> dict[str, Beat]:
-    async with db.read() as tx:
+    async with db.connection() as tx:
         return {beat.duty: beat for beat in await store.beats(tx)}
 
 
@@ -125,7 +125,7 @@ async def test_of_several_workers_the_one_that_moves_counts(postgres: EmbeddedPo
                 patience_seconds=60,
                 problem=None,
             )
-            async with db.read() as tx:
+            async with db.connection() as tx:
                 await store.put_beats(tx, [beat])
         beats = await _beats(db)
         assert 5 <= beats["sign"].still_seconds < 30

@@ -49,7 +49,7 @@ async def forget_old(db: Database) -> int:
 
 
 async def _count(db: Database, table: str) -> int:
-    async with db.read() as tx:
+    async with db.connection() as tx:
         return await tx.fetchval(f"SELECT count(*) FROM {table}")
 
 
@@ -69,7 +69,7 @@ async def test_only_what_is_past_its_time_is_forgotten(postgres: EmbeddedPostgre
         assert await _count(db, "delivery") == 2
         assert await forget_old(db) == 3 + 1
         assert await forget_old(db) == 0, "nothing more is past its time"
-        async with db.read() as tx:
+        async with db.connection() as tx:
             assert await tx.fetchval("SELECT array_agg(id) FROM event") == [young]
             assert await tx.fetchval("SELECT array_agg(event_id) FROM delivery") == [young]
             kept = await access_store.get_answers(

@@ -52,7 +52,7 @@ async def test_readyz_tells_of_the_workers(own: Service):
     async with running_worker(own.config):
         for part in ("test", "live", "all"):
             await _told(own, part, "ok")
-    async with own.db.read() as tx:
+    async with own.db.connection() as tx:
         await tx.execute("UPDATE heartbeat SET beat_at = beat_at - interval '1 minute'")
     status, body = await _ready(own)
     assert status == 200
@@ -93,7 +93,7 @@ async def test_a_duty_that_raises_stops_no_other(own: Service, table: str):
         await _told(own, "test", "ok")
 
         async def broken() -> bool:
-            async with own.db.read() as tx:
+            async with own.db.connection() as tx:
                 return await tx.fetchval(
                     "SELECT EXISTS (SELECT FROM heartbeat WHERE problem = 'UndefinedTableError')"
                 )

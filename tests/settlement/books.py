@@ -20,7 +20,7 @@ _OPEN = (
 
 async def nothing_open(db: Database) -> bool:
     try:
-        async with db.read() as tx:
+        async with db.connection() as tx:
             return await tx.fetchval(_OPEN) == 0
     except (*OUT_OF_REACH, asyncpg.PostgresError):
         return False  # the last kill may have been the database's
@@ -28,7 +28,7 @@ async def nothing_open(db: Database) -> bool:
 
 async def ledger_is_chain(rpc: Rpc, db: Database) -> bool:
     """To the micro-unit, with nothing reserved; of all wallets that ever had money."""
-    async with db.read() as tx:
+    async with db.connection() as tx:
         wallets = await tx.fetch(
             "SELECT address, debits_pending, credits_posted - debits_posted AS balance FROM wallet"
             " WHERE credits_posted > 0"

@@ -285,7 +285,7 @@ async def refused_but_funded_later(stage: Stage) -> Outcome:
     settler = await stage.settler()
     await stage.round(settler, 3)
     (attempt, *_) = await stage.attempts(payment_id)
-    async with stage.db.read() as tx:
+    async with stage.db.connection() as tx:
         owner = await tx.fetchval("SELECT address FROM wallet WHERE agent_id = $1", agent["id"])
     await stage.rpc("bursar_faucet", owner, 20_000_000)
     await settler.chain.send(attempt["raw"])
@@ -336,7 +336,7 @@ async def somebody_writes_its_memo(stage: Stage) -> Outcome:
     assert await stage.status(first) == "settled"
     payment_id = await stage.spend(agent)
     stranger = await stage.rpc.wallet(micros=1_000_000)
-    async with stage.db.read() as tx:
+    async with stage.db.connection() as tx:
         owner = await tx.fetchval("SELECT address FROM wallet WHERE agent_id = $1", agent["id"])
     blockhash = await stage.rpc.blockhash("confirmed")
     for micros in (1, 1_000):
@@ -365,7 +365,7 @@ async def stored_after_a_failover(stage: Stage) -> Outcome:
         await stage.due()
         await quick.sign()
         await stage.forget_attempts(payment_id)
-        async with stage.db.read() as tx:
+        async with stage.db.connection() as tx:
             timeline = await store.timeline(tx)
 
         # Now the database itself says so, as it would after a promotion.

@@ -126,7 +126,7 @@ class Stage:
 
     async def events(self, agent_id: str, *types: str) -> list[tuple[str, dict[str, Any]]]:
         """(type, data) in the order they were written; those of `types`, or all."""
-        async with self.db.read() as tx:
+        async with self.db.connection() as tx:
             rows = await tx.fetch(
                 "SELECT type, data::text FROM event WHERE agent_id = $1 ORDER BY xact, id", agent_id
             )
@@ -141,7 +141,7 @@ class Stage:
 
     async def key_of(self, agent_id: str) -> Keypair:
         """The wallet's own key, for what only a thief would do."""
-        async with self.db.read() as tx:
+        async with self.db.connection() as tx:
             sealed = (await custody_store.wallet_keys(tx, [agent_id]))[agent_id]
         secret = self.vault._unseal(sealed)  # pyright: ignore[reportPrivateUsage]
         return Keypair.from_seed(secret)

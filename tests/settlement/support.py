@@ -76,7 +76,7 @@ class Stage:
             await settler.follow()
 
     async def due(self) -> None:
-        async with self.db.read() as tx:
+        async with self.db.connection() as tx:
             await tx.execute("UPDATE submission SET next_check_at = now() WHERE state = 'live'")
             await tx.execute("UPDATE payment SET leased_until = now() WHERE state = 'waiting'")
 
@@ -127,7 +127,7 @@ class Stage:
     ) -> None:
         """Moves money with the wallet's own key, unknown to the ledger."""
         chain = await self.chain()
-        async with self.db.read() as tx:
+        async with self.db.connection() as tx:
             keys = await custody_store.wallet_keys(tx, [agent["id"]])
             fee_payer = await custody_store.fee_payer_key(tx, "test")
         assert fee_payer is not None
@@ -167,7 +167,7 @@ class Stage:
 
     async def made(self, agent: dict[str, Any], payment_id: str) -> int:
         """How often the chain shows this payment: from this wallet, with this memo, this amount."""
-        async with self.db.read() as tx:
+        async with self.db.connection() as tx:
             micros = await tx.fetchval(
                 "SELECT amount_micros FROM spend WHERE id = $1 UNION ALL"
                 " SELECT amount_micros FROM withdrawal WHERE id = $1",
@@ -179,7 +179,7 @@ class Stage:
     # The database --------------------------------------------------------------------------------
 
     async def attempts(self, payment_id: str) -> list[Any]:
-        async with self.db.read() as tx:
+        async with self.db.connection() as tx:
             return await tx.fetch(
                 "SELECT * FROM submission WHERE payment_id = $1 ORDER BY attempt", payment_id
             )
@@ -198,7 +198,7 @@ class Stage:
 
     async def fail_over(self) -> None:
         """The database goes on in another history than the one the settlement knows."""
-        async with self.db.read() as tx:
+        async with self.db.connection() as tx:
             changed = await tx.execute("UPDATE settlement_watch SET timeline = 'another'")
         assert changed == "UPDATE 1", "the settlement had not noted any history yet"
 

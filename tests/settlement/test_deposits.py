@@ -106,7 +106,7 @@ async def test_a_deposit_is_not_credited_before_it_is_noticed(stage: Stage):
             return await watcher.fetchval("SELECT moment() > $1", moment)
 
         await until(later, seconds=5)
-        async with stage.db.read() as faucet:
+        async with stage.db.connection() as faucet:
             noticed = await wallet_store.insert_deposit(
                 faucet,
                 deposit_id=new_id("dep"),
@@ -372,7 +372,7 @@ async def test_looking_again_from_the_start_credits_nothing_twice(stage: Stage):
     async with await stage.service.admin() as client:
         agent = await stage.funded_agent(client, "1")
         await stage.fund(client, agent["id"], "2")
-        async with stage.db.read() as tx:
+        async with stage.db.connection() as tx:
             await tx.execute("DELETE FROM deposit_cursor WHERE agent_id = $1", agent["id"])
         await stage.rpc("bursar_faucet", agent["wallet"]["address"], 4)
         await stage.work()
@@ -495,7 +495,7 @@ async def test_a_person_credits_or_dismisses_what_could_not_be_read(stage: Stage
         assert (await by_command(stage, "unread")).out == ""
         await stage.watcher.sweep()
         assert await balance(client, agent) == "1.000005", "what was dismissed stays so"
-    async with stage.db.read() as tx:
+    async with stage.db.connection() as tx:
         lines = await tx.fetch(
             "SELECT action, after->>'signature' AS signature, after->>'amount' AS amount"
             " FROM audit_log WHERE subject = $1 AND action LIKE 'deposit.%' ORDER BY id",
@@ -649,7 +649,7 @@ async def test_cap_and_balance_change_at_once(stage: Stage):
                 *(patch(cap) for cap in caps), *(stage.ended(client, s["id"]) for s in spends)
             )
             del round_
-        async with stage.db.read() as tx:
+        async with stage.db.connection() as tx:
             low, cap, micros = await tx.fetchrow(  # pyright: ignore[reportGeneralTypeIssues]
                 "SELECT w.is_low, p.cap_micros_daily, w.credits_posted - w.debits_posted"
                 " FROM wallet w JOIN agent a ON a.id = w.agent_id JOIN policy p"
@@ -666,7 +666,7 @@ async def test_cap_and_balance_change_at_once(stage: Stage):
 async def _turns_to_low(stage: Stage, agent_id: str) -> int:
     """Replays balances and caps in the order they held. Transaction ids do not tell it (they are
     given before the lock is), but each change of the policy tells the balance that it met."""
-    async with stage.db.read() as tx:
+    async with stage.db.connection() as tx:
         balances = await tx.fetch(
             "SELECT (credits_posted_after - debits_posted_after)::bigint AS micros FROM transfer"
             " WHERE agent_id = $1 AND kind IN ('deposit', 'post') ORDER BY number",

@@ -94,7 +94,7 @@ async def test_a_recipient_that_is_no_wallet_is_never_paid(stage: Stage, kind: s
     }[kind]
     async with paying(stage, "3", to) as (client, agent, made):
         await assert_given_back(stage, client, agent, made)
-        async with stage.db.read() as tx:
+        async with stage.db.connection() as tx:
             assert not await tx.fetchval(
                 "SELECT EXISTS (SELECT FROM submission WHERE payment_id = $1)", made["id"]
             )
@@ -122,7 +122,7 @@ async def test_a_frozen_token_account_fails_after_expiry(stage: Stage, whose: st
         await stage.rpc("bursar_thaw", frozen)
         settled = await stage.ended(client, second["id"])
         assert settled["status"] == "settled"
-        async with stage.db.read() as tx:
+        async with stage.db.connection() as tx:
             assert (
                 await tx.fetchval("SELECT attempts FROM payment WHERE id = $1", second["id"]) == 1
             )
@@ -140,7 +140,7 @@ async def test_an_attempt_that_expires_is_made_again_and_pays_once(stage: Stage)
         await stage.expire()
         await stage.rpc("bursar_faults", {})
         assert (await stage.ended(client, made["id"]))["status"] == "settled"
-        async with stage.db.read() as tx:
+        async with stage.db.connection() as tx:
             states = await tx.fetch(
                 "SELECT state, outcome FROM submission WHERE payment_id = $1 ORDER BY attempt",
                 made["id"],
@@ -162,7 +162,7 @@ async def test_who_approved_a_spend_stays_known_when_it_cannot_be_paid(stage: St
         assert (ended["status"], ended["rejectCode"]) == ("rejected", "settlement_failed")
         for name in ("decidedBy", "decidedAt", "decisionReason"):
             assert ended[name] == approved[name] is not None
-        async with stage.db.read() as tx:
+        async with stage.db.connection() as tx:
             problem = await tx.fetchval("SELECT problem FROM payment WHERE id = $1", made["id"])
         assert problem == "the destination is no wallet"
 
@@ -215,7 +215,7 @@ async def test_an_empty_fee_payer_makes_payments_wait(
                 await stage.work()
             await stage.expire()
         assert (await stage.wallet(client, agent["id"]))["reserved"] == "4.000000"
-        async with stage.db.read() as tx:
+        async with stage.db.connection() as tx:
             # Signed for nothing, they would expire, and ten of those are the end of a payment.
             assert await tx.fetchval("SELECT sum(attempts) FROM payment") == 0
         await stage.rpc("requestAirdrop", stage.fee_payer, 1_000_000_000)
@@ -306,7 +306,7 @@ async def test_what_is_not_final_is_not_credited_and_not_settled(
         made = await spend(client, agent["id"], "2", recipient=str(to))
 
         async def landed() -> bool:
-            async with stage.db.read() as tx:
+            async with stage.db.connection() as tx:
                 signature = await tx.fetchval(
                     "SELECT signature FROM submission WHERE payment_id = $1", made["id"]
                 )
@@ -316,7 +316,7 @@ async def test_what_is_not_final_is_not_credited_and_not_settled(
 
         await stage.work_until(landed)
         assert (await get(client, f"/v1/transactions/{made['id']}"))["status"] == "approved"
-        async with stage.db.read() as tx:
+        async with stage.db.connection() as tx:
             signature = await tx.fetchval(
                 "SELECT signature FROM submission WHERE payment_id = $1", made["id"]
             )
@@ -379,7 +379,7 @@ async def test_a_payment_just_signed_elsewhere_is_not_failed(stage: Stage):
                     return await store.fail_payment(tx, made["id"], "no wallet", "waiting")
 
             async def waits() -> bool:
-                async with stage.db.read() as tx:
+                async with stage.db.connection() as tx:
                     return await tx.fetchval(
                         "SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted)"
                     )

@@ -54,12 +54,12 @@ def metric(kind: str) -> float | None:
 
 
 async def state_of(stage: Stage, payment_id: str) -> str | None:
-    async with stage.db.read() as tx:
+    async with stage.db.connection() as tx:
         return await tx.fetchval("SELECT state FROM payment WHERE id = $1", payment_id)
 
 
 async def held(stage: Stage, agent_id: str) -> bool:
-    async with stage.db.read() as tx:
+    async with stage.db.connection() as tx:
         return await tx.fetchval("SELECT held FROM wallet WHERE agent_id = $1", agent_id)
 
 
@@ -373,7 +373,7 @@ async def test_what_happens_between_the_looks_is_explained(stage: Stage):
         agent = await stage.funded_agent(client, "10")
 
         async def seen() -> list[tuple[WatchedWallet, int]]:
-            async with stage.db.read() as tx:
+            async with stage.db.connection() as tx:
                 (wallet,) = await store.wallets(tx, [agent["id"]])
             return [(wallet, await stage.tokens(wallet.address))]
 
@@ -401,7 +401,7 @@ async def test_more_than_the_ledger_says_is_read_again_from_the_start(stage: Sta
         agent = await new_agent(client)
         await stage.rpc("bursar_faucet", agent["wallet"]["address"], 11)
         newest = await stage.rpc("bursar_faucet", agent["wallet"]["address"], 22)
-        async with stage.db.read() as tx:
+        async with stage.db.connection() as tx:
             await store.put_deposit_cursor(tx, agent["id"], newest)
         await stage.reconciler.sweep()
         assert metric("over") == 1
@@ -418,7 +418,7 @@ async def test_a_surplus_that_could_not_be_read_is_read_later(stage: Stage):
     async with await stage.service.admin() as client:
         agent = await new_agent(client)
         newest = await stage.rpc("bursar_faucet", agent["wallet"]["address"], 11)
-        async with stage.db.read() as tx:
+        async with stage.db.connection() as tx:
             await store.put_deposit_cursor(tx, agent["id"], newest)
         unread = {"action": "fail", "methods": ["getSignaturesForAddress"], "at": "request"}
         await stage.rpc("bursar_faults", {"rules": [unread]})

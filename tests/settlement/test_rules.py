@@ -94,7 +94,7 @@ async def test_landing_with_an_error_pays_nothing(stage: Stage):
     outcome, reserved = await scenarios.lands_with_an_error(stage)
     assert outcome == Outcome(made=0, status="rejected", attempts=1)
     assert reserved == "0.000000"
-    async with stage.db.read() as tx:
+    async with stage.db.connection() as tx:
         dead = await tx.fetchrow("SELECT state, outcome, fee_lamports FROM submission")
     assert dead is not None
     assert dead["state"] == "dead"
@@ -181,7 +181,7 @@ async def test_an_expired_attempt_is_signed_again(stage: Stage):
     assert young == Outcome(made=0, status="approved", attempts=1)
     assert old == Outcome(made=0, status="approved", attempts=2)
     assert settled == Outcome(made=1, status="settled", attempts=2)
-    async with stage.db.read() as tx:
+    async with stage.db.connection() as tx:
         states = await tx.fetch("SELECT state FROM submission ORDER BY attempt")
     assert [row["state"] for row in states] == ["dead", "settled"]
 
@@ -241,7 +241,7 @@ async def test_without_sol_payments_wait(stage: Stage):
     settler.chain.accounts = empty  # type: ignore[method-assign]
     await stage.round(settler, 2)
     assert await stage.attempts(payment_id) == []
-    async with stage.db.read() as tx:
+    async with stage.db.connection() as tx:
         assert "SOL" in await tx.fetchval("SELECT problem FROM payment WHERE id = $1", payment_id)
     settler.chain.accounts = accounts  # type: ignore[method-assign]
     await stage.round(settler, 2)
@@ -261,7 +261,7 @@ async def test_a_failover_keeps_quiet(stage: Stage):
     await stage.fail_over()
     newest = await stage.rpc("getLatestBlockhash", {"commitment": "confirmed"})
     await stage.round(settler)
-    async with stage.db.read() as tx:
+    async with stage.db.connection() as tx:
         quiet_until = await tx.fetchval("SELECT quiet_until_height FROM settlement_watch")
     assert quiet_until >= newest["value"]["lastValidBlockHeight"] + 32
     await stage.rpc("bursar_expireBlockhashes")
@@ -349,7 +349,7 @@ async def claimed(
 
     async def leased() -> bool:
         long = f"SELECT ({QUEUES[duty]}) > clock_timestamp() + interval '20 s'"
-        async with stage.db.read() as tx:
+        async with stage.db.connection() as tx:
             return bool(await tx.fetchval(long, payment_id))
 
     async def waits_for_the_chain() -> bool:
@@ -373,7 +373,7 @@ async def test_a_worker_that_is_stopped_gives_its_claims_back(stage: Stage):
             working.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await working
-            async with stage.db.read() as tx:
+            async with stage.db.connection() as tx:
                 assert await tx.fetchval(f"SELECT ({free_from}) <= clock_timestamp()", payment_id)
         await settler.sign()
     await stage.round(settler, 2)
@@ -409,7 +409,7 @@ async def test_the_oldest_payments_are_served_first(stage: Stage):
             assert [payment.id for payment in claimed] == made
         # Each is written anew, the newest first.
         for payment_id in reversed(made):
-            async with stage.db.read() as tx:
+            async with stage.db.connection() as tx:
                 await store.release_payments(tx, [payment_id], 0, None)
 
 
@@ -441,13 +441,13 @@ async def test_a_wallet_is_not_frozen_for_what_was_forgotten(stage: Stage):
     assert await stage.status(payment_id) == "settled"
     shown = (await stage.client.get(f"/v1/agents/{agent['id']}")).json()["data"]
     assert shown["policy"]["frozen"] is False
-    async with stage.db.read() as tx:
+    async with stage.db.connection() as tx:
         assert await tx.fetchval("SELECT held FROM wallet") is False
 
 
 async def _pay_unknown_to_us(stage: Stage, agent: dict[str, Any], payment_id: str) -> None:
     """The payment itself, signed with the wallet's key, without a row of ours."""
-    async with stage.db.read() as tx:
+    async with stage.db.connection() as tx:
         row = await tx.fetchrow("SELECT amount_micros, destination FROM payment")
     assert row is not None
     await stage.take_behind_our_back(
@@ -507,7 +507,7 @@ async def test_a_stranger_cannot_make_it_look_restored(stage: Stage):
     first = await stage.spend(agent)
     await stage.round(await stage.settler(), 2)
     await stage.next_block()
-    async with stage.db.read() as tx:
+    async with stage.db.connection() as tx:
         fee_payer = await custody_store.fee_payer_key(tx, "test")
     assert fee_payer is not None
     stranger = await stage.rpc.wallet(micros=1_000_000)

@@ -43,12 +43,12 @@ async def poisoned(db: Database, agent: dict[str, Any], what: str) -> AsyncGener
 
 async def try_again(db: Database) -> None:
     """As if the pause of what is set aside had passed."""
-    async with db.read() as tx:
+    async with db.connection() as tx:
         await tx.execute("UPDATE quarantine SET next_try_at = clock_timestamp()")
 
 
 async def set_aside(db: Database) -> list[tuple[str, str, int]]:
-    async with db.read() as tx:
+    async with db.connection() as tx:
         rows = await tx.fetch("SELECT agent_id, duty, tries FROM quarantine")
     return [(row["agent_id"], row["duty"], row["tries"]) for row in rows]
 

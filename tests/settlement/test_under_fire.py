@@ -120,7 +120,7 @@ class Fire:
     async def newest(self) -> str:
         """A payment that has just landed."""
         try:
-            async with self.db.read() as tx:
+            async with self.db.connection() as tx:
                 newest = "SELECT signature FROM submission ORDER BY signed_at DESC LIMIT 1"
                 return await tx.fetchval(newest) or ""
         except (*OUT_OF_REACH, asyncpg.PostgresError):
@@ -304,7 +304,7 @@ async def _funded_agent(client: httpx.AsyncClient) -> dict[str, Any]:
 
 
 async def _check(rpc: Rpc, db: Database, ids: set[str]) -> None:
-    async with db.read() as tx:
+    async with db.connection() as tx:
         ended = await tx.fetch(_ENDED)
         frozen = await tx.fetchval("SELECT count(*) FROM wallet WHERE held")
     assert ids <= {row["id"] for row in ended}, "an acknowledged payment is gone"
@@ -320,7 +320,7 @@ async def _check(rpc: Rpc, db: Database, ids: set[str]) -> None:
 
 
 async def _report(fire: Fire, db: Database, *, burned: float, calm: float) -> None:
-    async with db.read() as tx:
+    async with db.connection() as tx:
         ended = await tx.fetch("SELECT state, count(*) AS n FROM payment GROUP BY 1")
         attempts = await tx.fetch("SELECT state, count(*) AS n FROM submission GROUP BY 1")
     states = {row["state"]: row["n"] for row in ended}

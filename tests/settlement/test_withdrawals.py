@@ -161,7 +161,7 @@ async def test_a_destination_that_is_no_wallet_fails_and_gives_back(stage: Stage
         assert [e for e in await stage.events(agent["id"]) if e[0].startswith("withdrawal.")] == [
             ("withdrawal.failed", failed)
         ]
-        async with stage.db.read() as tx:
+        async with stage.db.connection() as tx:
             assert await tx.fetchval("SELECT attempts FROM payment WHERE id = $1", made["id"]) == 0
 
 

@@ -223,7 +223,7 @@ class Market:
             await asyncio.sleep(0.02)
 
     async def _realm(self) -> int:
-        async with self.world.db.read() as tx:
+        async with self.world.db.connection() as tx:
             return await tx.fetchval("SELECT realm_id FROM agent WHERE id = $1", self.agents[0])
 
 

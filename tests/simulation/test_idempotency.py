@@ -188,7 +188,7 @@ async def test_a_killed_process_between_effect_and_answer(world: World):
             both = {a.headers.get("idempotent-replayed") for a in (first, second)}
             kept += name not in answered and both == {"true"}
             assert answered.setdefault(name, first.body) == first.body, seed
-    async with world.db.read() as tx:
+    async with world.db.connection() as tx:
         spends = await tx.fetchval("SELECT count(*) FROM spend WHERE agent_id = $1", agent["id"])
     print(f"{KILLS} kills, {len(answered)} keys, {cut} answers lost, {kept} of them committed")
     assert spends == len(answered) == KILLS * KEYS_PER_KILL

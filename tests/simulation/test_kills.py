@@ -275,7 +275,7 @@ async def verify(
     db: Database, agents: Sequence[str], acknowledged: Mapping[str, dict[str, Any]], victim: str
 ) -> None:
     """What the spends' keys were told is what the database has, no more and no less."""
-    async with db.read() as tx:
+    async with db.connection() as tx:
         rows = await tx.fetch("SELECT * FROM spend WHERE agent_id = ANY($1)", agents)
     there = {row["id"]: msgspec.to_builtins(show_spend(spend_of(row))) for row in rows}
     told = {spend["id"]: spend for spend in acknowledged.values()}

@@ -43,7 +43,7 @@ async def agents(world: World) -> list[str]:
 
 @pytest.fixture
 async def ask(world: World, agents: list[str]) -> Callable[..., SpendRequest]:
-    async with world.db.read() as tx:
+    async with world.db.connection() as tx:
         realm_id = await tx.fetchval("SELECT realm_id FROM agent WHERE id = $1", agents[0])
 
     def make(agent: int, **fields: Any) -> SpendRequest:
@@ -104,7 +104,7 @@ async def test_a_bad_request_fails_alone(
     assert isinstance(failed, Exception)
     others = [outcome for outcome in outcomes if isinstance(outcome, Authorised)]
     assert len(others) == len(requests), [o for o in outcomes if not isinstance(o, Authorised)][:3]
-    async with world.db.read() as tx:
+    async with world.db.connection() as tx:
         spends = await tx.fetchval("SELECT count(*) FROM spend WHERE agent_id = ANY($1)", agents)
     assert spends == len(requests), failed
     await assert_clean(world.db)
@@ -163,7 +163,7 @@ async def test_overload_is_shed_quickly_and_in_bounded_memory(world: World, agen
                 assert int(answer.headers["retry-after"]) >= 1
                 assert answer.answered - answer.started < 5
             assert decided >= authorise.MAX_WAITING
-        async with world.db.read() as tx:
+        async with world.db.connection() as tx:
             count = "SELECT count(*) FROM spend WHERE agent_id = $1"
             assert await tx.fetchval(count, agents[0]) == decided, "a 503 changed something"
     finally:
@@ -283,7 +283,7 @@ async def end(api: ApiProcess) -> None:
 
 
 async def account_of(world: World, agent_id: str) -> str:
-    async with world.db.read() as tx:
+    async with world.db.connection() as tx:
         return await tx.fetchval(
             "SELECT a.name FROM agent g JOIN realm r ON r.id = g.realm_id"
             " JOIN account a ON a.id = r.account_id WHERE g.id = $1",

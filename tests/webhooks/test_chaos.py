@@ -59,7 +59,7 @@ async def _run(hooks: Hooks, rng: random.Random) -> None:
     async with await hooks.service.admin() as client:
         for path, types in WANTS.items():
             await hooks.register(client, path, *types)
-    async with hooks.service.db.read() as tx:
+    async with hooks.service.db.connection() as tx:
         realm_id: int = await tx.fetchval("SELECT min(realm_id) FROM webhook")
     workers = [await start_worker(hooks.config) for _ in range(WORKERS)]
     kills = set(rng.sample(range(0, EVENTS, BATCH), KILLS))
@@ -76,7 +76,7 @@ async def _run(hooks: Hooks, rng: random.Random) -> None:
         good = [path for path in WANTS if path.startswith(("ok", "flaky"))]
 
         async def all_delivered() -> bool:
-            async with hooks.service.db.read() as tx:
+            async with hooks.service.db.connection() as tx:
                 return not await tx.fetchval(
                     "SELECT EXISTS (SELECT FROM delivery d JOIN webhook w ON w.id = d.webhook_id"
                     " WHERE d.status <> 'delivered' AND (w.url LIKE '%/ok/%'"
@@ -125,7 +125,7 @@ async def _check(hooks: Hooks, events: dict[str, str], good: list[str]) -> None:
             assert set(arrived[path]) == wanted, f"{path} misses events"
     # A delivery has one attempt that went well, its last. So what comes more often than attempts
     # were recorded was under way in a worker when it was killed: at most four of a webhook.
-    async with hooks.service.db.read() as tx:
+    async with hooks.service.db.connection() as tx:
         recorded: int = await tx.fetchval(
             "SELECT sum(attempt_count) FROM delivery d JOIN webhook w ON w.id = d.webhook_id"
             " WHERE w.url LIKE '%/ok/%' OR w.url LIKE '%/flaky/%'"

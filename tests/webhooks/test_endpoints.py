@@ -249,7 +249,7 @@ async def test_secrets_are_sealed_and_change_their_master_key(
     """Goal: no secret is in the database in clear; after `rotate-master` all still sign."""
     webhook = await hooks.register(client, "ok/sealed")
     secret: str = webhook["secret"]
-    async with hooks.service.db.read() as tx:
+    async with hooks.service.db.connection() as tx:
         row = await tx.fetchrow("SELECT * FROM webhook_secret WHERE webhook_id = $1", webhook["id"])
         text = str(await tx.fetch("SELECT webhook::text FROM webhook")) + str(
             await tx.fetch("SELECT audit_log::text FROM audit_log")
@@ -260,7 +260,7 @@ async def test_secrets_are_sealed_and_change_their_master_key(
     assert secret.encode()[6:] not in row["sealed"]
     config: Config = hooks.config
     await rotate_master(hooks.service.db, config, "test", "test")
-    async with hooks.service.db.read() as tx:
+    async with hooks.service.db.connection() as tx:
         found = await store.secrets_in_force(tx, [webhook["id"]])
     assert found[webhook["id"]][0].master_version != row["master_version"]
     vault = await open_vault(hooks.service.db, config)

@@ -54,7 +54,7 @@ async def test_slow_receivers_of_one_account_delay_no_other(
         async with running_worker(hooks.config):
 
             async def under_way() -> int:
-                async with hooks.service.db.read() as tx:
+                async with hooks.service.db.connection() as tx:
                     return await tx.fetchval(
                         "SELECT count(*) FROM delivery WHERE leased_until > clock_timestamp()"
                     )

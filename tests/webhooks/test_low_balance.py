@@ -32,7 +32,7 @@ async def test_the_flag_is_right_whatever_comes_first(hooks: Hooks, client: http
             await hooks.service.fund(agent, "3.50")
 
     await asyncio.gather(change_caps(), deposit(), deposit())
-    async with hooks.service.db.read() as tx:
+    async with hooks.service.db.connection() as tx:
         events = await tx.fetch(
             "SELECT type, data::text AS data, created_at FROM event WHERE agent_id = $1", agent
         )

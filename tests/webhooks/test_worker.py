@@ -38,7 +38,7 @@ async def test_an_old_url_says_nothing_about_the_new_one(
         await hooks.receiver.wait_for("hang/new")
         (late,) = await hooks.receiver.received(old)
         assert late.status == (410 if old == "leave/x" else 500)
-        async with hooks.service.db.read() as tx:
+        async with hooks.service.db.connection() as tx:
             row = await tx.fetchrow("SELECT status, failing_since FROM webhook")
         assert row is not None
         assert (row["status"], row["failing_since"]) == ("enabled", None)
@@ -75,7 +75,7 @@ async def test_a_deadlock_costs_a_moment(
             return (await client.get(listed)).json()["data"][0]["status"] == "delivered"
 
         await until(recorded, seconds=20)
-        async with hooks.service.db.read() as tx:
+        async with hooks.service.db.connection() as tx:
             assert await tx.fetchval("SELECT last_value FROM victims") == 3
         assert worker.returncode is None
         assert len(await hooks.receiver.received("ok/x")) == 1

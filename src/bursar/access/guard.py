@@ -63,7 +63,7 @@ class Guard:
         # Only a key that is not known yet needs the look at its form.
         if not well_formed(key):
             raise _unauthorized()
-        async with self._db.read() as tx:
+        async with self._db.connection() as tx:
             found = await store.find_caller(tx, digest)
         if found is None:
             self._entries.pop(digest, None)
@@ -99,7 +99,7 @@ class Guard:
         entries = list(self._entries.items())
         if not entries:
             return
-        async with self._db.read() as tx:
+        async with self._db.connection() as tx:
             valid = await store.still_valid(tx, [entry.caller.key_id for _, entry in entries])
         to_touch: list[str] = []
         for digest, entry in entries:
@@ -111,7 +111,7 @@ class Guard:
                 entry.touched_ns = started
                 to_touch.append(entry.caller.key_id)
         if to_touch:
-            async with self._db.read() as tx:
+            async with self._db.connection() as tx:
                 await store.touch_keys(tx, to_touch)
 
     def _drop(self, condemned: Callable[[_Entry], bool]) -> None:

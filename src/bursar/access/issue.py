@@ -5,14 +5,13 @@ from datetime import datetime
 
 from bursar.access import store
 from bursar.access.model import KeyRow, NewKey, Scope, key_hash, new_secret
-from bursar.access.trail import leave_trail
 from bursar.access.view import show_key
-from bursar.agent import store as agent_store
 from bursar.config import Mode
 from bursar.db import Tx, moment
 from bursar.errors import ApiError, ErrorCode, Fault, ValidationFailed, not_found
 from bursar.ids import is_id, new_id
-from bursar.wallet import store as wallet_store
+from bursar.ledger import lock
+from bursar.trail.trail import leave_trail
 
 
 async def issue_key(
@@ -99,13 +98,9 @@ async def get_key(tx: Tx, realm_id: int, key_id: str) -> KeyRow:
 
 
 async def _check_agent(tx: Tx, realm_id: int, agent_id: str) -> None:
-    # Looked up first: nobody may lock another tenant's wallet. Then again under the agent's lock:
-    # a key made beside a DELETE would outlive the agent.
-    agent = await agent_store.get_agent(tx, realm_id, agent_id) if is_id("ag", agent_id) else None
-    if agent is not None:
-        await wallet_store.lock_wallets(tx, [agent_id])
-        agent = await agent_store.get_agent(tx, realm_id, agent_id)
-    if agent is None:
+    """Under the agent's lock: a key made beside a DELETE would outlive the agent."""
+    locked = await lock.lock_agents(tx, [agent_id], [realm_id]) if is_id("ag", agent_id) else {}
+    if agent_id not in locked:
         raise not_found("agent")
-    if agent.status == "terminated":
+    if locked[agent_id].agent_status == "terminated":
         raise ApiError(ErrorCode.AGENT_TERMINATED, "A terminated agent gets no new keys.")

@@ -33,7 +33,7 @@ class Scope(StrEnum):
 # Who may call a route.
 ADMIN: Final = frozenset({Scope.ADMIN})
 SPENDERS: Final = frozenset({Scope.ADMIN, Scope.AGENT})
-STOP: Final = frozenset({Scope.ADMIN, Scope.APPROVER})
+APPROVERS: Final = frozenset({Scope.ADMIN, Scope.APPROVER})
 PEOPLE: Final = frozenset({Scope.ADMIN, Scope.APPROVER, Scope.READ})
 ANYONE: Final = frozenset(Scope)
 
@@ -88,31 +88,6 @@ class NewKey:
 
     row: KeyRow
     secret: str = field(repr=False)
-
-
-@dataclass(frozen=True, slots=True)
-class LogRow:
-    id: str
-    created_at: datetime
-    actor: str
-    request_id: str
-    action: str
-    subject: str
-    # The JSON as it was written.
-    before: str | None
-    after: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class LogFilter:
-    realm_id: int
-    # Whether lines about keys are among them.
-    with_keys: bool
-    actor: str | None
-    action: str | None
-    subject: str | None
-    start: datetime | None
-    end: datetime | None
 
 
 def new_secret(mode: Mode) -> str:

@@ -11,8 +11,8 @@ from typing import Final
 
 from bursar.access import store
 from bursar.access.model import Caller
-from bursar.access.trail import leave_trail
 from bursar.db import Tx
+from bursar.trail.trail import leave_trail
 
 SESSION_SECONDS: Final = 12 * 3600
 # Browsers that one key can be signed in with; the oldest makes room.

@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from bursar.access.model import KeyRow, LogRow, Scope
+from bursar.access.model import KeyRow, Scope
 from bursar.clock import iso, iso_or_none
 from bursar.config import Mode
 
@@ -44,32 +44,6 @@ class Me(Key, rename="camel", kw_only=True):
 
     account: str
     limits: list[CategoryLimit]
-
-
-class LogLine(msgspec.Struct, rename="camel", kw_only=True):
-    """Who did what: `before` and `after` are its subject as the API showed it then."""
-
-    id: str
-    created_at: str
-    actor: str
-    request_id: str
-    action: str
-    subject: str
-    before: dict[str, Any] | None
-    after: dict[str, Any] | None
-
-
-def show_log_line(row: LogRow) -> LogLine:
-    return LogLine(
-        id=row.id,
-        created_at=iso(row.created_at),
-        actor=row.actor,
-        request_id=row.request_id,
-        action=row.action,
-        subject=row.subject,
-        before=None if row.before is None else msgspec.json.decode(row.before),
-        after=None if row.after is None else msgspec.json.decode(row.after),
-    )
 
 
 def show_key(row: KeyRow) -> Key:

@@ -6,7 +6,6 @@ from typing import Any
 import msgspec
 
 from bursar.access import store as access_store
-from bursar.access.trail import leave_trail
 from bursar.agent import store
 from bursar.agent.model import AgentRow
 from bursar.agent.view import AgentPolicyUpdated, show_agent
@@ -23,6 +22,7 @@ from bursar.policy.model import Policy, first_policy
 from bursar.policy.view import show_policy
 from bursar.spend import store as spend_store
 from bursar.spend.close import reject_spends
+from bursar.trail.trail import leave_trail
 from bursar.wallet import store as wallet_store
 from bursar.wallet.model import low
 from bursar.wallet.view import show_wallet

@@ -4,7 +4,7 @@ import re
 from typing import Any
 
 from bursar.access.limits import Category
-from bursar.access.model import ADMIN, ANYONE, STOP, Caller, Scope
+from bursar.access.model import ADMIN, ANYONE, APPROVERS, Caller, Scope
 from bursar.agent import lifecycle, store
 from bursar.agent.lifecycle import Actor
 from bursar.agent.model import AgentRow
@@ -158,7 +158,7 @@ async def get(call: Call) -> Answer:
         " rises by one when, and only when, the policy really changes. An approver may only"
         " pause the agent or freeze its policy."
     ),
-    scopes=STOP,
+    scopes=APPROVERS,
     body=AGENT_CHANGE,
     permits=permits_change,
     data=Agent,

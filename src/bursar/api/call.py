@@ -119,7 +119,7 @@ Handler = Callable[[Call], Awaitable[Answer | Stream]]
 H = TypeVar("H", bound=Handler)
 
 
-class Unit(Enum):
+class DatabaseUse(Enum):
     """How a route uses the database."""
 
     READ = "a connection, no transaction"
@@ -141,7 +141,7 @@ class Route:
     scopes: frozenset[Scope]
     # Which rate limit it counts towards, or how the body tells which.
     category: Category | Callable[[dict[str, Any]], Category]
-    unit: Unit
+    database: DatabaseUse
     # Parameters of the path that have a form of their own; ids have none, they are just not found.
     path_fields: tuple[Field, ...] = ()
     query: tuple[Field, ...] = ()
@@ -167,7 +167,7 @@ class Route:
 
     @property
     def writes(self) -> bool:
-        return self.method != "GET" and self.unit in (Unit.WRITE, Unit.OWN)
+        return self.method != "GET" and self.database in (DatabaseUse.WRITE, DatabaseUse.OWN)
 
 
 class Columns(TypedDict, total=False):
@@ -177,7 +177,7 @@ class Columns(TypedDict, total=False):
     tag: str
     scopes: Required[frozenset[Scope]]
     category: Category | Callable[[dict[str, Any]], Category]
-    unit: Unit
+    database: DatabaseUse
     path_fields: tuple[Field, ...]
     query: tuple[Field, ...]
     body: Record
@@ -226,7 +226,7 @@ class Resource:
         usual: Columns = {
             "tag": self._tag,
             "category": self._reads if reads else self._category,
-            "unit": Unit.READ if reads else Unit.WRITE,
+            "database": DatabaseUse.READ if reads else DatabaseUse.WRITE,
             **columns,
         }
 

@@ -37,6 +37,11 @@ def example(type_: EventType) -> Event:
     )
 
 
+def view(type_: EventType) -> type:
+    """The struct of what an event of this type carries."""
+    return type(_DATA[type_])
+
+
 def _decided(amount_micros: int) -> Decision:
     policy = Policy(
         version=2,

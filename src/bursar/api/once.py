@@ -33,7 +33,7 @@ class Once:
         # Nothing is awaited between the look and this: of two that come together one is first.
         done = self._running[key.place] = asyncio.get_running_loop().create_future()
         try:
-            async with self._db.read() as tx:
+            async with self._db.connection() as tx:
                 stored = (await idempotency.find(tx, [key])).get(key.place)
             if stored is not None:
                 idempotency.matching(stored, key)

@@ -12,7 +12,7 @@ from bursar.access.idempotency import KEY_PATTERN
 from bursar.access.limits import Category
 from bursar.api import examples
 from bursar.api.call import Route
-from bursar.api.event_examples import example
+from bursar.api.event_examples import example, view
 from bursar.api.routes import ROUTES
 from bursar.errors import ErrorCode
 from bursar.event.catalog import EventType
@@ -123,7 +123,7 @@ def _delivery(type_: EventType) -> dict[str, Any]:
             "type": {"const": type_.value},
             "createdAt": {"type": "string"},
             "mode": {"enum": ["test", "live"]},
-            "data": {"$ref": _REF.format(name=type_.data.__name__)},
+            "data": {"$ref": _REF.format(name=type_.view)},
         },
     }
     return {
@@ -298,7 +298,7 @@ def _add_body(record: Record, schemas: dict[str, Any]) -> str:
 
 def _response_schemas(routes: Sequence[Route]) -> dict[str, Any]:
     answers = (route.data for route in routes if route.data is not None)
-    structs = list(dict.fromkeys([*answers, *(type_.data for type_ in EventType)]))
+    structs = list(dict.fromkeys([*answers, *(view(type_) for type_ in EventType)]))
     _, schemas = msgspec.json.schema_components(structs, ref_template=_REF)
     return {**schemas, "Error": _ERROR}
 

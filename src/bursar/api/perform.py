@@ -13,7 +13,7 @@ import structlog
 from bursar.access import idempotency
 from bursar.access.limits import Category, Verdict
 from bursar.access.model import Caller
-from bursar.api.call import Answer, Call, Route, Services, Stream, Unit, bound
+from bursar.api.call import Answer, Call, DatabaseUse, Route, Services, Stream, bound
 from bursar.chain.port import ChainOutOfReach
 from bursar.db import OUT_OF_REACH, Tx
 from bursar.errors import ApiError, ErrorCode, Fault, ValidationFailed, unavailable
@@ -126,12 +126,14 @@ async def perform(call: Call) -> Answer | Stream:
             " has to make room.",
             retry_after_seconds=_FULL_DISK_SECONDS,
         )
-    if route.unit is Unit.OWN:
+    if route.database is DatabaseUse.OWN:
         answer = await route.handler(call)
         return await _begun(answer) if isinstance(answer, Stream) else answer
-    if route.unit in (Unit.READ, Unit.REPORT):
+    if route.database in (DatabaseUse.READ, DatabaseUse.REPORT):
         database = services.db
-        async with database.read() if route.unit is Unit.READ else database.report() as tx:
+        async with (
+            database.connection() if route.database is DatabaseUse.READ else database.report() as tx
+        ):
             call.use(tx)
             return await route.handler(call)
     answer = await services.db.transact(lambda tx: _write(route, call, tx))

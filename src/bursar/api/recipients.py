@@ -4,7 +4,6 @@ from typing import Any
 
 from bursar.access.limits import Category
 from bursar.access.model import ADMIN, PEOPLE, Caller
-from bursar.access.trail import leave_trail
 from bursar.api.call import Answer, Call, Resource, Services, data, page, page_fields
 from bursar.errors import Fault, not_found
 from bursar.form.kinds import Address, Hostname
@@ -13,6 +12,7 @@ from bursar.hostnames import RecipientError, canonical_hostname
 from bursar.recipient import store
 from bursar.recipient.model import ALLOW_OFF_CURVE, RecipientRow, curve_faults
 from bursar.recipient.view import RecipientView, show_recipient
+from bursar.trail.trail import leave_trail
 
 endpoints = Resource("Recipients", Category.AGENT_MANAGEMENT, reads=Category.AGENT_READS)
 

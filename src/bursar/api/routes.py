@@ -2,7 +2,17 @@
 
 from typing import Final
 
-from bursar.api import agents, events, keys, recipients, spends, transactions, wallets, webhooks
+from bursar.api import (
+    agents,
+    audit_log,
+    events,
+    keys,
+    recipients,
+    spends,
+    transactions,
+    wallets,
+    webhooks,
+)
 from bursar.api.call import Route
 
 ROUTES: Final[tuple[Route, ...]] = (
@@ -14,4 +24,5 @@ ROUTES: Final[tuple[Route, ...]] = (
     *webhooks.endpoints.rows,
     *events.endpoints.rows,
     *keys.endpoints.rows,
+    *audit_log.endpoints.rows,
 )

@@ -6,7 +6,7 @@ import msgspec
 
 from bursar.access.limits import Category
 from bursar.access.model import SPENDERS, Caller
-from bursar.api.call import Answer, Call, Resource, Services, Unit, data
+from bursar.api.call import Answer, Call, DatabaseUse, Resource, Services, data
 from bursar.chain.networks import network_name
 from bursar.errors import ErrorCode, Fault, not_found, present
 from bursar.form.kinds import ID, Amount, Choice, Metadata, Recipient, Text
@@ -71,7 +71,7 @@ def spend_faults(services: Services, caller: Caller, body: dict[str, Any]) -> li
         " rejected, or after N seconds as it stands then."
     ),
     scopes=SPENDERS,
-    unit=Unit.OWN,
+    database=DatabaseUse.OWN,
     headers=(PREFER,),
     body=SPEND,
     faults=spend_faults,
@@ -101,7 +101,7 @@ async def authorise(call: Call) -> Answer:
         " `Idempotency-Key` is ignored."
     ),
     scopes=SPENDERS,
-    unit=Unit.READ,
+    database=DatabaseUse.READ,
     body=SPEND,
     faults=spend_faults,
     data=Preview,
@@ -148,7 +148,7 @@ def _request(call: Call) -> SpendRequest:
 
 
 async def _as_it_stands(call: Call, spend_id: str) -> Transaction:
-    async with call.services.db.read() as tx:
+    async with call.services.db.connection() as tx:
         row = await store.get_spend(tx, call.caller.realm_id, spend_id)
     if row is None:
         raise not_found("transaction")

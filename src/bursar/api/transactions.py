@@ -3,15 +3,15 @@
 from collections.abc import Sequence
 
 from bursar.access.limits import Category
-from bursar.access.model import ANYONE, STOP
-from bursar.api.call import Answer, Call, Resource, Stream, Unit, data, page, page_fields
+from bursar.access.model import ANYONE, APPROVERS
+from bursar.api.call import Answer, Call, DatabaseUse, Resource, Stream, data, page, page_fields
+from bursar.api.export import csv_of
 from bursar.api.spends import PAGE_DEFAULT, PAGE_MOST
 from bursar.errors import ErrorCode, not_found
 from bursar.form.cursor import Place
 from bursar.form.kinds import ID, Choice, Recipient, Text
 from bursar.form.moments import Boundary
 from bursar.form.record import Field, Record
-from bursar.http.export import csv_of
 from bursar.ids import is_id
 from bursar.spend import approve as approvals
 from bursar.spend import stats, store
@@ -68,7 +68,7 @@ _CSV_COLUMNS = (
         " the key that asked for the spend may not approve it (403); in test mode it may,"
         " unless `BURSAR_TEST_SELF_APPROVAL` is `off`."
     ),
-    scopes=STOP,
+    scopes=APPROVERS,
     body=REASON,
     data=Transaction,
     errors=(ErrorCode.INVALID_STATE,),
@@ -90,7 +90,7 @@ async def approve(call: Call) -> Answer:
     "/v1/transactions/:id/deny",
     "Deny a pending spend",
     description="Its funds are available again, and its day's cap too.",
-    scopes=STOP,
+    scopes=APPROVERS,
     body=REASON,
     data=Transaction,
     errors=(ErrorCode.INVALID_STATE,),
@@ -139,7 +139,7 @@ async def get(call: Call) -> Answer:
     "Get statistics",
     description="From running totals: as quick at ten million transactions as at ten.",
     scopes=ANYONE,
-    unit=Unit.REPORT,
+    database=DatabaseUse.REPORT,
     query=STATS_QUERY,
     data=Statistics,
 )
@@ -152,7 +152,7 @@ async def statistics(call: Call) -> Answer:
     "Export transactions as CSV",
     description="The filters of the list; cells that a spreadsheet would run are quoted.",
     scopes=ANYONE,
-    unit=Unit.OWN,
+    database=DatabaseUse.OWN,
     query=FILTERS,
     content_type="text/csv",
 )
@@ -160,7 +160,7 @@ async def export(call: Call) -> Stream:
     filters = _filters(call)
 
     async def read(start: Place | None, limit: int) -> Sequence[SpendRow]:
-        async with call.services.db.read() as tx:
+        async with call.services.db.connection() as tx:
             return await store.list_spends(tx, filters, start, limit)
 
     rows = csv_of(_CSV_COLUMNS, read, lambda row: (row.created_at, row.id), show_spend)

@@ -5,7 +5,7 @@ from typing import Any
 
 from bursar.access.limits import Category
 from bursar.access.model import ADMIN, ANYONE, Caller, IdempotencyKey
-from bursar.api.call import Answer, Call, Resource, Services, Unit, data, page, page_fields
+from bursar.api.call import Answer, Call, DatabaseUse, Resource, Services, data, page, page_fields
 from bursar.chain.networks import network_name
 from bursar.errors import ApiError, ErrorCode, Fault, not_found
 from bursar.form.kinds import Address, Amount, Metadata, Text
@@ -158,7 +158,7 @@ async def list_deposits(call: Call) -> Answer:
         " 10 s as it stands. Test keys only."
     ),
     scopes=ADMIN,
-    unit=Unit.OWN,
+    database=DatabaseUse.OWN,
     body=FUNDING,
     status=201,
     data=Deposit,
@@ -183,7 +183,7 @@ async def _funded(call: Call, key: IdempotencyKey | None) -> DepositRow:
             ErrorCode.NOT_FOUND,
             "The test network is not the localnet, so there is no faucet: send USDC to the wallet.",
         )
-    async with services.db.read() as tx:
+    async with services.db.connection() as tx:
         call.use(tx)
         wallet, _ = await _visible_wallet(call)
     return await faucet.fund(

@@ -5,7 +5,6 @@ from typing import Any, Final, cast
 
 from bursar.access.limits import Category
 from bursar.access.model import ADMIN, PEOPLE, Caller
-from bursar.access.trail import leave_trail
 from bursar.api.call import Answer, Call, Resource, Services, data, page, page_fields
 from bursar.db import moment
 from bursar.errors import ApiError, ErrorCode, Fault, not_found
@@ -17,6 +16,7 @@ from bursar.form.kinds import ID, Choice, Text
 from bursar.form.record import Field, Record
 from bursar.ids import is_id, new_id
 from bursar.signature import new_secret
+from bursar.trail.trail import leave_trail
 from bursar.webhook import store
 from bursar.webhook.model import DisabledReason, WebhookRow, WebhookStatus
 from bursar.webhook.target import MAX_URL, Allowed, TargetRefused, parse_target

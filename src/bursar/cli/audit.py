@@ -132,7 +132,7 @@ def adopt(
         raise ConfigError(f"BURSAR_{mode.upper()}_NETWORK", f"is not set, so {mode} has no chain")
 
     async def work(db: "Database") -> "WithdrawalRow":
-        async with db.read() as tx:
+        async with db.connection() as tx:
             pinned = await chain_store.pinned(tx, of)
         if pinned is None:
             raise CommandFailed(f"The worker has never reached the {mode} network.")

@@ -36,7 +36,7 @@ def unread(data_dir: _DataDir = None) -> None:
     from bursar.wallet import store
 
     async def work(db: "Database") -> "list[UnreadRow]":
-        async with db.read() as tx:
+        async with db.connection() as tx:
             return await store.list_unread(tx, None, _MOST_LISTED)
 
     for row in on_database(load_config(os.environ, data_dir=data_dir), work):
@@ -110,7 +110,7 @@ def _with_chain(
         raise ConfigError(f"BURSAR_{mode.upper()}_NETWORK", f"is not set, so {mode} has no chain")
 
     async def on(db: "Database") -> None:
-        async with db.read() as tx:
+        async with db.connection() as tx:
             pinned = await chain_store.pinned(tx, mode)
         if pinned is None:
             raise CommandFailed(f"The worker has never reached the {mode} network.")

@@ -288,7 +288,7 @@ def _unread_deposits(data_dir: str | None) -> Iterator[Finding]:
     from bursar.wallet.store import count_unread
 
     async def count(db: "Database") -> int:
-        async with db.read() as tx:
+        async with db.connection() as tx:
             return sum([await count_unread(tx, mode) for mode in MODES])
 
     try:

@@ -94,10 +94,10 @@ def log(
 
 
 def _local_lines(most: int, data_dir: str | None) -> list[LocalLine]:
-    from bursar.access import store
+    from bursar.trail import store
 
     async def read(db: "Database") -> list[LocalLine]:
-        async with db.read() as tx:
+        async with db.connection() as tx:
             found = await store.list_whole_log(tx, most + 1)
         return [
             LocalLine(

@@ -47,7 +47,7 @@ async def list_agents(visit: Visit) -> Reply:
     except ValidationFailed as fault:
         problem = fault
     today = visit.services.clock.now().date()
-    async with visit.services.db.read() as tx:
+    async with visit.services.db.connection() as tx:
         budgets = await store.budgets(
             tx, visit.caller.realm_id, today, [agent["id"] for agent in agents]
         )
@@ -80,7 +80,7 @@ async def _found(visit: Visit, asked: dict[str, str]) -> tuple[list[Any], str | 
     # What the search is narrowed to is checked as the list's filters are.
     visit.prepare("GET /v1/agents", query={"status": status})
     bound = {"search": [visit.caller.realm_id, asked]}
-    async with visit.services.db.read() as tx:
+    async with visit.services.db.connection() as tx:
         ids, place = await store.search_agents(
             tx,
             visit.caller.realm_id,
@@ -113,7 +113,7 @@ async def agent(visit: Visit) -> Reply:
     wallet_of = {"agentId": visit.params["id"]}
     shown = await visit.ask("GET /v1/agents/:id", params=of)
     today = visit.services.clock.now().date()
-    async with visit.services.db.read() as tx:
+    async with visit.services.db.connection() as tx:
         days = await store.spend_by_day(
             tx, visit.caller.realm_id, shown["id"], today - timedelta(days=_DAYS - 1)
         )

@@ -18,9 +18,9 @@ from bursar.console.screens import SCREENS
 from bursar.console.visit import ROOT, Drawn, Reply, Screen, Sent, Visit
 from bursar.console.words import DONE
 from bursar.errors import ApiError, ErrorCode, check
+from bursar.http.answer import AnswerSender, send_stream
 from bursar.http.request import AsgiScope, Receive, Request, Send
 from bursar.http.router import Router
-from bursar.http.way_out import WayOut, send_stream
 from bursar.logs import AccessLog
 from bursar.metrics import HttpMetrics
 
@@ -71,7 +71,7 @@ class Console:
         self._routes: Mapping[str, Route] = {f"{r.method} {r.path}": r for r in routes}
         self._router = Router(SCREENS, ())
         self._services = services
-        self._way_out = WayOut(services.clock, log, metrics)
+        self._sender = AnswerSender(services.clock, log, metrics)
         # When a session was last drawn news.
         self._news: dict[str, int] = {}
 
@@ -85,7 +85,7 @@ class Console:
             told = explain(problem, request.id, request.route_name)
             answer = _trouble(told, request, await _to_send_again(told, request))
         await request.discard_rest()
-        await self._way_out.send(request, answer.status, _send(answer, request, send), started)
+        await self._sender.send(request, answer.status, _send(answer, request, send), started)
 
     async def _answer(self, request: "_Browser") -> "_Answer":
         if request.path.startswith(_STATIC):
@@ -178,7 +178,7 @@ class Console:
     async def _caller(self, request: "_Browser") -> Caller | None:
         if request.token is None:
             return None
-        async with self._services.db.read() as tx:
+        async with self._services.db.connection() as tx:
             return await session.caller_of(tx, request.token)
 
     async def _sign_in(self, request: "_Browser") -> "_Answer":
@@ -220,7 +220,7 @@ class Console:
         if request.method != "POST" or request.token is None:
             return _Answer.away(SIGN_IN)
         _check_form(await request.read_form(), request)
-        async with self._services.db.read() as tx:
+        async with self._services.db.connection() as tx:
             await session.end(tx, request.token)
         return _Answer.away(SIGN_IN, cookie=_cookie("", request))
 

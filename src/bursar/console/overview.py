@@ -85,7 +85,7 @@ class _Rest:
 
 
 async def _fleet(visit: Visit, today: date) -> store.Fleet:
-    async with visit.services.db.read() as tx:
+    async with visit.services.db.connection() as tx:
         return await store.fleet(tx, visit.caller.realm_id, today, _LISTED)
 
 
@@ -99,7 +99,7 @@ async def _rest(visit: Visit, now: datetime) -> _Rest:
     latest = await visit.ask("GET /v1/transactions", query={"limit": _LATEST})
     waiting = await visit.ask("GET /v1/transactions", query={"status": "pending", "limit": _LISTED})
     shown = [spend["agentId"] for spend in (*latest["data"], *waiting["data"])]
-    async with visit.services.db.read() as tx:
+    async with visit.services.db.connection() as tx:
         return _Rest(
             hours=await store.spend_by_hour(tx, realm_id, since),
             days=await store.spend_by_day(tx, realm_id, None, today - timedelta(days=_DAYS - 1)),

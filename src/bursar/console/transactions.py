@@ -63,7 +63,7 @@ async def approvals(visit: Visit) -> Reply:
     pending = None
     if visit.caller.agent_id is None:
         # How many all agents wait for is nothing for the key of one of them.
-        async with visit.services.db.read() as tx:
+        async with visit.services.db.connection() as tx:
             pending = await store.waiting_spends(tx, visit.caller.realm_id, "pending")
     return Drawn(
         "approvals.html",
@@ -115,7 +115,7 @@ async def _decide(visit: Visit, route: str, said: str) -> Reply:
 
 async def _agents(visit: Visit, spends: list[dict[str, Any]]) -> dict[str, store.Budget]:
     today = visit.services.clock.now().date()
-    async with visit.services.db.read() as tx:
+    async with visit.services.db.connection() as tx:
         return await store.budgets(
             tx, visit.caller.realm_id, today, [spend["agentId"] for spend in spends]
         )

@@ -136,7 +136,7 @@ Mark = Callable[[Visit], Awaitable[str]]
 
 async def newest_event(visit: Visit) -> str:
     """Nearly everything that a page shows is told of by an event."""
-    async with visit.services.db.read() as tx:
+    async with visit.services.db.connection() as tx:
         return await store.newest_event(tx, visit.caller.realm_id, visit.caller.agent_id)
 
 

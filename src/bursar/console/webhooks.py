@@ -13,7 +13,7 @@ _STATUSES: Final = ("enabled", "disabled")
 
 async def list_webhooks(visit: Visit) -> Reply:
     page = await visit.ask("GET /v1/webhooks", query={"limit": 100})
-    async with visit.services.db.read() as tx:
+    async with visit.services.db.connection() as tx:
         hooks = await store.hooks(tx, visit.caller.realm_id)
     again = visit.problem is not None
     return Drawn(
@@ -63,7 +63,7 @@ async def webhook(visit: Visit) -> Reply:
         params=of,
         query={"limit": _PAGE, **({"after": after} if after else {})},
     )
-    async with visit.services.db.read() as tx:
+    async with visit.services.db.connection() as tx:
         hooks = await store.hooks(tx, visit.caller.realm_id, shown["id"])
     return Drawn(
         "webhook.html",
@@ -79,7 +79,7 @@ async def webhook(visit: Visit) -> Reply:
 
 async def deliveries_mark(visit: Visit) -> str:
     """An attempt to deliver is no event, so the page watches the deliveries themselves."""
-    async with visit.services.db.read() as tx:
+    async with visit.services.db.connection() as tx:
         return await store.deliveries_mark(tx, visit.caller.realm_id, visit.params["id"], _PAGE)
 
 

@@ -20,7 +20,6 @@ from typing import Final
 
 import asyncpg
 
-from bursar.access.trail import leave_trail
 from bursar.config import Config
 from bursar.custody import store
 from bursar.custody.master import (
@@ -38,6 +37,7 @@ from bursar.custody.store import SealedTable
 from bursar.custody.vault import Vault
 from bursar.db import Database, Tx
 from bursar.errors import CommandFailed
+from bursar.trail.trail import leave_trail
 
 _BATCH: Final = 200
 # Each sweep finds only what was stored with the old key since the one before.

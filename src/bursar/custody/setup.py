@@ -30,14 +30,14 @@ async def open_vault(db: Database, config: Config) -> Vault:
 
 async def ensure_fee_payer(db: Database, vault: Vault, mode: Mode) -> SealedKey:
     """The key that pays the fees of a mode. Its address needs SOL; see docs/custody.md."""
-    async with db.read() as tx:
+    async with db.connection() as tx:
         found = await store.fee_payer_key(tx, mode)
     if found is not None:
         return found
     made = await vault.new_key(store.fee_payer_owner(mode))
     async with db.transaction() as tx:
         await store.insert_system_key(tx, made)
-    async with db.read() as tx:
+    async with db.connection() as tx:
         kept = await store.fee_payer_key(tx, mode)
     return present(kept, "a fee payer that was made is there")
 

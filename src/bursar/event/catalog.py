@@ -3,67 +3,61 @@
 from enum import StrEnum
 from typing import Final
 
-from bursar.agent.view import Agent, AgentPolicyUpdated
-from bursar.spend.view import Transaction
-from bursar.wallet.view import Wallet
-from bursar.webhook.view import Webhook
-from bursar.withdrawal.view import Withdrawal
-
 
 class EventType(StrEnum):
     doc: str
-    # What `data` holds: the subject as the API shows it.
-    data: type
+    # The view that `data` holds, by its name: the subject as the API shows it.
+    view: str
 
-    def __new__(cls, value: str, doc: str, data: type) -> "EventType":
+    def __new__(cls, value: str, doc: str, view: str) -> "EventType":
         member = str.__new__(cls, value)
         member._value_ = value
         member.doc = doc
-        member.data = data
+        member.view = view
         return member
 
-    TRANSACTION_SETTLED = "transaction.settled", "A spend was settled on the chain.", Transaction
+    TRANSACTION_SETTLED = "transaction.settled", "A spend was settled on the chain.", "Transaction"
     TRANSACTION_REJECTED = (
         "transaction.rejected",
         "A spend was refused, or ended refused.",
-        Transaction,
+        "Transaction",
     )
     WALLET_LOW_BALANCE = (
         "wallet.low_balance",
         "The balance fell below 10% of the daily cap.",
-        Wallet,
+        "Wallet",
     )
-    WALLET_DEPLETED = "wallet.depleted", "The balance reached zero.", Wallet
+    WALLET_DEPLETED = "wallet.depleted", "The balance reached zero.", "Wallet"
     AGENT_POLICY_UPDATED = (
         "agent.policy_updated",
         "The agent's policy has a new version.",
-        AgentPolicyUpdated,
+        "AgentPolicyUpdated",
     )
     AGENT_THAWED = (
         "agent.thawed",
         "A freeze by the service itself proved wrong and was undone.",
-        Agent,
+        "Agent",
     )
-    AGENT_PAUSED = "agent.paused", "The agent was paused.", Agent
-    AGENT_TERMINATED = "agent.terminated", "The agent was terminated, for good.", Agent
-    TRANSACTION_PENDING = "transaction.pending", "A spend waits for approval.", Transaction
+    AGENT_PAUSED = "agent.paused", "The agent was paused.", "Agent"
+    AGENT_TERMINATED = "agent.terminated", "The agent was terminated, for good.", "Agent"
+    TRANSACTION_PENDING = "transaction.pending", "A spend waits for approval.", "Transaction"
     TRANSACTION_APPROVED = (
         "transaction.approved",
         "A spend was approved and will be settled.",
-        Transaction,
+        "Transaction",
     )
-    WALLET_FUNDED = "wallet.funded", "A deposit was credited.", Wallet
+    WALLET_FUNDED = "wallet.funded", "A deposit was credited.", "Wallet"
     WITHDRAWAL_SETTLED = (
         "withdrawal.settled",
         "A withdrawal was settled on the chain.",
-        Withdrawal,
+        "Withdrawal",
     )
     WITHDRAWAL_FAILED = (
         "withdrawal.failed",
         "A withdrawal failed; its funds are available again.",
-        Withdrawal,
+        "Withdrawal",
     )
-    WEBHOOK_TEST = "webhook.test", "Somebody asked for it, to test a webhook.", Webhook
+    WEBHOOK_TEST = "webhook.test", "Somebody asked for it, to test a webhook.", "Webhook"
 
 
 EVERYTHING: Final = "*"

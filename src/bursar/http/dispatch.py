@@ -24,9 +24,9 @@ from bursar.api.perform import (
 )
 from bursar.errors import ApiError, ErrorCode
 from bursar.form.strict_json import decode_object
+from bursar.http.answer import AnswerSender, send_stream
 from bursar.http.request import AsgiScope, Receive, Request, Send
 from bursar.http.router import Router
-from bursar.http.way_out import WayOut, send_stream
 from bursar.logs import AccessLog
 from bursar.metrics import HttpMetrics
 
@@ -47,7 +47,7 @@ class Dispatcher:
     ) -> None:
         self._router = Router(routes, pages)
         self._services = services
-        self._way_out = WayOut(services.clock, log, metrics)
+        self._sender = AnswerSender(services.clock, log, metrics)
 
     async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
         started = self._services.clock.monotonic_ns()
@@ -59,7 +59,7 @@ class Dispatcher:
             answer = _error(explain(problem, request.id, request.route_name), request)
         await request.discard_rest()
         status = 200 if isinstance(answer, Stream) else answer.status
-        await self._way_out.send(request, status, _send(answer, request, send), started)
+        await self._sender.send(request, status, _send(answer, request, send), started)
 
     async def _answer(self, request: Request) -> Answer | Stream:
         services = self._services

@@ -20,7 +20,7 @@ import msgspec
 
 from bursar.access.limits import Category
 from bursar.access.model import Scope
-from bursar.api.call import Answer, Call, Route, Unit
+from bursar.api.call import Answer, Call, DatabaseUse, Route
 from bursar.api.perform import check_scope, explain, perform, prepare
 from bursar.errors import Fault, check, present
 from bursar.form.kind import Schema
@@ -96,7 +96,7 @@ class Endpoint:
             tag="MCP",
             scopes=frozenset({Scope.AGENT}),
             category=_category,
-            unit=Unit.OWN,
+            database=DatabaseUse.OWN,
             body=MESSAGE,
         )
 

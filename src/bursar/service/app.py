@@ -129,7 +129,7 @@ class App:
 
     async def _database_problem(self) -> str | None:
         try:
-            async with asyncio.timeout(_READY_SECONDS), self._services.db.read() as tx:
+            async with asyncio.timeout(_READY_SECONDS), self._services.db.connection() as tx:
                 return await migrate.misfit(tx)
         except (*OUT_OF_REACH, ApiError):
             return "out of reach"
@@ -137,7 +137,7 @@ class App:
     async def _workers(self) -> dict[str, str]:
         """By mode, and `all` for what concerns no chain: `ok`, or what is wrong in a few words."""
         try:
-            async with asyncio.timeout(_READY_SECONDS), self._services.db.read() as tx:
+            async with asyncio.timeout(_READY_SECONDS), self._services.db.connection() as tx:
                 beats = await heartbeat.beats(tx)
                 set_aside = await wallet_store.count_set_aside(tx)
         except OUT_OF_REACH:

@@ -164,7 +164,7 @@ async def backup_now(config: Config) -> tuple[Base, datetime]:
     async with _connected(server, config) as db:
 
         async def begun() -> History | None:
-            async with db.read() as tx:
+            async with db.connection() as tx:
                 slot = await store.slot(tx)
             history = None if slot is None else _history(folder, slot)
             return history if history is not None and history.wal.exists() else None
@@ -206,7 +206,7 @@ async def take_base(server: EmbeddedPostgres, history: History) -> Base:
 
 async def stop_holding_log(config: Config, server: EmbeddedPostgres) -> None:
     """Backups were turned off: nobody receives the log any more, so it need not be kept."""
-    async with _connected(server, config) as db, db.read() as tx:
+    async with _connected(server, config) as db, db.connection() as tx:
         await store.drop_slots(tx)
 
 
@@ -233,7 +233,7 @@ async def _connected(server: EmbeddedPostgres, config: Config) -> AsyncGenerator
 
 async def _begin(db: Database, folder: Path) -> History:
     """Where the log goes: on in the folder of the slot, or into a new one with a new slot."""
-    async with db.read() as tx:
+    async with db.connection() as tx:
         _own(folder, await store.system_identifier(tx))
         slot = await store.slot(tx)
         if slot is not None and _history(folder, slot).wal.exists():
@@ -269,7 +269,7 @@ def _slot(history: History) -> str:
 async def _note(db: Database, chains: Sequence[ChainCopy], history: History) -> None:
     """Up to now all can be restored: the chains are copied as they are after this moment, so they
     know whatever the database knew of them, and the log is received until past it."""
-    async with db.read() as tx:
+    async with db.connection() as tx:
         until = await store.clock(tx)
         for chain in chains:
             await asyncio.to_thread(chain.renew)

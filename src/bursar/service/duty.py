@@ -113,7 +113,7 @@ class Duties:
             )
             for duty in self._kept
         ]
-        async with self.db.read() as tx:
+        async with self.db.connection() as tx:
             await store.put_beats(tx, beats)
         return 0
 

@@ -141,7 +141,7 @@ async def refuse_wrong_networks(config: Config, db: Database) -> None:
 async def report_network_cost(db: Database, chain: Solana, mode: Mode, address: str) -> None:
     """The fee payer's runway and the costliest accounts, as metrics and for the console."""
     account = (await chain.accounts([address]))[address]
-    async with db.read() as tx:
+    async with db.connection() as tx:
         await cost_store.put_fee_payer(tx, mode, 0 if account is None else account.lamports)
         runway = await cost_store.runway(tx, mode)
         costliest = await cost_store.costliest_today(tx, mode, _ACCOUNTS_SHOWN)

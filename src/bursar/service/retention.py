@@ -25,5 +25,5 @@ FORGETTING: Final[dict[str, Callable[[Tx], Awaitable[int]]]] = {
 
 async def forget(db: Database, what: str) -> int:
     """Deletes a bounded number of rows past their time; returns how many."""
-    async with db.read() as tx:
+    async with db.connection() as tx:
         return await FORGETTING[what](tx)

@@ -29,7 +29,7 @@ async def adopt(
     """A finalized transaction that took money out of the wallet becomes a settled withdrawal, in
     the name of `system`. Raises CommandFailed when it is no such thing or is in the books already,
     and ApiError when so much is reserved that the rest does not cover it."""
-    async with db.read() as tx:
+    async with db.connection() as tx:
         found = await store.wallets(tx, [agent_id])
         wallet = found[0] if found and await store.mode_of(tx, agent_id) == mode else None
     if wallet is None:

@@ -47,7 +47,7 @@ async def afford(
     missing = {(p.realm_id, p.destination) for p in payments if not _is_open(p, accounts)}
     known: dict[tuple[int, str], cost_store.PayeeAccount] = {}
     if missing:
-        async with db.read() as tx:
+        async with db.connection() as tx:
             known = await cost_store.closed_payees(tx, list(missing))
     opening: set[tuple[int, str]] = set()
     for payment in payments:

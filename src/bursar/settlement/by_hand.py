@@ -1,6 +1,5 @@
 """A deposit that nobody could read: into the books, or out of sight, once a person has looked."""
 
-from bursar.access.trail import leave_trail
 from bursar.chain.message import token_account
 from bursar.chain.port import Chain
 from bursar.config import Mode
@@ -12,6 +11,7 @@ from bursar.settlement import store
 from bursar.settlement.deposits import credit
 from bursar.settlement.model import WatchedWallet
 from bursar.settlement.reconcile import unexplained
+from bursar.trail.trail import leave_trail
 from bursar.wallet import store as wallet_store
 
 
@@ -64,7 +64,7 @@ async def dismiss(db: Database, *, mode: Mode, mint: str, agent_id: str, signatu
 
 
 async def _wallet(db: Database, mode: Mode, agent_id: str) -> WatchedWallet:
-    async with db.read() as tx:
+    async with db.connection() as tx:
         found = await store.wallets(tx, [agent_id])
         if found and await store.mode_of(tx, agent_id) == mode:
             return found[0]

@@ -50,7 +50,7 @@ class DepositWatcher:
 
     async def sweep(self) -> list[tuple[WatchedWallet, int]]:
         """Looks at every wallet once; returns those that differ, with what the chain holds."""
-        async with self.db.read() as tx:
+        async with self.db.connection() as tx:
             due = await wallet_store.agents_with_unread_due(tx, self.mode, _TRIED_AGAIN)
             unread = await store.wallets(tx, due)
         await self._look_at_those(unread)
@@ -59,13 +59,13 @@ class DepositWatcher:
             some = await compare(self.chain, self.mint, wallets)
             await self._look_at_those([wallet for wallet, _ in some])
             differing += some
-        async with self.db.read() as tx:
+        async with self.db.connection() as tx:
             Metrics.unread(self.mode, await wallet_store.count_unread(tx, self.mode))
         return differing
 
     async def look_at(self, agent_id: str) -> None:
         """One wallet, because somebody knows that something came in."""
-        async with self.db.read() as tx:
+        async with self.db.connection() as tx:
             found = await store.wallets(tx, [agent_id])
         for wallet in found:
             await self.look(wallet)
@@ -80,7 +80,7 @@ class DepositWatcher:
         credited = await self._try_again(wallet, account)
         cursor: str | None = None
         if not from_the_start:
-            async with self.db.read() as tx:
+            async with self.db.connection() as tx:
                 cursor = await store.deposit_cursor(tx, wallet.agent_id)
         newest: str | None = None
         before: str | None = None
@@ -96,7 +96,7 @@ class DepositWatcher:
         else:
             raise ChainOutOfReach(f"the history of {account} does not end")
         if newest is not None:
-            async with self.db.read() as tx:
+            async with self.db.connection() as tx:
                 await store.put_deposit_cursor(tx, wallet.agent_id, newest)
         if credited:
             _log.info("deposits_credited", agent=wallet.agent_id, count=credited)
@@ -105,7 +105,7 @@ class DepositWatcher:
     async def _look_at_those(self, wallets: Sequence[WatchedWallet]) -> None:
         if not wallets:
             return
-        async with self.db.read() as tx:
+        async with self.db.connection() as tx:
             agent_ids = [wallet.agent_id for wallet in wallets]
             resting = await wallet_store.resting(tx, agent_ids, "deposit")
         turns = asyncio.Semaphore(_LOOKS_AT_ONCE)
@@ -129,7 +129,7 @@ class DepositWatcher:
         whoever makes such a thing must not hide what comes after it."""
         if not signatures:
             return 0
-        async with self.db.read() as tx:
+        async with self.db.connection() as tx:
             known = await store.accounted_for(tx, wallet.agent_id, account, signatures)
         credited = silent = 0
         for signature in reversed(signatures):
@@ -139,7 +139,7 @@ class DepositWatcher:
                 credited += await self._read(wallet, account, signature)
                 silent = 0
             except ChainOutOfReach as problem:
-                async with self.db.read() as tx:
+                async with self.db.connection() as tx:
                     await wallet_store.insert_unread(
                         tx,
                         realm_id=wallet.realm_id,
@@ -156,17 +156,17 @@ class DepositWatcher:
 
     async def _try_again(self, wallet: WatchedWallet, account: str) -> int:
         """Those that could not be read and are due; returns how many were deposits."""
-        async with self.db.read() as tx:
+        async with self.db.connection() as tx:
             due = await wallet_store.unread_due(tx, wallet.agent_id, _TRIED_AGAIN)
         credited = 0
         for unread in due:
             try:
                 credited += await self._read(wallet, account, unread.signature)
             except ChainOutOfReach as problem:
-                async with self.db.read() as tx:
+                async with self.db.connection() as tx:
                     await wallet_store.put_off_unread(tx, unread.signature, account, str(problem))
             else:
-                async with self.db.read() as tx:
+                async with self.db.connection() as tx:
                     await wallet_store.delete_unread(tx, unread.signature, account)
         return credited
 
@@ -243,7 +243,7 @@ async def every_wallet(db: Database, mode: Mode) -> AsyncGenerator[list[WatchedW
     """All wallets of a mode, as many at once as are compared in one go."""
     after = ""
     while True:
-        async with db.read() as tx:
+        async with db.connection() as tx:
             wallets = await store.wallets_after(tx, mode, after, SWEEP_AT_ONCE)
         if wallets:
             yield wallets

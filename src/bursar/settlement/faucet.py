@@ -45,7 +45,7 @@ async def fund(
     deposit, whichever process was asked and whatever became of it: the chain remembers."""
     reference = None if key is None else _reference(key, wallet)
     signature = await funds.mint(wallet.address, micros, reference)
-    async with db.read() as tx:
+    async with db.connection() as tx:
         row = await store.insert_deposit(
             tx,
             deposit_id=new_id("dep"),
@@ -60,7 +60,7 @@ async def fund(
         # The money is minted: a chain that goes away now must not look as if it were not.
         with contextlib.suppress(ChainOutOfReach):
             await funds.look_at(wallet.agent_id)
-        async with db.read() as tx:
+        async with db.connection() as tx:
             row = await store.get_deposit(tx, realm_id, row.id) or row
         if row.status == "pending":
             await asyncio.sleep(_PAUSE.total_seconds())

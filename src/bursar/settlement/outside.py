@@ -74,7 +74,7 @@ class Outside:
         if await _unknown(db, marks):
             return True
         if watch.explained_slot is None:
-            async with db.read() as tx:
+            async with db.connection() as tx:
                 await store.put_explained(tx, watch, final.slot)
             return False
         now = asyncio.get_running_loop().time()
@@ -110,7 +110,7 @@ class Outside:
 async def _unknown(db: Database, signatures: Sequence[str]) -> set[str]:
     if not signatures:
         return set()
-    async with db.read() as tx:
+    async with db.connection() as tx:
         return set(signatures) - await store.known_attempts(tx, signatures)
 
 

@@ -75,7 +75,7 @@ class Reconciler:
     async def fill_block_times(self) -> int:
         """A node may know a block before it knows when it was made; asked again, it does."""
         mode = self.watcher.mode
-        async with self.db.read() as tx:
+        async with self.db.connection() as tx:
             signatures = await store.without_block_time(tx, mode, _TIMES_AT_ONCE)
         if not signatures:
             return 0
@@ -151,7 +151,7 @@ class Reconciler:
 
     async def _release_those_in_order(self, short: Set[str]) -> None:
         """What is whole again, look after look and by the word of every node, may be signed for."""
-        async with self.db.read() as tx:
+        async with self.db.connection() as tx:
             held = await wallet_store.held_wallets(tx, self.watcher.mode)
             whole = {agent_id for agent_id in held if agent_id not in short}
             self._whole = {agent_id: self._whole.get(agent_id, 0) + 1 for agent_id in whole}
@@ -210,7 +210,7 @@ async def unexplained(
     gaps: list[tuple[WatchedWallet, int]] = []
     for start in range(0, len(differing), SWEEP_AT_ONCE):
         part = differing[start : start + SWEEP_AT_ONCE]
-        async with db.read() as tx:
+        async with db.connection() as tx:
             ledger = await store.ledger_now(tx, [wallet.agent_id for wallet, _ in part])
         for wallet, chain_micros in part:
             now = ledger[wallet.agent_id]
@@ -230,7 +230,7 @@ async def audit_chain(db: Database, chain: Solana, mode: Mode) -> Finding:
     """Every wallet of the mode against the chain; changes nothing. What differs is looked at again,
     because a deposit may be on its way into the books."""
     finding = Finding(chain_question(mode))
-    async with db.read() as tx:
+    async with db.connection() as tx:
         network = await chain_store.pinned(tx, mode)
     if network is None:
         finding.problem = "the worker has never reached this network"
@@ -262,7 +262,7 @@ async def audit_chain(db: Database, chain: Solana, mode: Mode) -> Finding:
 
 async def audit_without_chain(db: Database, mode: Mode) -> list[Finding]:
     """For a mode without a network: nothing to say, unless it once began on one."""
-    async with db.read() as tx:
+    async with db.connection() as tx:
         began = await chain_store.pinned(tx, mode) is not None
     unset = f"{variable(f'{mode}_network')} is not set"
     return [Finding(chain_question(mode), problem=unset)] if began else []
@@ -273,7 +273,7 @@ async def _left_unknown(db: Database, chain: Solana, mint: str, wallet: WatchedW
     thousand. What the worker will yet find and settle by itself is not among them."""
     account = token_account(wallet.address, mint)
     mentions = [each for each in await chain.signatures_of(account) if each.error is None]
-    async with db.read() as tx:
+    async with db.connection() as tx:
         known = await store.in_the_books(tx, account, [each.signature for each in mentions])
         ours = await store.still_to_pay(tx, [memo for each in mentions for memo in each.memos])
     lines: list[str] = []
@@ -319,13 +319,13 @@ async def _settled(
 ) -> AsyncGenerator[Sequence[SettledRow]]:
     after = ""
     while everything:
-        async with db.read() as tx:
+        async with db.connection() as tx:
             payments = await store.settled_after(tx, mode, after, _PAYMENTS_AT_ONCE)
         if not payments:
             return
         yield payments
         after = payments[-1].id
-    async with db.read() as tx:
+    async with db.connection() as tx:
         samples = await store.settled_samples(tx, mode, SAMPLES)
     for start in range(0, len(samples), _PAYMENTS_AT_ONCE):
         yield samples[start : start + _PAYMENTS_AT_ONCE]
@@ -374,7 +374,7 @@ async def _compare_all(
 async def _compare_again(
     db: Database, chain: Solana, mint: str, agent_ids: Sequence[str]
 ) -> list[tuple[WatchedWallet, int]]:
-    async with db.read() as tx:
+    async with db.connection() as tx:
         wallets = await store.wallets(tx, agent_ids)
     return await unexplained(db, await compare(chain, mint, wallets))
 

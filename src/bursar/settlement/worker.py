@@ -131,20 +131,20 @@ class Settler:
         if final.height <= watch.quiet_until_height:
             await self._give_back(claimed, "quiet after a failover or restore")
             return
-        async with self.db.read() as tx:
+        async with self.db.connection() as tx:
             fee_payer = await custody_store.fee_payer_key(tx, self.mode)
         check(fee_payer is not None, "the fee payer is made when the service starts")
         assert fee_payer is not None
         if await self.outside.knows_more(self.db, self.chain, watch, fee_payer.address, final):
             _log.warning("database_older_than_its_payments", mode=self.mode)
-            async with self.db.read() as tx:
+            async with self.db.connection() as tx:
                 await store.forget_timelines(tx, self.mode)
             await self._give_back(claimed, "quiet after a failover or restore", after_seconds=0)
             return
         unpaid = await self._adopt_forgotten(claimed, watch)
         if not unpaid:
             return
-        async with self.db.read() as tx:
+        async with self.db.connection() as tx:
             wallet_keys = await custody_store.wallet_keys(tx, [p.agent_id for p in unpaid])
         fee, accounts, blockhash = await asyncio.gather(
             self.chain.priority_fee(sorted({token_account(p.source, p.mint) for p in unpaid})),
@@ -313,7 +313,7 @@ class Settler:
 
     async def _watch(self) -> Watch:
         """Notices a failover or restore by the database's timeline (rule 6)."""
-        async with self.db.read() as tx:
+        async with self.db.connection() as tx:
             timeline = await store.timeline(tx)
             known = await store.get_watch(tx, self.mode)
         if known is not None and known.timeline == timeline:
@@ -324,7 +324,7 @@ class Settler:
             newest = await self.chain.latest_blockhash()
             quiet_until = newest.last_valid_height + SAFETY_BLOCKS
             _log.warning("database_history_changed", mode=self.mode, quiet_until=quiet_until)
-        async with self.db.read() as tx:
+        async with self.db.connection() as tx:
             return await store.put_watch(
                 tx, self.mode, timeline, quiet_until, careful=known is not None
             )
@@ -425,7 +425,7 @@ class Settler:
             return
         await self._remember(submissions)
         await _gather(lambda s: self.chain.send(s.raw), submissions)
-        async with self.db.read() as tx:
+        async with self.db.connection() as tx:
             await store.look_now(tx, [s.payment.id for s in submissions])
 
     async def _remember(self, stored: Sequence[NewSubmission | SubmissionRow]) -> None:
@@ -483,18 +483,18 @@ class Settler:
 
     async def _look_again(self, looks: Sequence[Look]) -> None:
         if looks:
-            async with self.db.read() as tx:
+            async with self.db.connection() as tx:
                 await store.look_again(tx, looks)
 
     async def _give_back(
         self, claimed: Sequence[PaymentRow], why: str | None, after_seconds: int = _RETRY_SECONDS
     ) -> None:
-        async with self.db.read() as tx:
+        async with self.db.connection() as tx:
             await store.release_payments(tx, [p.id for p in claimed], after_seconds, why)
 
     async def report(self) -> int:
         """Backlog, age of the oldest and doubts, as metrics."""
-        async with self.db.read() as tx:
+        async with self.db.connection() as tx:
             row = await store.backlog(tx, self.mode)
         Metrics.backlog(self.mode, row["waiting"], row["live"], row["in_doubt"], row["oldest"])
         return 0

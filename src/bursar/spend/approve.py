@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from bursar.access.trail import leave_trail
 from bursar.config import Mode
 from bursar.cost import store as cost_store
 from bursar.db import Database, Tx
@@ -24,6 +23,7 @@ from bursar.spend.close import reject_spends
 from bursar.spend.model import SpendRow, midnight_after
 from bursar.spend.store import Expired
 from bursar.spend.view import show_spend
+from bursar.trail.trail import leave_trail
 from bursar.wallet.quarantine import apart
 
 # Spends that one round of the expiry looks at; the next round takes the rest.
@@ -148,7 +148,7 @@ async def deny_spend(tx: Tx, approver: Approver, spend_id: str, reason: str | No
 
 async def expire_spends(db: Database) -> int:
     """Rejects pending spends whose time is over, a transaction for each agent; returns how many."""
-    async with db.read() as tx:
+    async with db.connection() as tx:
         due = await store.expired(tx, _EXPIRE_AT_ONCE)
     count = 0
 

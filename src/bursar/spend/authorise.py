@@ -27,7 +27,7 @@ from bursar.cost.payees import Payees
 from bursar.db import OUT_OF_REACH, Database, Tx
 from bursar.errors import ApiError, check, not_found, unavailable
 from bursar.event.catalog import EventType
-from bursar.event.outbox import NewEvent, address
+from bursar.event.outbox import NewEvent, queue_deliveries
 from bursar.ids import new_id
 from bursar.ledger import lock
 from bursar.ledger.lock import LockedAgent
@@ -376,7 +376,7 @@ class _Made:
             tx, at, at + self._approval, self._decided, touched, self._totals.added()
         )
         if self._events:
-            await address(tx, self._events)
+            await queue_deliveries(tx, self._events)
 
 
 class _RecentKeys:

@@ -49,7 +49,7 @@ class Waiter:
             while self._waiting:
                 await asyncio.sleep(_POLL_SECONDS)
                 try:
-                    async with self._db.read() as tx:
+                    async with self._db.connection() as tx:
                         done = await store.finished(tx, list(self._waiting))
                 except OUT_OF_REACH:
                     continue  # those who wait have their own end

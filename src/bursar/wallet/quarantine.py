@@ -91,21 +91,21 @@ async def alone(
 async def set_aside(db: Database, agent_id: str, duty: Duty, problem: Exception) -> None:
     """To be called while the problem is handled, so that the log has its traceback."""
     _log.exception("wallet_set_aside", agent=agent_id, duty=duty)
-    async with db.read() as tx:
+    async with db.connection() as tx:
         await store.set_aside(tx, agent_id, duty, type(problem).__name__)
 
 
 async def _take_back(db: Database, agent_ids: Iterable[str], duty: Duty) -> None:
     agents = sorted(agent_ids)
     if agents:
-        async with db.read() as tx:
+        async with db.connection() as tx:
             for agent_id in await store.take_back(tx, agents, duty):
                 _log.info("wallet_taken_back", agent=agent_id, duty=duty)
 
 
 async def report(db: Database, modes: Sequence[Mode]) -> int:
     """How many wallets are set aside, as a metric."""
-    async with db.read() as tx:
+    async with db.connection() as tx:
         counts = await store.count_set_aside(tx)
     for mode in modes:
         Metrics.set_aside(mode, counts.get(mode, 0))

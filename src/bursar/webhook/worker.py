@@ -80,7 +80,7 @@ class Deliverer:
 
     async def report(self) -> int:
         """Backlog and age of the oldest, as metrics."""
-        async with self._db.read() as tx:
+        async with self._db.connection() as tx:
             Metrics.backlog(*await store.backlog(tx))
         return 0
 
@@ -110,7 +110,7 @@ class Deliverer:
         self, results: Sequence[Result]
     ) -> tuple[list[Claim], dict[str, list[SealedSecret]]]:
         failing = sum(claim.failing for claim in self._under_way.values())
-        async with self._db.read() as tx:
+        async with self._db.connection() as tx:
             claims = await store.exchange(
                 tx,
                 results,
@@ -223,11 +223,11 @@ class Deliverer:
         with contextlib.suppress(*OUT_OF_REACH, *ROLLED_BACK):
             await self._note_failures(self._results)
             await self._record(self._results)
-            async with self._db.read() as tx:
+            async with self._db.connection() as tx:
                 await store.release(tx, list(cut.values()))
 
     async def _record(self, results: Sequence[Result]) -> None:
-        async with self._db.read() as tx:
+        async with self._db.connection() as tx:
             await store.exchange(
                 tx,
                 results,

@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bursar.access.trail import leave_trail
 from bursar.chain.port import Paid
 from bursar.db import Tx
 from bursar.errors import ApiError, ErrorCode, Fault, ValidationFailed, not_found
@@ -13,6 +12,7 @@ from bursar.ids import new_id
 from bursar.ledger import book, lock
 from bursar.ledger.model import Account
 from bursar.money import format_micros
+from bursar.trail.trail import leave_trail
 from bursar.withdrawal import store as withdrawal_store
 from bursar.withdrawal.model import FailureCode, WithdrawalRow
 from bursar.withdrawal.view import show_withdrawal

@@ -4,8 +4,8 @@ from typing import Any
 
 import msgspec
 
-from bursar.access import store
 from bursar.db import Tx
+from bursar.trail import store
 
 
 async def leave_trail(

@@ -13,7 +13,7 @@ from bursar.metrics import HttpMetrics
 _log = structlog.get_logger()
 
 
-class WayOut:
+class AnswerSender:
     def __init__(self, clock: Clock, log: AccessLog, metrics: HttpMetrics) -> None:
         self._clock = clock
         self._access_log = log

@@ -1,0 +1,97 @@
+"""/v1/audit-log: who did what."""
+
+from collections.abc import Sequence
+
+from bursar.access.limits import Category
+from bursar.access.model import PEOPLE, Scope
+from bursar.api.call import (
+    Answer,
+    Call,
+    DatabaseUse,
+    Resource,
+    Stream,
+    page,
+    page_fields,
+)
+from bursar.api.export import csv_of
+from bursar.form.cursor import Place
+from bursar.form.kinds import Text
+from bursar.form.moments import Boundary
+from bursar.form.record import Field
+from bursar.trail import store
+from bursar.trail.model import LogFilter, LogRow
+from bursar.trail.view import LogLine, show_log_line
+
+endpoints = Resource("Audit", Category.AGENT_MANAGEMENT, reads=Category.AGENT_READS)
+
+PAGE_DEFAULT, PAGE_MOST = 20, 100
+
+LOG_FILTERS = (
+    Field("actor", Text(1, 100), "Only what this key did, or `operator`."),
+    Field("action", Text(1, 100), "Only this action, e.g. `agent.changed`."),
+    Field("subject", Text(1, 300), "Only what was done to this id or hostname."),
+    Field("from", Boundary(), "Done at or after this date or time."),
+    Field("to", Boundary(), "Done before this time; a bare date includes that whole day."),
+)
+
+LOG_QUERY = (*LOG_FILTERS, *page_fields(PAGE_DEFAULT, PAGE_MOST))
+
+_LOG_COLUMNS = (
+    "id", "createdAt", "actor", "action", "subject", "requestId", "before", "after",
+)  # fmt: skip
+
+
+@endpoints.get(
+    "/v1/audit-log",
+    "List the audit log",
+    description=(
+        "Who did what, newest first: every change of an agent, a directory entry, a webhook or"
+        " a key, every approval and withdrawal. Only an admin key sees the lines about keys."
+    ),
+    scopes=PEOPLE,
+    query=LOG_QUERY,
+    data=LogLine,
+    is_list=True,
+)
+async def log(call: Call) -> Answer:
+    limit = call.query.get("limit", PAGE_DEFAULT)
+    rows = await store.list_log(call.tx, _log_filter(call), call.start, limit + 1)
+    return page(call, rows, limit, _log_place, show_log_line)
+
+
+@endpoints.get(
+    "/v1/audit-log/export",
+    "Export the audit log as CSV",
+    description="The filters of the list; cells that a spreadsheet would run are quoted.",
+    scopes=PEOPLE,
+    database=DatabaseUse.OWN,
+    query=LOG_FILTERS,
+    content_type="text/csv",
+)
+async def export_log(call: Call) -> Stream:
+    wanted = _log_filter(call)
+
+    async def read(start: Place | None, limit: int) -> Sequence[LogRow]:
+        async with call.services.db.connection() as tx:
+            return await store.list_log(tx, wanted, start, limit)
+
+    rows = csv_of(_LOG_COLUMNS, read, _log_place, show_log_line)
+    return Stream("text/csv; charset=utf-8", "audit-log.csv", rows)
+
+
+def _log_filter(call: Call) -> LogFilter:
+    query = call.query
+    return LogFilter(
+        realm_id=call.caller.realm_id,
+        # Keys are for admins' eyes alone, here as in their own list.
+        with_keys=call.caller.scope is Scope.ADMIN,
+        actor=query.get("actor"),
+        action=query.get("action"),
+        subject=query.get("subject"),
+        start=query["from"].start if "from" in query else None,
+        end=query["to"].end if "to" in query else None,
+    )
+
+
+def _log_place(row: LogRow) -> Place:
+    return row.created_at, row.id

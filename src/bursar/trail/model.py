@@ -1,0 +1,29 @@
+"""A line of the audit log: who did what, and when."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+
+@dataclass(frozen=True, slots=True)
+class LogRow:
+    id: str
+    created_at: datetime
+    actor: str
+    request_id: str
+    action: str
+    subject: str
+    # The JSON as it was written.
+    before: str | None
+    after: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class LogFilter:
+    realm_id: int
+    # Whether lines about keys are among them.
+    with_keys: bool
+    actor: str | None
+    action: str | None
+    subject: str | None
+    start: datetime | None
+    end: datetime | None
