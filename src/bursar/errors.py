@@ -144,6 +144,13 @@ def check(condition: bool, invariant: str) -> None:
         raise InvariantBroken(invariant)
 
 
+def of_kind(value: object, kind: type[T], invariant: str) -> T:
+    """The value, which is of this kind whatever the input."""
+    if not isinstance(value, kind):
+        raise InvariantBroken(invariant)
+    return value
+
+
 def present(value: T | None, invariant: str) -> T:
     """The value, which is there whatever the input."""
     if value is None:

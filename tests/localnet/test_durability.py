@@ -17,7 +17,7 @@ from solders.keypair import Keypair
 from solders.transaction import VersionedTransaction
 
 from bursar.clock import SystemClock
-from bursar.errors import CommandFailed
+from bursar_localnet.errors import LocalnetFailed
 from bursar_localnet.genesis import LIVE, TEST_MINT
 from bursar_localnet.rpc import Settings, serve
 from tests.localnet.conftest import OpenNode
@@ -133,7 +133,7 @@ async def everything(rpc: Rpc, payer: Keypair, signature: str) -> list[object]:
 
 async def test_one_owner_per_folder(open_node: OpenNode, tmp_path: Path) -> None:
     await open_node()
-    with pytest.raises(CommandFailed, match="Another localnet is running"):
+    with pytest.raises(LocalnetFailed, match="Another localnet is running"):
         await open_node()
 
 
@@ -151,7 +151,7 @@ async def test_a_folder_of_the_other_network_is_refused(tmp_path: Path) -> None:
     settings = Settings(tmp_path, port=0)
     async with serve(settings, SystemClock()):
         pass
-    with pytest.raises(CommandFailed, match="holds the other network"):
+    with pytest.raises(LocalnetFailed, match="holds the other network"):
         async with serve(Settings(tmp_path, port=0, network=LIVE), SystemClock()):
             pass
 

@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from bursar.access.model import Caller, KeyRow, Scope
 from bursar.config import Mode
 from bursar.db import Row, Tx
+from bursar.errors import present
 
 _KEY_COLUMNS = (
     "k.id, k.name, k.scope, k.agent_id, r.mode, k.created_at, k.expires_at, k.last_used_at,"
@@ -57,7 +58,7 @@ async def insert_key(
         key_hash,
         expires_at,
     )
-    assert row is not None
+    row = present(row, "the statement returns a row")
     return _key(row)
 
 

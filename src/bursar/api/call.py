@@ -17,7 +17,7 @@ from bursar.clock import Clock
 from bursar.config import Config, Mode
 from bursar.custody.vault import Vault
 from bursar.db import Database, Tx
-from bursar.errors import ErrorCode, Fault, check
+from bursar.errors import ErrorCode, Fault, present
 from bursar.form.cursor import Place, encode_cursor
 from bursar.form.kinds import Text
 from bursar.form.query import PageSize
@@ -75,9 +75,7 @@ class Call(msgspec.Struct, kw_only=True):
 
     @property
     def tx(self) -> Tx:
-        check(self._tx is not None, "this route opens its own transactions")
-        assert self._tx is not None
-        return self._tx
+        return present(self._tx, "a route that opens its own transactions asks for none")
 
     def use(self, tx: Tx) -> None:
         """Called once a try: what an undone try wanted done after its commit is forgotten."""

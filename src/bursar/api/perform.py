@@ -16,7 +16,7 @@ from bursar.access.model import Caller
 from bursar.api.call import Answer, Call, DatabaseUse, Route, Services, Stream, bound
 from bursar.chain.port import ChainOutOfReach
 from bursar.db import OUT_OF_REACH, Tx
-from bursar.errors import ApiError, ErrorCode, Fault, ValidationFailed, unavailable
+from bursar.errors import ApiError, ErrorCode, Fault, ValidationFailed, of_kind, unavailable
 from bursar.form.cursor import Place, decode_cursor
 from bursar.form.query import parse_query
 from bursar.form.record import Record
@@ -150,8 +150,7 @@ async def _write(route: Route, call: Call, tx: Tx) -> Answer:
         stored = await idempotency.claim(tx, key)
         if stored is not None:
             return _replay(stored)
-    answer = await route.handler(call)
-    assert isinstance(answer, Answer)
+    answer = of_kind(await route.handler(call), Answer, "what writes does not stream")
     if key is not None:
         kept = answer.body if answer.replay_body is None else answer.replay_body
         await idempotency.record(tx, key, answer.status, _encode(kept))

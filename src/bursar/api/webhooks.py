@@ -7,7 +7,7 @@ from bursar.access.limits import Category
 from bursar.access.model import ADMIN, PEOPLE, Caller
 from bursar.api.call import Answer, Call, Resource, Services, data, page, page_fields
 from bursar.db import moment
-from bursar.errors import ApiError, ErrorCode, Fault, not_found
+from bursar.errors import ApiError, ErrorCode, Fault, not_found, present
 from bursar.event import store as event_store
 from bursar.event.catalog import EVERYTHING, SUBSCRIBABLE, EventType, wants
 from bursar.event.outbox import NewEvent, emit_to, send_again
@@ -355,8 +355,7 @@ async def _find(call: Call, webhook_id: str, *, for_update: bool = False) -> Web
 async def _trail(
     call: Call, action: str, before: WebhookRow | None, after: WebhookRow | None
 ) -> None:
-    subject = before or after
-    assert subject is not None
+    subject = present(before or after, "a webhook was there before or is there now")
     await leave_trail(
         call.tx,
         realm_id=call.caller.realm_id,

@@ -56,6 +56,7 @@ def localnet(
 
     from bursar.clock import SystemClock
     from bursar.logs import set_up_logs
+    from bursar_localnet.errors import LocalnetFailed
     from bursar_localnet.genesis import NETWORKS
     from bursar_localnet.rpc import Settings, run
     from bursar_localnet.slots import Lag
@@ -71,9 +72,13 @@ def localnet(
         lag=Lag(confirmed_lag, max(confirmed_lag, finalized_lag)),
         faults=faults,
     )
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        clock = SystemClock()
-        runner.run(run(settings, clock) if quiet else run(settings, clock, echo=say))
+    clock = SystemClock()
+    node = run(settings, clock) if quiet else run(settings, clock, echo=say)
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(node)
+    except LocalnetFailed as problem:
+        raise CommandFailed(str(problem)) from None
 
 
 @app.command()

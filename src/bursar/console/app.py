@@ -17,7 +17,7 @@ from bursar.console.draw import draw
 from bursar.console.screens import SCREENS
 from bursar.console.visit import ROOT, Drawn, Reply, Screen, Sent, Visit
 from bursar.console.words import DONE
-from bursar.errors import ApiError, ErrorCode, check
+from bursar.errors import ApiError, ErrorCode, of_kind, present
 from bursar.http.answer import AnswerSender, send_stream
 from bursar.http.request import AsgiScope, Receive, Request, Send
 from bursar.http.router import Router
@@ -156,9 +156,11 @@ class Console:
         return _Answer(reply.status, _draw(reply, request, visit, mark))
 
     async def _count(self, stands_for: str, caller: Caller) -> None:
-        category = self._routes[stands_for].category
-        check(isinstance(category, Category), "a page stands for a route of one category")
-        assert isinstance(category, Category)
+        category = of_kind(
+            self._routes[stands_for].category,
+            Category,
+            "a page stands for a route of one category",
+        )
         verdict = await self._services.limiter.take(caller.key_id, category, caller.mode)
         if not verdict.allowed:
             raise over_limit(category, verdict)
@@ -310,7 +312,6 @@ async def _send(answer: _Answer, request: _Browser, send: Send) -> None:
 
 
 def _draw(reply: Drawn, request: _Browser, visit: Visit, mark: str | None) -> bytes:
-    assert request.token is not None
 
     def once_of(action: str) -> str:
         """A form that comes back keeps its key: what it asked for may still be on its way from an
@@ -327,7 +328,7 @@ def _draw(reply: Drawn, request: _Browser, visit: Visit, mark: str | None) -> by
             "may": visit.may,
             "path": request.path,
             "mark": mark,
-            "form_token": session.form_token(request.token),
+            "form_token": session.form_token(present(request.token, "a page is for who signed in")),
             "once_of": once_of,
             "problem": visit.problem,
             "done": DONE.get(visit.query.get("said", "")),

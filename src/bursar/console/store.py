@@ -12,6 +12,7 @@ import msgspec
 
 from bursar.config import Mode
 from bursar.db import Row, Tx
+from bursar.errors import present
 from bursar.spend.stats import ACCOUNT_WIDE
 
 # Agents that sums and searches look at, the newest first; a page that met this limit says so.
@@ -280,7 +281,7 @@ async def waiting_spends(tx: Tx, realm_id: int, status: str) -> Waiting:
         status,
         MOST_COUNTED,
     )
-    assert row is not None
+    row = present(row, "the statement returns a row")
     return Waiting(row["count"], row["oldest"])
 
 

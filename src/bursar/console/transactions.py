@@ -6,7 +6,7 @@ from urllib.parse import urlencode
 from bursar.api.call import Stream
 from bursar.console import store
 from bursar.console.visit import ROOT, Drawn, Reply, Sent, Visit
-from bursar.errors import ApiError, ValidationFailed
+from bursar.errors import ApiError, ValidationFailed, of_kind
 
 _PAGE: Final = 50
 FILTERS: Final = ("agentId", "status", "recipient", "from", "to", "settledFrom", "settledTo")
@@ -94,8 +94,7 @@ async def undecided(visit: Visit) -> Reply:
         shown = await visit.ask("GET /v1/transactions/:id", params={"id": visit.params["id"]})
     except ApiError:
         shown = None
-    reply = await approvals(visit)
-    assert isinstance(reply, Drawn)
+    reply = of_kind(await approvals(visit), Drawn, "the page is drawn")
     return Drawn(reply.template, {**reply.content, "undecided": shown}, reply.status)
 
 

@@ -15,7 +15,7 @@ from bursar.access.model import Caller
 from bursar.api.call import Answer, Call, Route, Services, Stream
 from bursar.api.perform import beside, check_scope, perform, prepare
 from bursar.console import store
-from bursar.errors import ApiError, ErrorCode, check
+from bursar.errors import ApiError, ErrorCode, of_kind
 
 ROOT: Final = "/console"
 
@@ -79,16 +79,14 @@ class Visit:
     ) -> Any:
         """What a route of the API answers, as its JSON would say it. The visit was counted against
         the key's limit when it began, so this is not counted again."""
-        answer = await perform(await self.prepared(name, params=params, query=query, body=body))
-        check(isinstance(answer, Answer), "a stream is passed on, not looked into")
-        assert isinstance(answer, Answer)
+        made = await perform(await self.prepared(name, params=params, query=query, body=body))
+        answer = of_kind(made, Answer, "a stream is passed on, not looked into")
         said = msgspec.json.decode(msgspec.json.encode(answer.body))
         return said if said is None or "nextCursor" in said else said["data"]
 
     async def stream(self, name: str, *, query: Mapping[str, str]) -> Stream:
-        answer = await perform(self.prepare(name, query=query))
-        assert isinstance(answer, Stream)
-        return answer
+        made = await perform(self.prepare(name, query=query))
+        return of_kind(made, Stream, "an export is a stream")
 
     async def prepared(self, name: str, *, body: dict[str, Any] | None, **rest: Any) -> Call:
         """As `prepare`, for a form that may be long."""

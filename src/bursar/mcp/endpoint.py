@@ -22,7 +22,7 @@ from bursar.access.limits import Category
 from bursar.access.model import Scope
 from bursar.api.call import Answer, Call, DatabaseUse, Route
 from bursar.api.perform import check_scope, explain, perform, prepare
-from bursar.errors import Fault, check, present
+from bursar.errors import Fault, of_kind, present
 from bursar.form.kind import Schema
 from bursar.form.kinds import Choice, Text
 from bursar.form.record import Field, Record
@@ -181,10 +181,7 @@ class _InProcess:
             idempotency_header=request.headers.get("Idempotency-Key"),
             prefer=request.headers.get("Prefer"),
         )
-        answer = await perform(call)
-        check(isinstance(answer, Answer), "no tool stands for a route that streams")
-        assert isinstance(answer, Answer)
-        return answer
+        return of_kind(await perform(call), Answer, "no tool stands for a route that streams")
 
 
 def _answer(status: int, headers: Mapping[str, str], body: Any) -> ApiAnswer:

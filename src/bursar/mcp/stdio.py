@@ -6,7 +6,7 @@ import httpx
 from mcp.server.stdio import stdio_server
 
 from bursar.client.address import check_address, past_proxies
-from bursar.errors import ApiError, ErrorCode, unavailable
+from bursar.errors import ApiError, ErrorCode, present, unavailable
 from bursar.mcp.server import make_server
 from bursar.mcp.tools import WAIT_SECONDS, ApiAnswer, ApiRequest
 
@@ -50,8 +50,7 @@ class _OverHttp:
                     f" {me['scope']}. Ask your operator for one.",
                 )
             self._agent_id = me["agentId"]
-        assert self._agent_id is not None
-        return self._agent_id
+        return present(self._agent_id, "a key of scope agent has one")
 
     async def send(self, request: ApiRequest) -> ApiAnswer:
         try:

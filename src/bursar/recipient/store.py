@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from bursar.db import Row, Tx
+from bursar.errors import present
 from bursar.recipient.model import RecipientRow
 
 _COLUMNS = "hostname, address, created_by, created_at, updated_at"
@@ -35,7 +36,7 @@ async def put_recipient(
         address,
         created_by,
     )
-    assert row is not None
+    row = present(row, "the statement returns a row")
     return _recipient(row)
 
 

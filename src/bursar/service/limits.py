@@ -16,7 +16,7 @@ import structlog
 
 from bursar.access.limits import Category, Limiter, Verdict
 from bursar.config import Mode, parse_mode
-from bursar.errors import ApiError, unavailable
+from bursar.errors import ApiError, present, unavailable
 
 # It is on this machine and does nothing that waits; one that takes this long has died.
 _ANSWER_SECONDS: Final = 1.0
@@ -31,8 +31,7 @@ async def counting_limits(socket: Path, limiter: Limiter) -> AsyncGenerator[None
     asking: set[asyncio.Task[None]] = set()
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
+        task = present(asyncio.current_task(), "this runs in a task")
         asking.add(task)
         try:
             while line := await reader.readline():

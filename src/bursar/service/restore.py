@@ -21,7 +21,7 @@ from bursar.config import MODES, Config
 from bursar.custody.master import FILE_NAME
 from bursar.custody.setup import open_vault
 from bursar.db import Database
-from bursar.errors import CommandFailed
+from bursar.errors import CommandFailed, present
 from bursar.ledger.audit import Finding
 from bursar.ledger.audit import audit as audit_books
 from bursar.service.backup import Base, History, chain_file, histories, log_since
@@ -29,6 +29,7 @@ from bursar.service.datadir import locked_data_dir
 from bursar.service.postgres import EmbeddedPostgres
 from bursar.service.supervisor import Child, Supervisor
 from bursar_localnet.disk import CHAIN_FILE, ChainCopy, check_chain
+from bursar_localnet.errors import LocalnetFailed
 
 # Replaying the log of a day on a slow disk.
 _RECOVERY_SECONDS: Final = 3600.0
@@ -123,8 +124,7 @@ def choose(source: Path, to: datetime | None) -> tuple[Base, History, datetime]:
         asked = "There is nothing to restore" if to is None else f"{iso(to)} cannot be restored"
         raise CommandFailed(f"{asked} from {source}. What can be: {told}.")
     _, _, base, history = max(found, key=lambda each: each[:2])
-    moment = to if to is not None else history.until
-    assert moment is not None
+    moment = present(to or history.until, "what can be restored has an end")
     return base, history, moment
 
 
@@ -173,4 +173,7 @@ def _put_chain_back(copy: Path, folder: Path) -> None:
     if copy.exists():
         folder.mkdir(mode=0o700)
         ChainCopy(copy, folder / CHAIN_FILE).renew()
-        check_chain(folder / CHAIN_FILE)
+        try:
+            check_chain(folder / CHAIN_FILE)
+        except LocalnetFailed as problem:
+            raise CommandFailed(str(problem)) from None

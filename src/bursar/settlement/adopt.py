@@ -4,7 +4,7 @@ from bursar.chain.message import token_account
 from bursar.chain.port import Chain, Landed, Paid
 from bursar.config import Mode
 from bursar.db import Database, Tx
-from bursar.errors import CommandFailed
+from bursar.errors import CommandFailed, present
 from bursar.ledger import book, lock
 from bursar.policy.cache import PolicyCache
 from bursar.settlement import store
@@ -75,8 +75,7 @@ async def adopt(
         )
         await book.save_balances(tx, PolicyCache(), [locked])
         settled = await withdrawal_store.get_withdrawal(tx, wallet.realm_id, row.id)
-        assert settled is not None
-        return settled
+        return present(settled, "what was just settled is found")
 
     return await db.transact(work)
 

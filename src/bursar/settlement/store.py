@@ -9,6 +9,7 @@ from bursar.chain.port import Paid
 from bursar.config import MODES, Mode
 from bursar.cost import store as cost_store
 from bursar.db import Row, Tx
+from bursar.errors import present
 from bursar.settlement.model import (
     Ended,
     LedgerNow,
@@ -387,8 +388,7 @@ async def backlog(tx: Tx, mode: Mode) -> Row:
         " WHERE p.mode = $1 AND p.state IN ('waiting', 'live')",
         mode,
     )
-    assert row is not None
-    return row
+    return present(row, "the statement returns a row")
 
 
 # The watch ---------------------------------------------------------------------------------------
@@ -428,7 +428,7 @@ async def put_watch(
         quiet_until_height,
         careful,
     )
-    assert row is not None
+    row = present(row, "the statement returns a row")
     return Watch(**dict(row.items()))
 
 

@@ -45,7 +45,7 @@ from bursar.custody import store as custody_store
 from bursar.custody.model import SealedKey
 from bursar.custody.vault import KeyUnusable, Vault
 from bursar.db import OUT_OF_REACH, Database
-from bursar.errors import check
+from bursar.errors import present
 from bursar.metrics import Settlement as Metrics
 from bursar.policy.cache import PolicyCache
 from bursar.policy.model import Bounds
@@ -132,9 +132,8 @@ class Settler:
             await self._give_back(claimed, "quiet after a failover or restore")
             return
         async with self.db.connection() as tx:
-            fee_payer = await custody_store.fee_payer_key(tx, self.mode)
-        check(fee_payer is not None, "the fee payer is made when the service starts")
-        assert fee_payer is not None
+            made = await custody_store.fee_payer_key(tx, self.mode)
+        fee_payer = present(made, "the fee payer is made when the service starts")
         if await self.outside.knows_more(self.db, self.chain, watch, fee_payer.address, final):
             _log.warning("database_older_than_its_payments", mode=self.mode)
             async with self.db.connection() as tx:

@@ -145,9 +145,7 @@ def _split(
     """(first whole day, day after the last whole day, cut pieces of days) of a time range."""
     first = None if start is None else _next_midnight(start)
     last = None if end is None else _midnight(end)
-    if first is not None and last is not None and first > last:
-        assert start is not None
-        assert end is not None
+    if start and end and first and last and first > last:
         return first.date(), first.date(), [(start, end)] if start < end else []
     edges: list[tuple[datetime, datetime]] = []
     if start is not None and first is not None and start < first:

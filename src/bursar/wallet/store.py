@@ -7,6 +7,7 @@ from typing import Final, Literal
 from bursar.config import Mode
 from bursar.custody.model import SealedKey
 from bursar.db import Row, Tx
+from bursar.errors import present
 from bursar.wallet.model import DepositRow, UnreadRow, WalletRow
 
 COLUMNS = (
@@ -143,7 +144,7 @@ async def insert_deposit(
             signature,
             token_account,
         )
-    assert row is not None
+    row = present(row, "the statement returns a row")
     return _deposit(row)
 
 

@@ -9,6 +9,7 @@ import msgspec
 
 from bursar.custody.model import SealedSecret
 from bursar.db import Row, Tx
+from bursar.errors import present
 from bursar.event.model import EventRow
 from bursar.webhook.model import (
     Attempt,
@@ -47,7 +48,7 @@ async def insert_webhook(
         url,
         events,
     )
-    assert row is not None
+    row = present(row, "the statement returns a row")
     return WebhookRow(**row)
 
 
@@ -97,7 +98,7 @@ async def update_webhook(
         status,
         disabled_reason,
     )
-    assert row is not None
+    row = present(row, "the statement returns a row")
     return WebhookRow(**row)
 
 
@@ -201,7 +202,7 @@ async def backlog(tx: Tx) -> tuple[int, float]:
         " FROM delivery d JOIN webhook w ON w.id = d.webhook_id AND w.status = 'enabled'"
         " WHERE d.status = 'pending'"
     )
-    assert row is not None
+    row = present(row, "the statement returns a row")
     return row["count"], row["oldest"]
 
 
