@@ -12,11 +12,12 @@ stands after `\\set realm_id 1`.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from datetime import datetime
 from typing import Any
 
 from bursar.db import Row, Tx
+from bursar.errors import present
 
 # `:name`, but neither the cast `::text` nor what stands between quotes.
 _QUOTED = re.compile(r"('(?:[^']|'')*')")
@@ -40,20 +41,28 @@ class Query:
         self.names = tuple(names)
 
     async def rows(self, tx: Tx, /, **values: Any) -> list[Row]:
-        return await tx.fetch(self.text, *self._in_order(values))
+        return await tx.fetch(self.text, *self.in_order(values))
 
     async def row(self, tx: Tx, /, **values: Any) -> Row | None:
-        return await tx.fetchrow(self.text, *self._in_order(values))
+        return await tx.fetchrow(self.text, *self.in_order(values))
+
+    async def one(self, tx: Tx, /, **values: Any) -> Row:
+        """The row of a statement that always has one, such as a count."""
+        return present(await self.row(tx, **values), "the statement returns a row")
 
     async def value(self, tx: Tx, /, **values: Any) -> Any:
         """The first column of the first row; None when there is no row."""
-        return await tx.fetchval(self.text, *self._in_order(values))
+        return await tx.fetchval(self.text, *self.in_order(values))
 
     async def run(self, tx: Tx, /, **values: Any) -> str:
         """PostgreSQL's own word on what was done, such as `UPDATE 3`."""
-        return await tx.execute(self.text, *self._in_order(values))
+        return await tx.execute(self.text, *self.in_order(values))
 
-    def _in_order(self, values: dict[str, Any]) -> list[Any]:
+    async def count(self, tx: Tx, /, **values: Any) -> int:
+        """How many rows the statement wrote."""
+        return int((await self.run(tx, **values)).rpartition(" ")[2])
+
+    def in_order(self, values: dict[str, Any]) -> list[Any]:
         if len(values) == len(self.names):
             try:
                 return [values[name] for name in self.names]
@@ -74,17 +83,42 @@ def columns(row: type, table: str = "", *, but: Sequence[str] = ()) -> str:
 # Lists, newest first ------------------------------------------------------------------------------
 
 
-def page(created_at: str = "created_at", id_: str = "id") -> str:
-    """The end of a list's query: rows older than the place where the page before ended."""
-    return f"""
-           AND (:before_at::timestamptz IS NULL
-                OR ({created_at}, {id_}) < (:before_at, :before_id::text))
-         ORDER BY {created_at} DESC, {id_} DESC
-         LIMIT :limit
+class Listing:
+    """A list, newest first, with filters that callers may leave out.
+
+    Each line of the text that begins with AND and names a parameter is a filter. It is left out of
+    the query where its value is None, so that each combination is read from the index made for it.
+    The text ends with its conditions: the rest, from the place where the page before ended, is
+    added here.
     """
 
+    __slots__ = ("_queries", "_text", "_whole")
 
-def after(place: tuple[datetime, str] | None, limit: int) -> dict[str, Any]:
-    """The parameters of `page`."""
-    before_at, before_id = place or (None, None)
-    return {"before_at": before_at, "before_id": before_id, "limit": limit}
+    def __init__(self, text: str, created_at: str = "created_at", id_: str = "id") -> None:
+        self._text = f"""{text.rstrip()}
+           AND ({created_at}, {id_}) < (:before_at, :before_id)
+         ORDER BY {created_at} DESC, {id_} DESC
+         LIMIT :limit
+        """
+        self._whole = Query(self._text)
+        self._queries: dict[frozenset[str], Query] = {}
+
+    async def rows(
+        self, tx: Tx, place: tuple[datetime, str] | None, limit: int, /, **filters: Any
+    ) -> list[Row]:
+        before_at, before_id = place or (None, None)
+        values = {**filters, "before_at": before_at, "before_id": before_id, "limit": limit}
+        self._whole.in_order(values)  # raises where a name is wrong
+        given = {name: value for name, value in values.items() if value is not None}
+        names = frozenset(given)
+        query = self._queries.get(names)
+        if query is None:
+            query = self._queries[names] = Query(self._without(values.keys() - names))
+        return await query.rows(tx, **given)
+
+    def _without(self, names: Set[str]) -> str:
+        return "\n".join(
+            line
+            for line in self._text.splitlines()
+            if not (line.lstrip().startswith("AND ") and names & set(_PARAMETER.findall(line)))
+        )

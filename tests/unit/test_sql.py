@@ -6,7 +6,8 @@ import msgspec
 import pytest
 
 from bursar.db import Database
-from bursar.sql import Query, after, columns, page
+from bursar.errors import InvariantBroken
+from bursar.sql import Listing, Query, columns
 
 
 class Point(msgspec.Struct):
@@ -52,16 +53,41 @@ async def test_a_wrong_name_is_refused_before_anything_is_sent(db: Database):
                 await query.value(tx, **values)
 
 
-async def test_pages_follow_each_other(db: Database):
-    """Goal: the helper's clause and its parameters give each row once, newest first."""
-    query = Query(
-        f"SELECT created_at, id FROM (SELECT to_timestamp(n / 2) AS created_at, n::text AS id"
-        f" FROM generate_series(1, 7) n) AS made WHERE true {page()}"
-    )
-    seen: list[str] = []
+_MADE = """
+    SELECT created_at, id
+      FROM (SELECT to_timestamp(n / 2) AS created_at, n::text AS id, n % 2 = 1 AS odd
+              FROM generate_series(1, 7) n) AS made
+     WHERE true
+       AND odd = :odd
+"""
+
+
+@pytest.mark.parametrize(("odd", "expected"), [(None, "7654321"), (True, "7531"), (False, "642")])
+async def test_pages_follow_each_other(db: Database, odd: bool | None, expected: str):
+    """Goal: a list gives each row that its filters let through once, newest first."""
+    listing = Listing(_MADE)
+    seen = ""
     place = None
     async with db.connection() as tx:
-        while rows := await query.rows(tx, **after(place, 3)):
-            seen += [row["id"] for row in rows]
+        while rows := await listing.rows(tx, place, 3, odd=odd):
+            seen += "".join(row["id"] for row in rows)
             place = rows[-1]["created_at"], rows[-1]["id"]
-    assert seen == ["7", "6", "5", "4", "3", "2", "1"]
+    assert seen == expected
+
+
+async def test_a_filter_of_a_list_that_does_not_exist_is_refused(db: Database):
+    """Goal: a typo in a filter's name never lists everything."""
+    async with db.connection() as tx:
+        with pytest.raises(TypeError, match="unknown"):
+            await Listing(_MADE).rows(tx, None, 3, odd=None, even=None)
+
+
+async def test_what_was_written_is_counted(db: Database):
+    """Goal: `count` is the number of rows, and `one` insists on a row."""
+    async with db.transaction() as tx:
+        await Query("CREATE TEMPORARY TABLE made (n int) ON COMMIT DROP").run(tx)
+        insert = Query("INSERT INTO made SELECT generate_series(1, :most::int)")
+        assert await insert.count(tx, most=3) == 3
+        assert (await Query("SELECT count(*) AS n FROM made").one(tx))["n"] == 3
+        with pytest.raises(InvariantBroken):
+            await Query("SELECT FROM made WHERE n = :n").one(tx, n=4)
