@@ -148,7 +148,7 @@ async def make_tenants(db: Database, config: Config, agents: int, hot_keys: int)
         )
         agent_ids.append(made.id)
         locked = await lock.lock_agents(tx, [made.id], [realm_id])
-        locked[made.id].account.deposit(new_id("dep"), PLENTY_MICROS)
+        locked[made.id].wallet.deposit(new_id("dep"), PLENTY_MICROS)
         await book.save_balances(tx, policies, list(locked.values()))
 
     async def all_agents(tx: Tx) -> None:

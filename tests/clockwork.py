@@ -83,10 +83,10 @@ async def settle(db: Database, spend_id: str) -> None:
         paid = Paid(
             spend_id,
             f"signature-of-{spend_id}",
-            block_time=int(locked.account.now.timestamp()),
+            block_time=int(locked.wallet.now.timestamp()),
             fee_lamports=5_000,
         )
-        await settle_spends(tx, {agent_id: locked.account}, [paid])
+        await settle_spends(tx, {agent_id: locked.wallet}, [paid])
         await book.save_balances(tx, PolicyCache(), [locked])
 
     await db.transact(work)

@@ -73,8 +73,8 @@ class Service:
         async def work(tx: Tx) -> None:
             realm_id = await tx.fetchval("SELECT realm_id FROM agent WHERE id = $1", agent_id)
             locked = await lock.lock_agents(tx, [agent_id], [realm_id])
-            account = locked[agent_id].account
-            account.deposit(deposit_id, micros)
+            wallet = locked[agent_id].wallet
+            wallet.deposit(deposit_id, micros)
             await book.save_balances(tx, PolicyCache(), list(locked.values()))
             await wallet_store.insert_deposit(
                 tx,
@@ -82,7 +82,7 @@ class Service:
                 realm_id=realm_id,
                 agent_id=agent_id,
                 amount_micros=micros,
-                token_account=token_account(account.address, account.mint),
+                token_account=token_account(wallet.address, wallet.mint),
                 signature=f"not on the chain: {deposit_id}",
             )
             credited = await wallet_store.credit_deposit(
@@ -91,7 +91,7 @@ class Service:
                 amount_micros=micros,
                 sender=None,
                 block_time=None,
-                at=account.now,
+                at=wallet.now,
             )
             assert credited is not None
 

@@ -24,7 +24,7 @@ from bursar.ledger import seal
 from bursar.ledger.audit import SEALS, Finding, audit
 from bursar.ledger.book import save
 from bursar.ledger.lock import lock_agents
-from bursar.ledger.model import Account
+from bursar.ledger.model import LockedWallet
 from bursar.ledger.seal import seal_journal
 from bursar.migrations.migrate import migrate
 from bursar.policy.engine import RejectCode
@@ -47,8 +47,8 @@ MOVES = st.lists(
 )
 
 
-def account() -> Account:
-    return Account(
+def wallet() -> LockedWallet:
+    return LockedWallet(
         agent_id="ag_1",
         realm_id=1,
         address="address",
@@ -67,9 +67,9 @@ def account() -> Account:
 
 @given(MOVES)
 def test_moves_keep_the_books(moves: list[tuple[str, int, int]]):
-    """Goal: whatever is asked of an account, it either does and stays right, or refuses and stays
+    """Goal: whatever is asked of a wallet, it either does and stays right, or refuses and stays
     as it was; a plain sum of what it did gives its counters again."""
-    subject = account()
+    subject = wallet()
     sums = {"deposit": 0, "reserve": 0, "post": 0, "void": 0}
     for kind, amount, payment in moves:
         held = sums["reserve"] - sums["post"] - sums["void"]
@@ -80,7 +80,7 @@ def test_moves_keep_the_books(moves: list[tuple[str, int, int]]):
             getattr(subject, kind)(f"txn_{payment}", amount)
         except InvariantBroken:
             assert amount <= 0 or amount > limit
-            # A request that broke an invariant is undone as a whole; the account goes with it.
+            # A request that broke an invariant is undone as a whole; the wallet goes with it.
             subject = before
             continue
         assert 0 < amount <= limit
@@ -191,7 +191,7 @@ async def release(db: Database, agent_id: str, spend_id: str) -> None:
         locked = await lock_agents(tx, [agent_id], [realm_id])
         await reject_spends(
             tx,
-            locked[agent_id].account,
+            locked[agent_id].wallet,
             [spend_id],
             expected="approved",
             code=RejectCode.SETTLEMENT_FAILED,
@@ -224,10 +224,10 @@ async def pay(db: Database, agent_id: str, withdrawal_id: str) -> None:
         )
         realm_id = await tx.fetchval("SELECT realm_id FROM agent WHERE id = $1", agent_id)
         locked = (await lock_agents(tx, [agent_id], [realm_id]))[agent_id]
-        accounts = {agent_id: locked.account}
+        wallets = {agent_id: locked.wallet}
         paid = Paid(withdrawal_id, f"{withdrawal_id}/2", block_time=1, fee_lamports=5_000)
-        await settle_withdrawals(tx, accounts, [paid])
-        await save(tx, [locked.account])
+        await settle_withdrawals(tx, wallets, [paid])
+        await save(tx, [locked.wallet])
 
     await db.transact(work)
 

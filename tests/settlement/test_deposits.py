@@ -100,7 +100,7 @@ async def test_a_deposit_is_not_credited_before_it_is_noticed(stage: Stage):
     async with stage.db.transaction() as watcher:
         realm_id = await watcher.fetchval("SELECT realm_id FROM agent WHERE id = $1", agent["id"])
         locked = await lock.lock_agents(watcher, [agent["id"]], [realm_id])
-        moment = locked[agent["id"]].account.now
+        moment = locked[agent["id"]].wallet.now
 
         async def later() -> bool:
             return await watcher.fetchval("SELECT moment() > $1", moment)
@@ -119,7 +119,7 @@ async def test_a_deposit_is_not_credited_before_it_is_noticed(stage: Stage):
         credited = await wallet_store.credit_deposit(
             watcher, noticed.id, amount_micros=7, sender=None, block_time=None, at=moment
         )
-        locked[agent["id"]].account.deposit(noticed.id, 7)
+        locked[agent["id"]].wallet.deposit(noticed.id, 7)
         await book.save_balances(watcher, PolicyCache(), list(locked.values()))
     assert credited is not None
     assert credited.credited_at == noticed.created_at > moment

@@ -189,7 +189,7 @@ class Market:
                 locked = await lock_agents(tx, [agent_id], [realm_id])
                 await reject_spends(
                     tx,
-                    locked[agent_id].account,
+                    locked[agent_id].wallet,
                     [spend_id],
                     expected="approved",
                     code=RejectCode.SETTLEMENT_FAILED,

@@ -112,7 +112,7 @@ async def terminate_agent(tx: Tx, actor: Actor, agent_id: str) -> AgentRow:
     await access_store.revoke_keys_of_agent(tx, agent_id)
     await reject_spends(
         tx,
-        locked[agent_id].account,
+        locked[agent_id].wallet,
         [spend.id for spend in await spend_store.pending_of_agent(tx, agent_id)],
         expected="pending",
         code=RejectCode.AGENT_TERMINATED,

@@ -243,15 +243,15 @@ async def budget(call: Call) -> Answer:
         raise not_found("agent")
     policies = await call.services.policies.get(call.tx, [found.policy_key])
     policy = policies[found.policy_key]
-    resets_at = midnight_after(found.account.now)
+    resets_at = midnight_after(found.wallet.now)
     bounds = bounds_of(call.services.config)
     facts = Facts(
         agent_status=found.agent_status,
-        wallet_address=found.account.address,
+        wallet_address=found.wallet.address,
         pay_to=None,
         pays_blocked_host=False,
         spent_today_micros=found.spent_today_micros,
-        available_micros=found.account.available_micros,
+        available_micros=found.wallet.available_micros,
         network_today_lamports=found.network_today_lamports,
         network_cost_lamports=0,
         pending_count=found.pending_count,
@@ -264,7 +264,7 @@ async def budget(call: Call) -> Answer:
             daily_cap=format_cents(policy.cap_micros_daily),
             spent_today=format_micros(found.spent_today_micros),
             remaining_today=format_micros(remaining),
-            available=format_micros(found.account.available_micros),
+            available=format_micros(found.wallet.available_micros),
             max_amount_now=format_micros(most),
             resets_at=iso(resets_at),
             status=found.agent_status,

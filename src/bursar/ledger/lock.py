@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from bursar.db import Row, Tx
-from bursar.ledger.model import Account
+from bursar.ledger.model import LockedWallet
 from bursar.policy.model import AgentStatus, PolicyKey
 
 
@@ -13,7 +13,7 @@ from bursar.policy.model import AgentStatus, PolicyKey
 class LockedAgent:
     """All that a decision about an agent rests on, as fresh as the lock."""
 
-    account: Account
+    wallet: LockedWallet
     agent_status: AgentStatus
     policy_version: int
     spent_today_micros: int
@@ -26,7 +26,7 @@ class LockedAgent:
 
     @property
     def policy_key(self) -> PolicyKey:
-        return self.account.agent_id, self.policy_version, self.history
+        return self.wallet.agent_id, self.policy_version, self.history
 
 
 async def lock_agents(
@@ -57,7 +57,7 @@ async def read_agent(tx: Tx, agent_id: str, realm_id: int) -> LockedAgent | None
 
 def _locked(row: Row, now: datetime) -> LockedAgent:
     return LockedAgent(
-        account=Account(
+        wallet=LockedWallet(
             agent_id=row["agent_id"],
             realm_id=row["realm_id"],
             address=row["address"],

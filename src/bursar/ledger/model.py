@@ -32,7 +32,7 @@ class Transfer(msgspec.Struct, frozen=True):
 
 
 @dataclass(slots=True)
-class Account:
+class LockedWallet:
     """A wallet whose lock this transaction holds, and the moves made on it so far."""
 
     agent_id: str
@@ -87,7 +87,7 @@ class Account:
         self.debits_pending -= amount_micros
         self._note("void", payment_id, amount_micros)
 
-    def wallet(self) -> WalletRow:
+    def row(self) -> WalletRow:
         return WalletRow(
             agent_id=self.agent_id,
             address=self.address,

@@ -1,4 +1,4 @@
-"""Queries on wallets' ledger accounts and the journal."""
+"""Queries on the counters of wallets, the journal and its seals."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 
 from bursar.db import Tx
-from bursar.ledger.model import Account, Transfer
+from bursar.ledger.model import LockedWallet, Transfer
 
 
 async def insert_transfers(tx: Tx, transfers: Sequence[Transfer]) -> None:
@@ -18,7 +18,7 @@ async def insert_transfers(tx: Tx, transfers: Sequence[Transfer]) -> None:
     )
 
 
-async def update_wallets(tx: Tx, accounts: Sequence[Account]) -> None:
+async def update_wallets(tx: Tx, wallets: Sequence[LockedWallet]) -> None:
     await tx.execute(
         "UPDATE wallet w SET status = a.status, credits_posted = a.credits_posted,"
         " debits_posted = a.debits_posted, debits_pending = a.debits_pending,"
@@ -28,15 +28,15 @@ async def update_wallets(tx: Tx, accounts: Sequence[Account]) -> None:
         " $6::bigint[], $7::bigint[], $8::boolean[], $9::timestamptz[])"
         " AS a (agent_id, status, credits_posted, debits_posted, debits_pending, transfers,"
         " decisions, is_low, last_funded_at) WHERE w.agent_id = a.agent_id",
-        [a.agent_id for a in accounts],
-        [a.status for a in accounts],
-        [a.credits_posted for a in accounts],
-        [a.debits_posted for a in accounts],
-        [a.debits_pending for a in accounts],
-        [a.transfers for a in accounts],
-        [a.decisions for a in accounts],
-        [a.is_low for a in accounts],
-        [a.last_funded_at for a in accounts],
+        [a.agent_id for a in wallets],
+        [a.status for a in wallets],
+        [a.credits_posted for a in wallets],
+        [a.debits_posted for a in wallets],
+        [a.debits_pending for a in wallets],
+        [a.transfers for a in wallets],
+        [a.decisions for a in wallets],
+        [a.is_low for a in wallets],
+        [a.last_funded_at for a in wallets],
     )
 
 

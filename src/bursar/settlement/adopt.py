@@ -70,7 +70,7 @@ async def adopt(
         locked = (await lock.lock_agents(tx, [agent_id], [wallet.realm_id]))[agent_id]
         await withdrawals.settle_withdrawals(
             tx,
-            {agent_id: locked.account},
+            {agent_id: locked.wallet},
             [Paid(row.id, signature, landed.block_time, landed.fee_lamports)],
         )
         await book.save_balances(tx, PolicyCache(), [locked])

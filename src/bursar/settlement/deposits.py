@@ -229,11 +229,11 @@ async def credit(
         amount_micros=micros,
         sender=sender,
         block_time=block_time,
-        at=locked.account.now,
+        at=locked.wallet.now,
     )
     if credited is None:
         return False
-    locked.account.deposit(row.id, micros)
+    locked.wallet.deposit(row.id, micros)
     await book.save_balances(tx, policies, [locked])
     await wallet_store.note_credited_slot(tx, wallet.agent_id, slot)
     return True

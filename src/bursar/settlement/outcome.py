@@ -11,7 +11,7 @@ from bursar.cost import store as cost_store
 from bursar.cost.model import Charge
 from bursar.db import Database, Tx
 from bursar.ledger import book, lock
-from bursar.ledger.model import Account
+from bursar.ledger.model import LockedWallet
 from bursar.metrics import Settlement as Metrics
 from bursar.policy.cache import PolicyCache
 from bursar.policy.engine import RejectCode
@@ -55,12 +55,12 @@ async def settle(
             sorted({payment.realm_id for payment in payments}),
         )
         settled, ended = await store.settle_payments(tx, list(paid.values()))
-        accounts = {agent_id: found.account for agent_id, found in locked.items()}
+        wallets = {agent_id: found.wallet for agent_id, found in locked.items()}
         open_ones = [payment for payment in payments if payment.id in settled]
         spends = [paid[payment.id] for payment in open_ones if not payment.is_withdrawal]
-        await settle_spends(tx, accounts, spends)
+        await settle_spends(tx, wallets, spends)
         withdrawals = [paid[payment.id] for payment in open_ones if payment.is_withdrawal]
-        await settle_withdrawals(tx, accounts, withdrawals)
+        await settle_withdrawals(tx, wallets, withdrawals)
         await book.save_balances(tx, policies, list(locked.values()))
         if open_ones:
             opened: defaultdict[tuple[int, str], int] = defaultdict(int)
@@ -68,7 +68,7 @@ async def settle(
                 rent = paid[payment.id].rent_lamports
                 opened[payment.realm_id, payment.destination] += rent > 0
             await cost_store.note_open(tx, opened)
-            await cost_store.charge_accounts(tx, _charges(open_ones, paid, ended, accounts))
+            await cost_store.charge_accounts(tx, _charges(open_ones, paid, ended, wallets))
         return len(settled)
 
     Metrics.settled(payments[0].mode, await db.transact(work))
@@ -78,7 +78,7 @@ def _charges(
     payments: Sequence[PaymentRow],
     paid: Mapping[str, Paid],
     ended: Sequence[Ended],
-    accounts: Mapping[str, Account],
+    wallets: Mapping[str, LockedWallet],
 ) -> Iterable[Charge]:
     """What the payments cost, in place of what was charged for their attempts."""
     days = {attempt.payment_id: attempt.day for attempt in ended}
@@ -86,7 +86,7 @@ def _charges(
     for payment in payments:
         cost = paid[payment.id].fee_lamports + paid[payment.id].rent_lamports
         # One that was found on the chain had no attempt here.
-        day = days.get(payment.id, accounts[payment.agent_id].now.date())
+        day = days.get(payment.id, wallets[payment.agent_id].now.date())
         yield Charge(payment.realm_id, day, cost)
     for attempt in ended:
         yield Charge(realms[attempt.payment_id], attempt.day, -attempt.charged_lamports)
@@ -150,13 +150,13 @@ async def _close(
     """False when there was nothing left to fail. `cost_lamports`: what its attempts have cost."""
     if not await store.fail_payment(tx, payment.id, why, was):
         return False
-    account = locked[payment.agent_id].account
+    wallet = locked[payment.agent_id].wallet
     if payment.is_withdrawal:
-        await fail_withdrawal(tx, account, payment.id, code)
+        await fail_withdrawal(tx, wallet, payment.id, code)
     else:
         await reject_spends(
             tx,
-            account,
+            wallet,
             [payment.id],
             expected="approved",
             code=_REJECT_CODES[code],

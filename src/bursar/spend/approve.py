@@ -59,9 +59,9 @@ async def approve_spend(
             "The key that asked for a spend may not approve it. Use another key of scope admin or"
             " approver.",
         )
-    account = locked.account
+    wallet = locked.wallet
     expires_at = present(spend.expires_at, "a pending spend has an end")
-    if account.now >= expires_at:
+    if wallet.now >= expires_at:
         raise _invalid(f"This spend expired at {expires_at:%Y-%m-%d %H:%M:%S} UTC.")
     resolved = await directory.resolve(
         tx, approver.mode, approver.realm_id, locked.directory_epoch, [spend.recipient]
@@ -84,11 +84,11 @@ async def approve_spend(
     # On its own day, and as if its reservation were not there, for it is this spend's own.
     facts = Facts(
         agent_status=locked.agent_status,
-        wallet_address=account.address,
+        wallet_address=wallet.address,
         pay_to=pay_to,
         pays_blocked_host=pay_to in blocked,
         spent_today_micros=await store.used_on(tx, spend.agent_id, spend.day) - spend.amount_micros,
-        available_micros=account.available_micros + spend.amount_micros,
+        available_micros=wallet.available_micros + spend.amount_micros,
         network_today_lamports=await cost_store.network_used_on(tx, spend.agent_id, spend.day)
         - spend.network_lamports,
         network_cost_lamports=spend.network_lamports,
@@ -111,7 +111,7 @@ async def approve_spend(
         reject_code=None,
         decided_by=approver.key_id,
         decision_reason=reason,
-        at=account.now,
+        at=wallet.now,
     )
     check(len(moved) == 1, "the wallet's lock keeps the spend pending until now")
     await emit(
@@ -122,7 +122,7 @@ async def approve_spend(
                 EventType.TRANSACTION_APPROVED,
                 spend.agent_id,
                 show_spend(moved[0]),
-                account.now,
+                wallet.now,
             )
         ],
     )
@@ -135,7 +135,7 @@ async def deny_spend(tx: Tx, approver: Approver, spend_id: str, reason: str | No
     spend, locked = await _lock(tx, approver, spend_id)
     (denied,) = await reject_spends(
         tx,
-        locked.account,
+        locked.wallet,
         [spend.id],
         expected="pending",
         code=RejectCode.APPROVAL_DENIED,
@@ -155,19 +155,19 @@ async def expire_spends(db: Database) -> int:
     async def reject(some: Sequence[Expired]) -> None:
         nonlocal count
         for wallet in some:
-            count += await db.transact(partial(_expire, wallet=wallet))
+            count += await db.transact(partial(_expire, due=wallet))
 
     await apart(db, "expire", due, reject)
     return count
 
 
-async def _expire(tx: Tx, wallet: Expired) -> int:
-    locked = await lock.lock_agents(tx, [wallet.agent_id], [wallet.realm_id])
-    # Whoever was decided while we waited for the lock is no longer pending.
+async def _expire(tx: Tx, due: Expired) -> int:
+    locked = await lock.lock_agents(tx, [due.agent_id], [due.realm_id])
+    # A spend that was decided while this waited for the lock is no longer pending.
     rejected = await reject_spends(
         tx,
-        locked[wallet.agent_id].account,
-        wallet.spend_ids,
+        locked[due.agent_id].wallet,
+        due.spend_ids,
         expected="pending",
         code=RejectCode.APPROVAL_EXPIRED,
         decided_by="system",

@@ -169,7 +169,7 @@ class Authoriser:
         recipients: dict[tuple[int, Mode, str], set[str]] = {}
         for request in batch:
             found = locked.get(request.agent_id)
-            if found is None or found.account.realm_id != request.realm_id:
+            if found is None or found.wallet.realm_id != request.realm_id:
                 continue
             if request.agent_id not in states:
                 policy = policies[found.policy_key]
@@ -187,7 +187,7 @@ class Authoriser:
         for (realm_id, mode, epoch), names in recipients.items():
             pay_to = await self._directory.resolve(tx, mode, realm_id, epoch, names)
             for state in states.values():
-                if state.locked.account.realm_id == realm_id:
+                if state.locked.wallet.realm_id == realm_id:
                     state.pay_to = pay_to
                     state.blocked = await self._directory.paid_to_blocked(
                         tx,
@@ -215,7 +215,7 @@ class Authoriser:
         made: "_Made",
     ) -> _Outcome:
         state = states.get(request.agent_id)
-        if state is None or state.locked.account.realm_id != request.realm_id:
+        if state is None or state.locked.wallet.realm_id != request.realm_id:
             return not_found("agent")
         if request.key is not None and request.key.place in answered:
             try:
@@ -232,12 +232,12 @@ class Authoriser:
         return Authorised(body, replayed=False)
 
     def _spend(self, request: SpendRequest, state: "_State", decision: Decision) -> SpendRow:
-        account = state.locked.account
+        wallet = state.locked.wallet
         network_lamports = state.network_cost(state.pay_to[request.recipient])
         spend_id = new_id("txn")
-        account.decisions += 1
+        wallet.decisions += 1
         if decision.status != "rejected":
-            account.reserve(spend_id, request.amount_micros)
+            wallet.reserve(spend_id, request.amount_micros)
             state.spent_micros += request.amount_micros
             state.added_micros += request.amount_micros
             state.pending_count += decision.status == "pending"
@@ -257,8 +257,8 @@ class Authoriser:
             decision=decision,
             network=request.network,
             created_by=request.created_by,
-            created_at=account.now,
-            expires_at=account.now + self._approval if decision.status == "pending" else None,
+            created_at=wallet.now,
+            expires_at=wallet.now + self._approval if decision.status == "pending" else None,
             decided_by=None,
             decided_at=None,
             decision_reason=None,
@@ -267,8 +267,8 @@ class Authoriser:
             fee_lamports=None,
             rent_lamports=None,
             settled_at=None,
-            updated_at=account.now,
-            decision_number=account.decisions,
+            updated_at=wallet.now,
+            decision_number=wallet.decisions,
             network_lamports=0 if decision.status == "rejected" else network_lamports,
         )
 
@@ -303,30 +303,30 @@ class _State:
         self.need_rent -= {pay_to}
 
     def decide(self, request: SpendRequest) -> Decision:
-        account = self.locked.account
+        wallet = self.locked.wallet
         pay_to = self.pay_to[request.recipient]
         facts = Facts(
             agent_status=self.locked.agent_status,
-            wallet_address=account.address,
+            wallet_address=wallet.address,
             pay_to=pay_to,
             pays_blocked_host=pay_to in self.blocked,
             spent_today_micros=self.spent_micros,
-            available_micros=account.available_micros,
+            available_micros=wallet.available_micros,
             network_today_lamports=self.network_lamports,
             network_cost_lamports=self.network_cost(self.pay_to[request.recipient]),
             pending_count=self.pending_count,
             bounds=self.bounds,
-            resets_at=midnight_after(account.now),
+            resets_at=midnight_after(wallet.now),
         )
         return decide(self.policy, facts, request.amount_micros, request.recipient)
 
     def touched(self) -> Touched:
-        account = self.locked.account
+        wallet = self.locked.wallet
         return Touched(
-            agent_id=account.agent_id,
-            debits_pending=account.debits_pending,
-            transfers=account.transfers,
-            decisions=account.decisions,
+            agent_id=wallet.agent_id,
+            debits_pending=wallet.debits_pending,
+            transfers=wallet.transfers,
+            decisions=wallet.decisions,
             added_micros=self.added_micros,
             cap_micros=self.policy.cap_micros_daily,
             added_lamports=self.added_lamports,
@@ -345,17 +345,17 @@ class _Made:
         self._events: list[NewEvent] = []
 
     def add(self, spend: SpendRow, state: _State, shown: bytes, key: IdempotencyKey | None) -> None:
-        account = state.locked.account
+        wallet = state.locked.wallet
         event = NewEvent(
             spend.realm_id, _EVENTS[spend.status], spend.agent_id, shown, spend.created_at
         )
         self._decided.append(
             Decided(
                 spend=spend,
-                number=account.transfers,
-                credits_posted=account.credits_posted,
-                debits_posted=account.debits_posted,
-                debits_pending=account.debits_pending,
+                number=wallet.transfers,
+                credits_posted=wallet.credits_posted,
+                debits_posted=wallet.debits_posted,
+                debits_pending=wallet.debits_pending,
                 event_id=event.id,
                 event_type=event.type.value,
                 data=shown.decode(),

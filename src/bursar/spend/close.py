@@ -10,7 +10,7 @@ from bursar.errors import check
 from bursar.event.catalog import EventType
 from bursar.event.outbox import NewEvent, emit
 from bursar.ledger import book
-from bursar.ledger.model import Account
+from bursar.ledger.model import LockedWallet
 from bursar.policy.engine import RejectCode
 from bursar.spend import store
 from bursar.spend.model import MOVES, SpendRow, SpendStatus
@@ -20,7 +20,7 @@ from bursar.spend.view import show_spend
 
 async def reject_spends(
     tx: Tx,
-    account: Account,
+    wallet: LockedWallet,
     spend_ids: Sequence[str],
     *,
     expected: SpendStatus,
@@ -40,7 +40,7 @@ async def reject_spends(
         reject_code=code,
         decided_by=decided_by,
         decision_reason=reason,
-        at=account.now,
+        at=wallet.now,
     )
     if not spends:
         return []
@@ -48,7 +48,7 @@ async def reject_spends(
     network: dict[tuple[str, date], int] = defaultdict(int)
     totals = Totals(shard=0)
     for spend in spends:
-        account.void(spend.id, spend.amount_micros)
+        wallet.void(spend.id, spend.amount_micros)
         # To its own day: yesterday's refusal makes no room today.
         given_back[spend.agent_id, spend.day] += spend.amount_micros
         network[spend.agent_id, spend.day] += cost_lamports - spend.network_lamports
@@ -56,7 +56,7 @@ async def reject_spends(
     await store.release_usage(tx, given_back)
     await cost_store.correct_usage(tx, network)
     await cost_store.network_of_rejected(tx, [spend.id for spend in spends], cost_lamports)
-    await book.save(tx, [account])
+    await book.save(tx, [wallet])
     await totals.write(tx)
     await emit(
         tx,
@@ -66,7 +66,7 @@ async def reject_spends(
                 EventType.TRANSACTION_REJECTED,
                 s.agent_id,
                 show_spend(s),
-                account.now,
+                wallet.now,
             )
             for s in spends
         ],

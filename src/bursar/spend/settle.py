@@ -9,18 +9,18 @@ from bursar.cost import store as cost_store
 from bursar.db import Tx
 from bursar.event.catalog import EventType
 from bursar.event.outbox import NewEvent, emit
-from bursar.ledger.model import Account
+from bursar.ledger.model import LockedWallet
 from bursar.spend import store
 from bursar.spend.stats import Totals
 from bursar.spend.view import show_spend
 
 
-async def settle_spends(tx: Tx, accounts: Mapping[str, Account], paid: Sequence[Paid]) -> None:
-    """Spends of wallets whose locks the caller holds. Posts to the accounts; the caller saves
+async def settle_spends(tx: Tx, wallets: Mapping[str, LockedWallet], paid: Sequence[Paid]) -> None:
+    """Spends of wallets whose locks the caller holds. Posts to the wallets; the caller saves
     them."""
     if not paid:
         return
-    now = max(account.now for account in accounts.values())
+    now = max(wallet.now for wallet in wallets.values())
     settled = await store.settle_spends(tx, paid, now)
     spends = [spend for spend, _ in settled]
     costs: defaultdict[tuple[str, date], int] = defaultdict(int)
@@ -29,7 +29,7 @@ async def settle_spends(tx: Tx, accounts: Mapping[str, Account], paid: Sequence[
     await cost_store.correct_usage(tx, costs)
     totals = Totals(shard=0)
     for spend in spends:
-        accounts[spend.agent_id].post(spend.id, spend.amount_micros)
+        wallets[spend.agent_id].post(spend.id, spend.amount_micros)
         totals.settle(spend)
     await totals.write(tx)
     await emit(

@@ -10,7 +10,7 @@ from bursar.event.catalog import EventType
 from bursar.event.outbox import NewEvent, emit
 from bursar.ids import new_id
 from bursar.ledger import book, lock
-from bursar.ledger.model import Account
+from bursar.ledger.model import LockedWallet
 from bursar.money import format_micros
 from bursar.trail.trail import leave_trail
 from bursar.withdrawal import store as withdrawal_store
@@ -35,13 +35,13 @@ async def withdraw(
     locked = (await lock.lock_agents(tx, [agent_id], [realm_id])).get(agent_id)
     if locked is None:
         raise not_found("agent")
-    account = locked.account
-    if destination == account.address:
+    wallet = locked.wallet
+    if destination == wallet.address:
         raise ValidationFailed([Fault("destination", "destination is this wallet itself.")])
-    if amount_micros > account.available_micros:
+    if amount_micros > wallet.available_micros:
         raise ApiError(
             ErrorCode.INSUFFICIENT_FUNDS,
-            f"The wallet has {format_micros(account.available_micros)} USDC available.",
+            f"The wallet has {format_micros(wallet.available_micros)} USDC available.",
             param="amount",
         )
     row = WithdrawalRow(
@@ -56,16 +56,16 @@ async def withdraw(
         metadata=metadata,
         network=network,
         created_by=created_by,
-        created_at=account.now,
+        created_at=wallet.now,
         signature=None,
         block_time=None,
         fee_lamports=None,
         rent_lamports=None,
         settled_at=None,
     )
-    account.reserve(row.id, amount_micros)
+    wallet.reserve(row.id, amount_micros)
     await withdrawal_store.insert_withdrawal(tx, row)
-    await book.save(tx, [account])
+    await book.save(tx, [wallet])
     await leave_trail(
         tx,
         realm_id=realm_id,
@@ -78,28 +78,30 @@ async def withdraw(
     return row
 
 
-async def settle_withdrawals(tx: Tx, accounts: Mapping[str, Account], paid: Sequence[Paid]) -> None:
-    """As `settle_spends`: posts; the caller saves the accounts."""
-    now = max(account.now for account in accounts.values())
+async def settle_withdrawals(
+    tx: Tx, wallets: Mapping[str, LockedWallet], paid: Sequence[Paid]
+) -> None:
+    """As `settle_spends`: posts; the caller saves the wallets."""
+    now = max(wallet.now for wallet in wallets.values())
     for each in paid:
         row = await withdrawal_store.settle_withdrawal(tx, each, now)
         if row is not None:
-            accounts[row.agent_id].post(row.id, row.amount_micros)
-            await _announce(tx, EventType.WITHDRAWAL_SETTLED, row, accounts[row.agent_id])
+            wallets[row.agent_id].post(row.id, row.amount_micros)
+            await _announce(tx, EventType.WITHDRAWAL_SETTLED, row, wallets[row.agent_id])
 
 
 async def fail_withdrawal(
-    tx: Tx, account: Account, withdrawal_id: str, failure_code: FailureCode
+    tx: Tx, wallet: LockedWallet, withdrawal_id: str, failure_code: FailureCode
 ) -> None:
     """pending -> failed; what was reserved is available again."""
     row = await withdrawal_store.fail_withdrawal(tx, withdrawal_id, failure_code)
     if row is None:
         return
-    account.void(row.id, row.amount_micros)
-    await book.save(tx, [account])
-    await _announce(tx, EventType.WITHDRAWAL_FAILED, row, account)
+    wallet.void(row.id, row.amount_micros)
+    await book.save(tx, [wallet])
+    await _announce(tx, EventType.WITHDRAWAL_FAILED, row, wallet)
 
 
-async def _announce(tx: Tx, type_: EventType, row: WithdrawalRow, account: Account) -> None:
+async def _announce(tx: Tx, type_: EventType, row: WithdrawalRow, wallet: LockedWallet) -> None:
     data: Any = show_withdrawal(row)
-    await emit(tx, [NewEvent(row.realm_id, type_, row.agent_id, data, account.now)])
+    await emit(tx, [NewEvent(row.realm_id, type_, row.agent_id, data, wallet.now)])
