@@ -14,10 +14,12 @@ stands after `\\set realm_id 1`.
 import re
 from collections.abc import Sequence, Set
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from bursar.db import Row, Tx
 from bursar.errors import present
+
+T = TypeVar("T")
 
 # `:name`, but neither the cast `::text` nor what stands between quotes.
 _QUOTED = re.compile(r"('(?:[^']|'')*')")
@@ -73,11 +75,21 @@ class Query:
         raise TypeError(f"query parameters: missing {missing}, unknown {unknown}")
 
 
-def columns(row: type, table: str = "", *, but: Sequence[str] = ()) -> str:
+def columns(kind: type, table: str = "", *, but: Sequence[str] = ()) -> str:
     """The columns that a row's struct is made of, in its order; `table` is their prefix."""
-    names = list(row.__annotations__)
     prefix = f"{table}." if table else ""
-    return ", ".join(prefix + name for name in names if name not in but)
+    return ", ".join(prefix + name for name in kind.__annotations__ if name not in but)
+
+
+def made(kind: type[T], row: Row, **fields: Any) -> T:
+    """The struct of a row. `fields` are given in place of the columns of the same name, where the
+    struct holds something else than the column does."""
+    names = kind.__annotations__.keys() - fields.keys()
+    return kind(**{name: row[name] for name in names}, **fields)
+
+
+def made_or_none(kind: type[T], row: Row | None) -> T | None:
+    return None if row is None else made(kind, row)
 
 
 # Lists, newest first ------------------------------------------------------------------------------
@@ -92,7 +104,7 @@ class Listing:
     added here.
     """
 
-    __slots__ = ("_queries", "_text", "_whole")
+    __slots__ = ("_queries", "_text", "whole")
 
     def __init__(self, text: str, created_at: str = "created_at", id_: str = "id") -> None:
         self._text = f"""{text.rstrip()}
@@ -100,7 +112,7 @@ class Listing:
          ORDER BY {created_at} DESC, {id_} DESC
          LIMIT :limit
         """
-        self._whole = Query(self._text)
+        self.whole = Query(self._text)
         self._queries: dict[frozenset[str], Query] = {}
 
     async def rows(
@@ -108,7 +120,7 @@ class Listing:
     ) -> list[Row]:
         before_at, before_id = place or (None, None)
         values = {**filters, "before_at": before_at, "before_id": before_id, "limit": limit}
-        self._whole.in_order(values)  # raises where a name is wrong
+        self.whole.in_order(values)  # raises where a name is wrong
         given = {name: value for name, value in values.items() if value is not None}
         names = frozenset(given)
         query = self._queries.get(names)

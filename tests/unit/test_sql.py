@@ -7,7 +7,7 @@ import pytest
 
 from bursar.db import Database
 from bursar.errors import InvariantBroken
-from bursar.sql import Listing, Query, columns
+from bursar.sql import Listing, Query, columns, made, made_or_none
 
 
 class Point(msgspec.Struct):
@@ -91,3 +91,14 @@ async def test_what_was_written_is_counted(db: Database):
         assert (await Query("SELECT count(*) AS n FROM made").one(tx))["n"] == 3
         with pytest.raises(InvariantBroken):
             await Query("SELECT FROM made WHERE n = :n").one(tx, n=4)
+
+
+async def test_a_struct_is_made_of_its_own_columns(db: Database):
+    """Goal: what a query returns besides is no concern of the struct, and a column that the
+    database writes otherwise is given apart."""
+    async with db.connection() as tx:
+        row = await tx.fetchrow("SELECT 1 AS x, 2 AS y, 'a' AS id, '3' AS length")
+    assert row is not None
+    assert made(Point, row) == made_or_none(Point, row) == Point(1, 2)
+    assert made(Line, row, length=int(row["length"])) == Line("a", 3)
+    assert made_or_none(Point, None) is None
