@@ -119,7 +119,7 @@ async def create(call: Call) -> Answer:
 @endpoints.get(
     "/v1/agents",
     "List agents",
-    description="Newest first. An agent key sees only its own ",
+    description="Newest first. An agent key sees only its own agent.",
     scopes=ANYONE,
     query=LIST_QUERY,
     data=Agent,

@@ -249,7 +249,7 @@ async def rotate_secret(call: Call) -> Answer:
 @endpoints.post(
     "/v1/webhooks/:id/test",
     "Send a test event",
-    description="A `test` event, to this webhook only.",
+    description="A `webhook.test` event, to this webhook only.",
     scopes=ADMIN,
     data=Delivery,
     errors=(ErrorCode.INVALID_STATE,),
