@@ -13,7 +13,7 @@ BANDIT := 1.9.4
 PIP_AUDIT := 2.10.1
 
 .DEFAULT_GOAL := help
-.PHONY: help install serve test check bench prove fuzz security audit-deps screenshots format schema reference lock clean
+.PHONY: help install serve test quick check lint types quick-tests bench prove fuzz security audit-deps screenshots format schema reference lock clean
 
 help: ## Show this help
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -23,13 +23,23 @@ install: $(VENV)/.server ## Install the service into .venv
 serve: $(VENV)/.server ## Run the service on embedded PostgreSQL and an embedded Solana
 	@exec $(BIN)/bursar serve $(ARGS)
 
-test: check ## Everything CI runs: format, lint, types, tests with coverage
+test: check ## Everything CI runs: format, lint, types, tests with coverage, and the slowest of them
 	$(BIN)/python -m tests.run $(ARGS)
 
-check: $(VENV)/.dev ## Format, lint and types only
+quick: lint ## While you work, under 90 s: lint, types, and the tests that need no running service
+	@$(MAKE) --no-print-directory --jobs=2 types quick-tests
+
+check: lint types ## Format, lint and types only
+
+lint: $(VENV)/.dev
 	$(BIN)/ruff format --check --quiet .
 	$(BIN)/ruff check --quiet .
+
+types: $(VENV)/.dev
 	$(BIN)/basedpyright --warnings
+
+quick-tests: $(VENV)/.dev
+	$(BIN)/python -m tests.run --quick
 
 format: $(VENV)/.dev ## Format the code and fix what ruff can fix
 	$(BIN)/ruff check --quiet --fix-only .

@@ -1,5 +1,9 @@
-"""`make test`: pytest with coverage; its last words say what could not run here, and why."""
+"""`make test`: pytest with coverage; its last words say what could not run here, and why.
 
+`--quick` runs what needs no service, for the time while somebody works on the code.
+"""
+
+import os
 import subprocess
 import sys
 
@@ -13,12 +17,27 @@ COVERAGE = (
     "--cov-report=term-missing:skip-covered",
     f"--cov-fail-under={COVERAGE_AT_LEAST}",
 )
+SLOWEST = ("--durations=15", "--durations-min=1")
+QUICK = (
+    "--quiet",
+    "tests/unit",
+    "tests/property",
+    "tests/test_tidy.py",
+    "tests/test_docs.py",
+    "tests/documents/test_reference.py",
+    "tests/sdk/test_surface.py",
+)
 
 
 def main() -> int:
     # A part of the tests says nothing about coverage.
     arguments = sys.argv[1:] or [*SIDE_BY_SIDE, *COVERAGE]
-    return subprocess.run([sys.executable, "-m", "pytest", *arguments]).returncode
+    environment = os.environ.copy()
+    if arguments == ["--quick"]:
+        arguments = [*QUICK]
+        environment["BURSAR_QUICK"] = "1"
+    command = [sys.executable, "-m", "pytest", *SLOWEST, *arguments]
+    return subprocess.run(command, env=environment).returncode
 
 
 if __name__ == "__main__":
