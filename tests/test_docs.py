@@ -115,7 +115,11 @@ def test_every_rate_limit_has_a_row(category: Category):
     assert cells[1:3] == [str(category.live), str(category.test)]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+@pytest.mark.parametrize(
+    "page",
+    [*PAGES, ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", ROOT / "tests/README.md"],
+    ids=lambda page: page.relative_to(ROOT).as_posix(),
+)
 def test_links_lead_somewhere(page: Path):
     """Goal: a relative link names a file that exists and a heading that it has."""
     assert [target for target in _links(page) if not _leads_somewhere(page, target)] == []
