@@ -17,12 +17,14 @@ from tests.processes import clean_environment
 from bursar.access.issue import issue_key
 from bursar.access.model import NewKey, Scope
 from bursar.agent.lifecycle import Actor, create_agent
+from bursar.agent.model import NewAgent
 from bursar.config import Config
 from bursar.custody.setup import open_vault
 from bursar.db import Database, Tx
 from bursar.ids import new_id
 from bursar.ledger import book, lock
 from bursar.policy.cache import PolicyCache
+from bursar.policy.model import Policy
 from bursar.service.first_key import make_key
 from bursar.service.ports import free_port
 
@@ -142,10 +144,9 @@ async def make_tenants(db: Database, config: Config, agents: int, hot_keys: int)
     realm_id = await db.transact(first)
 
     async def some(tx: Tx) -> None:
-        policy = {"dailyCap": PLENTY_MICROS, "allowlist": [RECIPIENTS]}
-        made = await create_agent(
-            tx, vault, Actor(realm_id, "bench", "bench"), {"name": "a", "policy": policy}, "mint"
-        )
+        policy = Policy(cap_micros_daily=PLENTY_MICROS, allowlist=(RECIPIENTS,))
+        wanted = NewAgent(name="a", metadata={}, policy=policy)
+        made = await create_agent(tx, vault, Actor(realm_id, "bench", "bench"), wanted, "mint")
         agent_ids.append(made.id)
         locked = await lock.lock_agents(tx, [made.id], [realm_id])
         locked[made.id].wallet.deposit(new_id("dep"), PLENTY_MICROS)

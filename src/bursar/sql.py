@@ -101,17 +101,20 @@ class Listing:
     Each line of the text that begins with AND and names a parameter is a filter. It is left out of
     the query where its value is None, so that each combination is read from the index made for it.
     The text ends with its conditions: the rest, from the place where the page before ended, is
-    added here.
+    added here. `around` is a query that reads from `{page}`.
     """
 
     __slots__ = ("_queries", "_text", "whole")
 
-    def __init__(self, text: str, created_at: str = "created_at", id_: str = "id") -> None:
-        self._text = f"""{text.rstrip()}
+    def __init__(
+        self, text: str, created_at: str = "created_at", id_: str = "id", around: str = "{page}"
+    ) -> None:
+        page = f"""{text.rstrip()}
            AND ({created_at}, {id_}) < (:before_at, :before_id)
          ORDER BY {created_at} DESC, {id_} DESC
          LIMIT :limit
         """
+        self._text = around.replace("{page}", page)
         self.whole = Query(self._text)
         self._queries: dict[frozenset[str], Query] = {}
 

@@ -1,13 +1,14 @@
-"""Creating, changing and ending agents. Each is one transaction, in force once it is answered."""
+"""Creating, changing and terminating agents: each is one transaction, in force once answered."""
 
 from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
+from msgspec import UNSET
 
 from bursar.access import store as access_store
 from bursar.agent import store
-from bursar.agent.model import AgentRow
+from bursar.agent.model import AgentChange, AgentRow, NewAgent
 from bursar.agent.view import AgentPolicyUpdated, show_agent
 from bursar.custody.vault import Vault
 from bursar.db import Tx, moment
@@ -18,7 +19,7 @@ from bursar.ids import is_id, new_id
 from bursar.ledger import lock
 from bursar.policy import store as policy_store
 from bursar.policy.engine import RejectCode
-from bursar.policy.model import Policy, first_policy
+from bursar.policy.model import Policy
 from bursar.policy.view import show_policy
 from bursar.spend import store as spend_store
 from bursar.spend.close import reject_spends
@@ -30,30 +31,27 @@ from bursar.wallet.view import show_wallet
 
 @dataclass(frozen=True, slots=True)
 class Actor:
-    """On whose behalf a change is made, for the trail."""
+    """In whose name a change is made, for the audit log."""
 
     realm_id: int
     name: str
     request_id: str
 
 
-async def create_agent(
-    tx: Tx, vault: Vault, actor: Actor, body: dict[str, Any], mint: str
-) -> AgentRow:
-    """Agent, policy version 1 and wallet, from a validated request."""
+async def create_agent(tx: Tx, vault: Vault, actor: Actor, wanted: NewAgent, mint: str) -> AgentRow:
+    """The agent, version 1 of its policy, and its wallet."""
     agent_id = new_id("ag")
-    policy = first_policy(body["policy"])
     created_at = await store.insert_agent(
         tx,
         agent_id=agent_id,
         realm_id=actor.realm_id,
-        name=body["name"],
-        metadata=body.get("metadata", {}),
+        name=wanted.name,
+        metadata=wanted.metadata,
         policy_id=new_id("pol"),
     )
-    await policy_store.insert_policy(tx, agent_id, policy, actor.name, created_at)
-    # A new wallet starts with the flag as it is, silently: only later changes are news.
-    is_low = low(0, policy.cap_micros_daily)
+    await policy_store.insert_policy(tx, agent_id, wanted.policy, actor.name, created_at)
+    # A new wallet is low without an event: only later changes are news.
+    is_low = low(0, wanted.policy.cap_micros_daily)
     key = await vault.new_key(agent_id)
     await wallet_store.insert_wallet(tx, actor.realm_id, key, mint, is_low)
     row = await get_agent(tx, actor.realm_id, agent_id)
@@ -69,8 +67,8 @@ async def create_agent(
     return row
 
 
-async def change_agent(tx: Tx, actor: Actor, agent_id: str, body: dict[str, Any]) -> AgentRow:
-    """One atomic change; `{}` changes nothing.
+async def change_agent(tx: Tx, actor: Actor, agent_id: str, change: AgentChange) -> AgentRow:
+    """One atomic change.
 
     Takes the wallet's lock first: a spend is decided wholly before this change or wholly after.
     """
@@ -80,22 +78,19 @@ async def change_agent(tx: Tx, actor: Actor, agent_id: str, body: dict[str, Any]
             ErrorCode.AGENT_TERMINATED,
             "This agent is terminated, for good; create a new one instead.",
         )
-    wanted: dict[str, Any] = body.get("policy", {})
-    seen = wanted.get("version", before.policy.version)
-    if seen != before.policy.version:
+    if change.seen_version not in (UNSET, before.policy.version):
         raise ApiError(
             ErrorCode.POLICY_VERSION_CONFLICT,
-            f"The policy is at version {before.policy.version}, not {seen}. Read it again, then"
-            " decide whether your change still holds.",
+            f"The policy is at version {before.policy.version}, not {change.seen_version}. Read it"
+            " again, then decide whether your change still holds.",
             param="policy.version",
         )
-    policy = before.policy.changed(wanted)
     after = replace(
         before,
-        name=body.get("name", before.name),
-        status=body.get("status", before.status),
-        metadata=body.get("metadata", before.metadata),
-        policy=policy,
+        name=before.name if change.name is UNSET else change.name,
+        status=before.status if change.status is UNSET else change.status,
+        metadata=before.metadata if change.metadata is UNSET else change.metadata,
+        policy=before.policy.changed(change.policy),
     )
     return await apply_change(tx, actor, before, after)
 
@@ -123,7 +118,7 @@ async def terminate_agent(tx: Tx, actor: Actor, agent_id: str) -> AgentRow:
 
 
 async def apply_change(tx: Tx, actor: Actor, before: AgentRow, after: AgentRow) -> AgentRow:
-    """Writes what differs, with its events and a line in the trail. The caller holds the lock."""
+    """Writes what differs, its events, and a line of the audit log. The caller holds the lock."""
     if after == before:
         return before
     now = await moment(tx)
@@ -136,16 +131,7 @@ async def apply_change(tx: Tx, actor: Actor, before: AgentRow, after: AgentRow) 
     )
     if after.policy is not before.policy:
         await policy_store.insert_policy(tx, after.id, after.policy, actor.name, now)
-    await store.update_agent(
-        tx,
-        before,
-        name=after.name,
-        status=after.status,
-        metadata=after.metadata,
-        policy_version=after.policy.version,
-        updated_at=now,
-        terminated_at=after.terminated_at,
-    )
+    await store.update_agent(tx, before, after)
     if is_low != before.wallet.is_low:
         await wallet_store.set_low(tx, after.id, is_low)
     await emit(
@@ -197,7 +183,7 @@ async def get_agent(tx: Tx, realm_id: int, agent_id: str) -> AgentRow:
 
 
 async def lock_agent(tx: Tx, realm_id: int, agent_id: str) -> AgentRow:
-    """The agent as it is now that nobody else can change it or spend from it."""
+    """The agent as it is under its wallet's lock: no change and no spend until the commit."""
     await get_agent(tx, realm_id, agent_id)
     await wallet_store.lock_wallets(tx, [agent_id])
     return await get_agent(tx, realm_id, agent_id)

@@ -2,8 +2,12 @@
 
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Literal
 
-from bursar.policy.model import AgentStatus, Policy
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from bursar.policy.model import AgentStatus, Policy, PolicyChange
 from bursar.wallet.model import WalletRow
 
 
@@ -20,3 +24,22 @@ class AgentRow:
     created_at: datetime
     updated_at: datetime
     terminated_at: datetime | None
+
+
+class NewAgent(msgspec.Struct, frozen=True, kw_only=True):
+    """A validated request to create an agent."""
+
+    name: str
+    metadata: dict[str, str]
+    policy: Policy
+
+
+class AgentChange(msgspec.Struct, frozen=True, kw_only=True):
+    """A validated request to change an agent; UNSET leaves as it is."""
+
+    name: str | UnsetType = UNSET
+    status: Literal["active", "paused"] | UnsetType = UNSET
+    metadata: dict[str, str] | UnsetType = UNSET
+    policy: PolicyChange = PolicyChange()
+    # The version of the policy that the caller saw last; UNSET changes whichever is in force.
+    seen_version: int | UnsetType = UNSET

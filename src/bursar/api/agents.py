@@ -3,14 +3,16 @@
 import re
 from typing import Any
 
+from msgspec import UNSET
+
 from bursar.access.limits import Category
 from bursar.access.model import ADMIN, ANYONE, APPROVERS, Caller, Scope
 from bursar.agent import lifecycle, store
 from bursar.agent.lifecycle import Actor
-from bursar.agent.model import AgentRow
+from bursar.agent.model import AgentChange, AgentRow, NewAgent
 from bursar.agent.view import Agent, show_agent
 from bursar.api.call import Answer, Call, Resource, data, page, page_fields
-from bursar.api.policies import NEW_POLICY, POLICY_CHANGE
+from bursar.api.policies import NEW_POLICY, POLICY_CHANGE, new_policy, policy_change
 from bursar.chain.networks import usdc_mint
 from bursar.clock import iso
 from bursar.errors import ApiError, ErrorCode, not_found
@@ -112,7 +114,12 @@ def permits_change(caller: Caller, body: dict[str, Any]) -> None:
 )
 async def create(call: Call) -> Answer:
     mint = usdc_mint(call.services.config, call.caller.mode)
-    row = await lifecycle.create_agent(call.tx, call.services.vault, actor(call), call.body, mint)
+    wanted = NewAgent(
+        name=call.body["name"],
+        metadata=call.body.get("metadata", {}),
+        policy=new_policy(call.body["policy"]),
+    )
+    row = await lifecycle.create_agent(call.tx, call.services.vault, actor(call), wanted, mint)
     return data(show_agent(row), 201)
 
 
@@ -165,7 +172,15 @@ async def get(call: Call) -> Answer:
     errors=(ErrorCode.AGENT_TERMINATED, ErrorCode.POLICY_VERSION_CONFLICT),
 )
 async def change(call: Call) -> Answer:
-    row = await lifecycle.change_agent(call.tx, actor(call), call.params["id"], call.body)
+    policy = call.body.get("policy", {})
+    wanted = AgentChange(
+        name=call.body.get("name", UNSET),
+        status=call.body.get("status", UNSET),
+        metadata=call.body.get("metadata", UNSET),
+        policy=policy_change(policy),
+        seen_version=policy.get("version", UNSET),
+    )
+    row = await lifecycle.change_agent(call.tx, actor(call), call.params["id"], wanted)
     return data(show_agent(row))
 
 

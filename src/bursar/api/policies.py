@@ -1,5 +1,10 @@
+"""The policy of an agent, as callers send it."""
+
+from typing import Any
+
 from bursar.form.kinds import Cap, Entries, Flag, Whole
 from bursar.form.record import Field, Record
+from bursar.policy.model import Policy, PolicyChange
 
 _DAILY_CAP = "What the agent may spend per UTC day; 0 allows nothing."
 
@@ -51,3 +56,31 @@ POLICY_CHANGE = Record(
         ),
     ),
 )
+
+_ATTRIBUTES = {
+    "dailyCap": "cap_micros_daily",
+    "perTransactionCap": "cap_micros_per_transaction",
+    "approvalThreshold": "approval_threshold_micros",
+    "allowlist": "allowlist",
+    "blocklist": "blocklist",
+    "dailyNetworkLamports": "network_lamports_daily",
+    "frozen": "frozen",
+}
+
+
+def new_policy(body: dict[str, Any]) -> Policy:
+    """Version 1, from a validated NEW_POLICY."""
+    return Policy(**_given(body))
+
+
+def policy_change(body: dict[str, Any]) -> PolicyChange:
+    """From a validated POLICY_CHANGE."""
+    return PolicyChange(**_given(body))
+
+
+def _given(body: dict[str, Any]) -> dict[str, Any]:
+    return {
+        attribute: tuple(body[name]) if name.endswith("list") else body[name]
+        for name, attribute in _ATTRIBUTES.items()
+        if name in body
+    }

@@ -1,35 +1,42 @@
 """Queries on policy versions."""
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from datetime import datetime
 
 from bursar.db import Row, Tx
 from bursar.policy.model import Policy
+from bursar.sql import Query, columns, made
 
-COLUMNS = (
-    "p.version, p.cap_micros_daily, p.cap_micros_per_transaction, p.approval_threshold_micros,"
-    " p.allowlist, p.blocklist, p.frozen, p.network_lamports_daily"
-)
+_INSERT = Query("""
+    INSERT INTO policy (agent_id, version, cap_micros_daily, cap_micros_per_transaction,
+                        approval_threshold_micros, allowlist, blocklist, frozen,
+                        network_lamports_daily, changed_by, changed_at)
+    VALUES (:agent_id, :version, :cap_micros_daily, :cap_micros_per_transaction,
+            :approval_threshold_micros, :allowlist, :blocklist, :frozen,
+            :network_lamports_daily, :changed_by, :changed_at)
+""")
+_LIST = Query(f"""
+    SELECT {columns(Policy)}, changed_by, changed_at
+      FROM policy
+     WHERE agent_id = :agent_id
+       AND (:before_version::integer IS NULL OR version < :before_version)
+     ORDER BY version DESC
+     LIMIT :limit
+""")
+_GET = Query(f"""
+    SELECT p.agent_id, {columns(Policy, "p")}
+      FROM policy p
+      JOIN unnest(:agent_ids::text[], :versions::int[]) AS v (agent_id, version)
+        ON v.agent_id = p.agent_id AND v.version = p.version
+""")
 
 
 async def insert_policy(
     tx: Tx, agent_id: str, policy: Policy, changed_by: str, changed_at: datetime
 ) -> None:
-    await tx.execute(
-        "INSERT INTO policy (agent_id, version, cap_micros_daily, cap_micros_per_transaction,"
-        " approval_threshold_micros, allowlist, blocklist, frozen, changed_by, changed_at,"
-        " network_lamports_daily) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)",
-        agent_id,
-        policy.version,
-        policy.cap_micros_daily,
-        policy.cap_micros_per_transaction,
-        policy.approval_threshold_micros,
-        policy.allowlist,
-        policy.blocklist,
-        policy.frozen,
-        changed_by,
-        changed_at,
-        policy.network_lamports_daily,
+    await _INSERT.run(
+        tx, agent_id=agent_id, changed_by=changed_by, changed_at=changed_at, **asdict(policy)
     )
 
 
@@ -37,38 +44,18 @@ async def list_versions(
     tx: Tx, agent_id: str, before_version: int | None, limit: int
 ) -> list[tuple[Policy, str, datetime]]:
     """(policy, changed by, changed at), newest first."""
-    rows = await tx.fetch(
-        f"SELECT {COLUMNS}, p.changed_by, p.changed_at FROM policy p WHERE p.agent_id = $1"
-        " AND ($2::integer IS NULL OR p.version < $2) ORDER BY p.version DESC LIMIT $3",
-        agent_id,
-        before_version,
-        limit,
-    )
+    rows = await _LIST.rows(tx, agent_id=agent_id, before_version=before_version, limit=limit)
     return [(policy_of(row), row["changed_by"], row["changed_at"]) for row in rows]
-
-
-def policy_of(row: Row) -> Policy:
-    return Policy(
-        version=row["version"],
-        cap_micros_daily=row["cap_micros_daily"],
-        cap_micros_per_transaction=row["cap_micros_per_transaction"],
-        approval_threshold_micros=row["approval_threshold_micros"],
-        allowlist=tuple(row["allowlist"]),
-        blocklist=tuple(row["blocklist"]),
-        frozen=row["frozen"],
-        network_lamports_daily=row["network_lamports_daily"],
-    )
 
 
 async def get_versions(
     tx: Tx, versions: Sequence[tuple[str, int]]
 ) -> dict[tuple[str, int], Policy]:
-    agents, numbers = zip(*versions, strict=True)
-    rows = await tx.fetch(
-        f"SELECT p.agent_id, {COLUMNS} FROM policy p"
-        " JOIN unnest($1::text[], $2::int[]) AS v (agent_id, version)"
-        " ON v.agent_id = p.agent_id AND v.version = p.version",
-        agents,
-        numbers,
-    )
+    """By agent and version."""
+    agent_ids, numbers = zip(*versions, strict=True)
+    rows = await _GET.rows(tx, agent_ids=agent_ids, versions=numbers)
     return {(row["agent_id"], row["version"]): policy_of(row) for row in rows}
+
+
+def policy_of(row: Row) -> Policy:
+    return made(Policy, row, allowlist=tuple(row["allowlist"]), blocklist=tuple(row["blocklist"]))

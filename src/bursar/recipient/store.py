@@ -3,97 +3,98 @@
 from collections.abc import Sequence
 from datetime import datetime
 
-from bursar.db import Row, Tx
-from bursar.errors import present
+from bursar.db import Tx
 from bursar.recipient.model import RecipientRow
+from bursar.sql import Listing, Query, columns, made, made_or_none
 
-_COLUMNS = "hostname, address, created_by, created_at, updated_at"
+_LOCK = Query("""
+    SELECT FROM realm
+     WHERE id = :realm_id
+       FOR NO KEY UPDATE
+""")
+_RAISE_EPOCH = Query("""
+    UPDATE realm
+       SET directory_epoch = directory_epoch + 1
+     WHERE id = :realm_id
+""")
+_PUT = Query(f"""
+    INSERT INTO recipient AS r (realm_id, hostname, address, created_by, created_at, updated_at)
+    SELECT :realm_id, :hostname, :address, :created_by, now.at, now.at
+      FROM (SELECT moment() AS at) now
+        ON CONFLICT (realm_id, hostname) DO UPDATE
+       SET address = excluded.address,
+           updated_at = CASE WHEN r.address = excluded.address THEN r.updated_at
+                             ELSE excluded.updated_at END
+    RETURNING {columns(RecipientRow)}
+""")
+_GET = Query(f"""
+    SELECT {columns(RecipientRow)}
+      FROM recipient
+     WHERE realm_id = :realm_id AND hostname = :hostname
+""")
+_LIST = Listing(
+    f"""
+    SELECT {columns(RecipientRow)}
+      FROM recipient
+     WHERE realm_id = :realm_id
+    """,
+    id_="hostname",
+)
+_DELETE = Query("""
+    DELETE FROM recipient
+     WHERE realm_id = :realm_id AND hostname = :hostname
+""")
+_ADDRESSES = Query("""
+    SELECT hostname, address
+      FROM recipient
+     WHERE realm_id = :realm_id AND hostname = ANY(:hostnames)
+""")
+_HOSTNAMES = Query("""
+    SELECT address, hostname
+      FROM recipient
+     WHERE realm_id = :realm_id AND address = ANY(:addresses)
+""")
 
 
 async def lock_directory(tx: Tx, realm_id: int) -> None:
     """One change of a directory at a time, so that each is told what it replaces."""
-    await tx.execute("SELECT FROM realm WHERE id = $1 FOR NO KEY UPDATE", realm_id)
+    await _LOCK.run(tx, realm_id=realm_id)
 
 
 async def raise_epoch(tx: Tx, realm_id: int) -> None:
-    await tx.execute(
-        "UPDATE realm SET directory_epoch = directory_epoch + 1 WHERE id = $1", realm_id
-    )
+    await _RAISE_EPOCH.run(tx, realm_id=realm_id)
 
 
 async def put_recipient(
     tx: Tx, realm_id: int, hostname: str, address: str, created_by: str
 ) -> RecipientRow:
-    row = await tx.fetchrow(
-        "INSERT INTO recipient AS r (realm_id, hostname, address, created_by, created_at,"
-        " updated_at) SELECT $1, $2, $3, $4, now.at, now.at FROM (SELECT moment() AS at) now"
-        " ON CONFLICT (realm_id, hostname) DO UPDATE"
-        " SET address = excluded.address, updated_at = CASE WHEN r.address = excluded.address"
-        " THEN r.updated_at ELSE excluded.updated_at END"
-        f" RETURNING {_COLUMNS}",
-        realm_id,
-        hostname,
-        address,
-        created_by,
+    row = await _PUT.one(
+        tx, realm_id=realm_id, hostname=hostname, address=address, created_by=created_by
     )
-    row = present(row, "the statement returns a row")
-    return _recipient(row)
+    return made(RecipientRow, row)
 
 
 async def get_recipient(tx: Tx, realm_id: int, hostname: str) -> RecipientRow | None:
-    row = await tx.fetchrow(
-        f"SELECT {_COLUMNS} FROM recipient WHERE realm_id = $1 AND hostname = $2",
-        realm_id,
-        hostname,
-    )
-    return None if row is None else _recipient(row)
+    return made_or_none(RecipientRow, await _GET.row(tx, realm_id=realm_id, hostname=hostname))
 
 
 async def list_recipients(
     tx: Tx, realm_id: int, before: tuple[datetime, str] | None, limit: int
 ) -> list[RecipientRow]:
-    rows = await tx.fetch(
-        f"SELECT {_COLUMNS} FROM recipient WHERE realm_id = $1"
-        " AND ($2::timestamptz IS NULL OR (created_at, hostname) < ($2, $3::text))"
-        " ORDER BY created_at DESC, hostname DESC LIMIT $4",
-        realm_id,
-        before[0] if before else None,
-        before[1] if before else None,
-        limit,
-    )
-    return [_recipient(row) for row in rows]
+    rows = await _LIST.rows(tx, before, limit, realm_id=realm_id)
+    return [made(RecipientRow, row) for row in rows]
 
 
 async def delete_recipient(tx: Tx, realm_id: int, hostname: str) -> None:
-    await tx.execute(
-        "DELETE FROM recipient WHERE realm_id = $1 AND hostname = $2", realm_id, hostname
-    )
+    await _DELETE.run(tx, realm_id=realm_id, hostname=hostname)
 
 
 async def addresses_of(tx: Tx, realm_id: int, hostnames: Sequence[str]) -> dict[str, str]:
-    rows = await tx.fetch(
-        "SELECT hostname, address FROM recipient WHERE realm_id = $1 AND hostname = ANY($2)",
-        realm_id,
-        hostnames,
-    )
+    rows = await _ADDRESSES.rows(tx, realm_id=realm_id, hostnames=hostnames)
     return {row["hostname"]: row["address"] for row in rows}
 
 
 async def hostnames_of(tx: Tx, realm_id: int, addresses: Sequence[str]) -> list[tuple[str, str]]:
     """(address, hostname) of every entry that names one of the addresses."""
-    rows = await tx.fetch(
-        "SELECT address, hostname FROM recipient WHERE realm_id = $1 AND address = ANY($2)",
-        realm_id,
-        addresses,
-    )
+    rows = await _HOSTNAMES.rows(tx, realm_id=realm_id, addresses=addresses)
     return [(row["address"], row["hostname"]) for row in rows]
-
-
-def _recipient(row: Row) -> RecipientRow:
-    return RecipientRow(
-        hostname=row["hostname"],
-        address=row["address"],
-        created_by=row["created_by"],
-        created_at=row["created_at"],
-        updated_at=row["updated_at"],
-    )

@@ -21,6 +21,7 @@ from bursar.event.outbox import NewEvent, emit
 from bursar.ledger.audit import MAX_NAMED, Finding
 from bursar.metrics import Settlement as Metrics
 from bursar.money import format_micros
+from bursar.policy.model import PolicyChange
 from bursar.settlement import store
 from bursar.settlement.deposits import SWEEP_AT_ONCE, DepositWatcher, compare, every_wallet
 from bursar.settlement.evidence import pays, took
@@ -136,10 +137,10 @@ class Reconciler:
 
         async def work(tx: Tx) -> None:
             before = await lock_agent(tx, wallet.realm_id, wallet.agent_id)
-            await wallet_store.hold_wallet(tx, wallet.agent_id, held=True)
+            await wallet_store.set_frozen(tx, wallet.agent_id, frozen=True)
             after = before
             if before.status != "terminated":
-                frozen = before.policy.changed({"frozen": True})
+                frozen = before.policy.changed(PolicyChange(frozen=True))
                 actor = Actor(wallet.realm_id, "system", "reconciliation")
                 after = await apply_change(tx, actor, before, replace(before, policy=frozen))
             changed = after.policy.version != before.policy.version
@@ -152,8 +153,8 @@ class Reconciler:
     async def _release_those_in_order(self, short: Set[str]) -> None:
         """What is whole again, look after look and by the word of every node, may be signed for."""
         async with self.db.connection() as tx:
-            held = await wallet_store.held_wallets(tx, self.watcher.mode)
-            whole = {agent_id for agent_id in held if agent_id not in short}
+            frozen = await wallet_store.frozen_wallets(tx, self.watcher.mode)
+            whole = {agent_id for agent_id in frozen if agent_id not in short}
             self._whole = {agent_id: self._whole.get(agent_id, 0) + 1 for agent_id in whole}
             ready = [agent_id for agent_id, looks in self._whole.items() if looks >= _LOOKS]
             wallets = await store.wallets(tx, ready)
@@ -169,11 +170,11 @@ class Reconciler:
 
         async def work(tx: Tx) -> bool:
             before = await lock_agent(tx, wallet.realm_id, wallet.agent_id)
-            await wallet_store.hold_wallet(tx, wallet.agent_id, held=False)
+            await wallet_store.set_frozen(tx, wallet.agent_id, frozen=False)
             stopped_by = await wallet_store.forget_stop(tx, wallet.agent_id)
             if stopped_by != before.policy.version or before.status == "terminated":
                 return False
-            thawed = before.policy.changed({"frozen": False})
+            thawed = before.policy.changed(PolicyChange(frozen=False))
             actor = Actor(wallet.realm_id, "system", "reconciliation")
             after = await apply_change(tx, actor, before, replace(before, policy=thawed))
             event = NewEvent(

@@ -6,78 +6,80 @@ import msgspec
 
 from bursar.chain.port import Paid
 from bursar.db import Row, Tx
+from bursar.sql import Listing, Query, columns, made
 from bursar.withdrawal.model import WithdrawalRow
 
-_WITHDRAWAL = ", ".join(WithdrawalRow.__struct_fields__)
+_INSERT = Query("""
+    INSERT INTO withdrawal (id, realm_id, agent_id, amount_micros, destination, status, memo,
+                            metadata, network, created_by, created_at)
+    VALUES (:id, :realm_id, :agent_id, :amount_micros, :destination, :status, :memo,
+            :metadata, :network, :created_by, :created_at)
+""")
+_GET = Query(f"""
+    SELECT {columns(WithdrawalRow)}
+      FROM withdrawal
+     WHERE id = :withdrawal_id AND realm_id = :realm_id
+""")
+_LIST = Listing(f"""
+    SELECT {columns(WithdrawalRow)}
+      FROM withdrawal
+     WHERE agent_id = :agent_id
+""")
+_SETTLE = Query(f"""
+    UPDATE withdrawal
+       SET status = 'settled', signature = :signature, block_time = :block_time,
+           fee_lamports = :fee_lamports, rent_lamports = :rent_lamports, settled_at = :at
+     WHERE id = :payment_id AND status = 'pending'
+    RETURNING {columns(WithdrawalRow)}
+""")
+_FAIL = Query(f"""
+    UPDATE withdrawal
+       SET status = 'failed', failure_code = :failure_code
+     WHERE id = :withdrawal_id AND status = 'pending'
+    RETURNING {columns(WithdrawalRow)}
+""")
 
 
 async def insert_withdrawal(tx: Tx, row: WithdrawalRow) -> None:
-    await tx.execute(
-        "INSERT INTO withdrawal (id, realm_id, agent_id, amount_micros, destination, status, memo,"
-        " metadata, network, created_by, created_at)"
-        " VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)",
-        row.id,
-        row.realm_id,
-        row.agent_id,
-        row.amount_micros,
-        row.destination,
-        row.status,
-        row.memo,
-        msgspec.json.encode(row.metadata).decode(),
-        row.network,
-        row.created_by,
-        row.created_at,
+    await _INSERT.run(
+        tx,
+        id=row.id,
+        realm_id=row.realm_id,
+        agent_id=row.agent_id,
+        amount_micros=row.amount_micros,
+        destination=row.destination,
+        status=row.status,
+        memo=row.memo,
+        metadata=msgspec.json.encode(row.metadata).decode(),
+        network=row.network,
+        created_by=row.created_by,
+        created_at=row.created_at,
     )
 
 
 async def get_withdrawal(tx: Tx, realm_id: int, withdrawal_id: str) -> WithdrawalRow | None:
-    row = await tx.fetchrow(
-        f"SELECT {_WITHDRAWAL} FROM withdrawal WHERE id = $2 AND realm_id = $1",
-        realm_id,
-        withdrawal_id,
-    )
+    row = await _GET.row(tx, realm_id=realm_id, withdrawal_id=withdrawal_id)
     return None if row is None else _withdrawal(row)
 
 
 async def list_withdrawals(
     tx: Tx, agent_id: str, before: tuple[datetime, str] | None, limit: int
 ) -> list[WithdrawalRow]:
-    rows = await tx.fetch(
-        f"SELECT {_WITHDRAWAL} FROM withdrawal WHERE agent_id = $1"
-        " AND ($2::timestamptz IS NULL OR (created_at, id) < ($2, $3::text))"
-        " ORDER BY created_at DESC, id DESC LIMIT $4",
-        agent_id,
-        before[0] if before else None,
-        before[1] if before else None,
-        limit,
-    )
+    rows = await _LIST.rows(tx, before, limit, agent_id=agent_id)
     return [_withdrawal(row) for row in rows]
 
 
 async def settle_withdrawal(tx: Tx, paid: Paid, at: datetime) -> WithdrawalRow | None:
     """pending -> settled; None when it no longer was pending."""
-    row = await tx.fetchrow(
-        "UPDATE withdrawal SET status = 'settled', signature = $2, block_time = $3,"
-        " fee_lamports = $4, rent_lamports = $5, settled_at = $6"
-        " WHERE id = $1 AND status = 'pending'"
-        f" RETURNING {_WITHDRAWAL}",
-        *paid,
-        at,
-    )
+    row = await _SETTLE.row(tx, **paid._asdict(), at=at)
     return None if row is None else _withdrawal(row)
 
 
-async def fail_withdrawal(tx: Tx, withdrawal_id: str, code: str) -> WithdrawalRow | None:
+async def fail_withdrawal(tx: Tx, withdrawal_id: str, failure_code: str) -> WithdrawalRow | None:
     """pending -> failed; None when it no longer was pending."""
-    row = await tx.fetchrow(
-        "UPDATE withdrawal SET status = 'failed', failure_code = $2"
-        f" WHERE id = $1 AND status = 'pending' RETURNING {_WITHDRAWAL}",
-        withdrawal_id,
-        code,
-    )
+    row = await _FAIL.row(tx, withdrawal_id=withdrawal_id, failure_code=failure_code)
     return None if row is None else _withdrawal(row)
 
 
 def _withdrawal(row: Row) -> WithdrawalRow:
-    values = dict(row.items())
-    return WithdrawalRow(**{**values, "metadata": msgspec.json.decode(values["metadata"])})
+    return made(WithdrawalRow, row, metadata=msgspec.json.decode(row["metadata"]))

@@ -1,0 +1,81 @@
+"""Every query of the package is prepared by PostgreSQL, without being run."""
+
+import importlib
+import pkgutil
+from typing import Any, get_args
+
+import asyncpg
+import pytest
+
+import bursar
+from bursar.agent.model import AgentRow
+from bursar.db import Database
+from bursar.ledger.model import Transfer
+from bursar.policy.model import Policy
+from bursar.recipient.model import RecipientRow
+from bursar.spend.model import SpendRow
+from bursar.sql import Listing, Query
+from bursar.wallet.model import DepositRow, UnreadRow, WalletRow
+from bursar.withdrawal.model import WithdrawalRow
+
+
+def queries() -> dict[str, Query]:
+    """Every query that a module holds, by where it stands; of a list the one with all filters."""
+    found: dict[str, Query] = {}
+    for module in pkgutil.walk_packages(bursar.__path__, "bursar."):
+        if not module.name.endswith("__main__"):
+            for name, value in vars(importlib.import_module(module.name)).items():
+                query = value.whole if isinstance(value, Listing) else value
+                if isinstance(query, Query):
+                    found[f"{module.name}.{name}"] = query
+    return found
+
+
+async def test_every_query_fits_the_schema(db: Database):
+    """Goal: a misspelt column, table or type is found without the request that needs it."""
+    wrong: dict[str, str] = {}
+    async with db.connection() as tx:
+        for place, query in queries().items():
+            try:
+                prepared = await tx.prepare(query.text)
+            except asyncpg.PostgresError as problem:
+                wrong[place] = str(problem)
+            else:
+                assert len(prepared.get_parameters()) == len(query.names), place
+    assert wrong == {}
+    assert len(queries()) > 40, "the test sees queries at all"
+
+
+# The table of each struct, and the fields that are not columns of it.
+ROWS: list[tuple[type, str, set[str]]] = [
+    (AgentRow, "agent", {"policy", "wallet"}),
+    (DepositRow, "deposit", set()),
+    (Policy, "policy", set()),
+    (RecipientRow, "recipient", set()),
+    (SpendRow, "spend", set()),
+    (Transfer, "transfer", set()),
+    (UnreadRow, "unread_deposit", set()),
+    (WalletRow, "wallet", set()),
+    (WithdrawalRow, "withdrawal", set()),
+]
+
+
+@pytest.mark.parametrize(("kind", "table", "other"), ROWS, ids=lambda value: str(value))
+async def test_every_row_has_the_columns_of_its_struct(
+    db: Database, kind: type[Any], table: str, other: set[str]
+):
+    """Goal: each field of a row is a column of its table, and may be None where the column may."""
+    async with db.connection() as tx:
+        rows = await tx.fetch(
+            "SELECT column_name::text AS name, is_nullable = 'YES' AS nullable"
+            " FROM information_schema.columns"
+            " WHERE table_schema = 'public' AND table_name = $1",
+            table,
+        )
+    nullable = {row["name"]: row["nullable"] for row in rows}
+    fields = {
+        name: type(None) in get_args(annotation)
+        for name, annotation in kind.__annotations__.items()
+        if name not in other
+    }
+    assert fields == {name: nullable.get(name) for name in fields}
