@@ -71,6 +71,8 @@ def test_every_folder_has_its_place():
     assert folders == {*ORDER, ASIDE}
     page = (ROOT / "docs/architecture.md").read_text("utf-8")
     assert [name for name in ORDER[1:] if f"`{name}/`" not in page] == []
+    drawn = (ROOT / "docs/img/house.svg").read_text("utf-8")
+    assert [name for name in ORDER[1:] if f">{name}</text>" not in drawn] == []
 
 
 def test_folders_hold_no_code_in_their_init():
