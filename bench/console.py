@@ -36,9 +36,6 @@ _TODAY: Final = (
     """INSERT INTO usage (agent_id, window_kind, window_start, spent_micros, cap_micros)
        SELECT id, 'day', (moment() AT TIME ZONE 'UTC')::date, 9000000000000, 10000000000000
          FROM agent ON CONFLICT DO NOTHING""",
-    """INSERT INTO event (id, realm_id, type, agent_id, data, created_at)
-       SELECT 'evt_' || substr(id, 5), realm_id, 'transaction.settled', agent_id, '{}', created_at
-         FROM spend WHERE status = 'settled' ORDER BY created_at DESC LIMIT 100000""",
     """INSERT INTO webhook (id, realm_id, url, events, created_at)
        SELECT 'wh_' || lpad(n::text, 26, '0'), (SELECT realm_id FROM agent LIMIT 1),
               'https://example.com/' || n, '{*}', moment() FROM generate_series(1, 100) AS n""",
@@ -64,6 +61,7 @@ PAGES: Final = {
     "webhooks": "/webhooks",
     "webhook": f"/webhooks/wh_{1:026d}",
     "keys": "/keys",
+    "sessions": "/sessions",
 }
 
 
