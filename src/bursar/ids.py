@@ -14,7 +14,8 @@ _LETTERS: Final = bytes(ord(_ALPHABET[byte & 31]) for byte in range(256))
 _TIME_SHIFTS: Final = tuple(range(45, -1, -5))
 _FORM: Final = re.compile(r"[0-7][0-9a-hjkmnp-tv-z]{25}", re.ASCII)
 
-Prefix = Literal["acc", "ag", "pol", "txn", "wdr", "dep", "wh", "evt", "dlv", "key", "log", "req"]
+Prefix = Literal["acc", "ag", "pol", "txn", "wdr", "dep", "wh", "evt", "dlv", "key", "log", "req",
+                 "ses"]  # fmt: skip
 
 
 def new_id(prefix: Prefix) -> str:

@@ -6,6 +6,7 @@ import re
 
 from playwright.async_api import expect
 
+from bursar.policy.engine import Rule
 from tests.browser.support import Console, Guest
 from tests.processes import until
 from tests.support import ON_CURVE, spend
@@ -83,11 +84,19 @@ async def test_an_agents_life(console: Console, admin: Guest):
     form = page.locator("form[action$=withdraw]")
     await form.get_by_label("Amount").fill("26")
     await form.get_by_label("To the address").fill(ON_CURVE)
-    admin.meant.add(409)
+    await form.get_by_label("Your API key").fill("bur_test_wrong")
+    admin.meant |= {401, 409}
+    await form.get_by_role("button", name="Withdraw").click()
+    await expect(page.get_by_role("alert")).to_contain_text("the key you are signed in with")
+    await admin.accessible()
+    await expect(form.get_by_label("Amount")).to_have_value("26")
+    await expect(form.get_by_label("Your API key")).to_have_value("")
+    await form.get_by_label("Your API key").fill(console.key)
     await form.get_by_role("button", name="Withdraw").click()
     await expect(page.get_by_role("alert")).to_contain_text("25.000000 USDC available")
     await expect(form.get_by_label("To the address")).to_have_value(ON_CURVE)
     await form.get_by_label("Amount").fill("5")
+    await form.get_by_label("Your API key").fill(console.key)
     await form.get_by_role("button", name="Withdraw").click()
     await admin.sees("The withdrawal is reserved", "−5.00")
     await expect(page.locator("#moves")).to_contain_text("settled")
@@ -275,7 +284,7 @@ async def test_transactions(console: Console, admin: Guest):
     await admin.open(f"/console/transactions/{refused['id']}")
     await admin.sees("The recipient is not on the allowlist.", "recipient_not_allowed", "not paid")
     checks = admin.page.locator("tbody tr")
-    await expect(checks).to_have_count(9)
+    await expect(checks).to_have_count(len(Rule))
     await expect(checks.nth(3)).to_contain_text("no")
     await admin.open(f"/console/transactions/{paid['id']}")
     shown = (await console.client.get(f"/v1/transactions/{paid['id']}")).json()["data"]
@@ -326,11 +335,14 @@ async def test_keys(console: Console, admin: Guest):
     await admin.open("/console/keys")
     await page.get_by_text("Make a key").click()
     admin.meant.add(400)
+    make = page.locator("form[action='/console/keys']")
     await page.get_by_label("Name").fill("night shift")
+    await make.get_by_label("Your API key").fill(console.key)
     await page.get_by_label("Scope").select_option("agent")
     await admin.press("Make the key")
     await expect(page.get_by_role("alert")).to_contain_text("agentId is required")
     await page.get_by_label("Scope").select_option("approver")
+    await make.get_by_label("Your API key").fill(console.key)
     await admin.press("Make the key")
     await admin.sees("The key is made", "shown this once")
     key = await page.locator("#secret").inner_text()
@@ -343,9 +355,42 @@ async def test_keys(console: Console, admin: Guest):
     await admin.open("/console/keys")
     row = page.locator("tr", has_text="night shift")
     await row.get_by_role("button", name="Revoke").click()
-    await page.locator("dialog[open]").get_by_role("button", name="Revoke").click()
+    dialog = page.locator("dialog[open]")
+    await admin.accessible()
+    await dialog.get_by_label("Your API key").fill(console.key)
+    await dialog.get_by_role("button", name="Revoke").click()
     await admin.sees("The key is revoked.")
     guest.meant |= {401, 303}
     await guest.page.goto(f"{guest.url}/console/agents")
     await expect(guest.page.get_by_role("status")).to_contain_text("Your session has ended")
     assert re.search(r"/console/sign-in\?.*next=", guest.page.url)
+
+
+async def test_sessions(console: Console, admin: Guest):
+    """Goal: one sees every browser that is signed in, ends one, and then all but one's own."""
+    others = [await console.sign_in() for _ in range(3)]
+    page = admin.page
+    await page.get_by_role("link", name="Sessions").click()
+    rows = page.locator("tbody tr")
+    await expect(rows).to_have_count(4)
+    mine = rows.filter(has_text="this one")
+    await expect(mine).to_have_count(1)
+    await expect(mine).to_contain_text("127.0.0.1")
+    await expect(mine).to_contain_text("Chrome")
+    # The newest is on top.
+    await rows.first.get_by_role("button", name="End").click()
+    await page.locator("dialog[open]").get_by_role("button", name="End").click()
+    await admin.sees("The session is ended.")
+    await expect(rows).to_have_count(3)
+    for other in others:
+        other.meant.add(401)
+    await expect(others[2].page.locator("#live")).to_contain_text("Your session has ended")
+    await expect(others[1].page.locator("#live")).to_contain_text("Up to date")
+    await admin.confirm("End all others")
+    await admin.sees("All other sessions are ended.")
+    await expect(rows).to_have_count(1)
+    for other in others[:2]:
+        await expect(other.page.locator("#live")).to_contain_text("Your session has ended")
+    await rows.get_by_role("button", name="End").click()
+    await page.locator("dialog[open]").get_by_role("button", name="End").click()
+    await expect(page.get_by_label("API key")).to_be_visible()

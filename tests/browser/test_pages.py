@@ -50,6 +50,7 @@ async def _every_page(console: Console) -> list[str]:
         "/console/webhooks",
         f"/console/webhooks/{hook['id']}",
         "/console/keys",
+        "/console/sessions",
     ]
 
 
@@ -151,6 +152,7 @@ async def test_hostile_text_stays_text(console: Console, admin: Guest):
         "/console/approvals",
         "/console/transactions",
         "/console/keys",
+        "/console/sessions",
     ]
     paths += [f"/console/agents/{agent['id']}" for agent in agents[:3]]
     paths += [f"/console/agents/{agents[1]['id']}/policy"]

@@ -4,7 +4,7 @@ from collections.abc import AsyncGenerator
 
 import pytest
 
-from tests.console.support import Tenant, browser_of, sign_in
+from tests.console.support import Tenant, Visitor, browser_of, sign_in
 from tests.support import Service, new_account
 
 
@@ -12,5 +12,6 @@ from tests.support import Service, new_account
 async def tenant(service: Service) -> AsyncGenerator[Tenant]:
     account = new_account()
     async with await service.admin(account=account) as api, browser_of(service) as http:
-        key = api.headers["Authorization"].removeprefix("Bearer ")
-        yield Tenant(service, account, api, await sign_in(http, key))
+        made = Tenant(service, account, api, Visitor(http))
+        await sign_in(http, made.key)
+        yield made

@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import dataclass
+from urllib.parse import urlsplit
 
 import httpx
 
@@ -40,6 +41,10 @@ def browser_of(service: Service) -> httpx.AsyncClient:
     return httpx.AsyncClient(base_url=service.url, timeout=30, verify=False)
 
 
+def cookie_of(service: Service) -> str:
+    return f"bursar_console_{urlsplit(service.url).port}"
+
+
 async def sign_in(http: httpx.AsyncClient, key: str) -> Visitor:
     visitor = Visitor(http)
     answer = await visitor.post("/console/sign-in", "/console/sign-in", key=key)
@@ -53,3 +58,7 @@ class Tenant:
     account: str
     api: httpx.AsyncClient
     visitor: Visitor
+
+    @property
+    def key(self) -> str:
+        return self.api.headers["Authorization"].removeprefix("Bearer ")

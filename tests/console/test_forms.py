@@ -12,7 +12,15 @@ from bursar.access.store import lock_idempotency_key
 from bursar.clock import SystemClock
 from bursar.console.screens import SCREENS
 from bursar.service.api import Api
-from tests.console.support import HOSTILE, Tenant, Visitor, browser_of, sign_in, token_of
+from tests.console.support import (
+    HOSTILE,
+    Tenant,
+    Visitor,
+    browser_of,
+    cookie_of,
+    sign_in,
+    token_of,
+)
 from tests.support import ON_CURVE, Service, new_agent
 
 
@@ -34,10 +42,9 @@ async def test_no_form_without_its_token(tenant: Tenant, screen: Any):
 
 
 async def test_sign_in_and_sign_out_need_a_token_too(tenant: Tenant, service: Service):
-    key = tenant.api.headers["Authorization"].removeprefix("Bearer ")
     async with browser_of(service) as http:
-        assert (await http.post("/console/sign-in", data={"key": key})).status_code == 403
-        assert "bursar_console" in http.cookies
+        assert (await http.post("/console/sign-in", data={"key": tenant.key})).status_code == 403
+        assert cookie_of(service) in http.cookies
         assert (await http.get("/console")).status_code == 303
     assert (await tenant.visitor.http.post("/console/sign-out", data={})).status_code == 403
     await tenant.visitor.get("/console")
@@ -51,6 +58,7 @@ async def test_a_form_that_is_sent_twice_acts_once(tenant: Tenant):
     fields = {
         "form_token": token_of(page),
         "once": "the-same",
+        "key": tenant.key,
         "amount": "3",
         "destination": "4zvwRjXUKGfvwnParsHAS3HuSVzV5cA4McphgmoCtajS",
     }
@@ -84,10 +92,9 @@ async def test_a_form_whose_outcome_is_open_keeps_its_key(tenant: Tenant):
     service = tenant.service
     api = await Api.start(replace(service.config, database_timeout_seconds=1), SystemClock())
     impatient = replace(service, url=f"http://127.0.0.1:{api.port}")
-    key = tenant.api.headers["Authorization"].removeprefix("Bearer ")
     try:
         async with browser_of(impatient) as http:
-            visitor = await sign_in(http, key)
+            visitor = await sign_in(http, tenant.key)
             fields["form_token"] = token_of(await visitor.get("/console"))
             async with service.db.transaction() as tx:
                 await tx.execute(
@@ -109,6 +116,7 @@ async def _withdrawal(tenant: Tenant) -> tuple[dict[str, str], str]:
     fields = {
         "form_token": token_of(page),
         "once": "only once",
+        "key": tenant.key,
         "amount": "3",
         "destination": ON_CURVE,
         "memo": HOSTILE,
@@ -119,12 +127,15 @@ async def _withdrawal(tenant: Tenant) -> tuple[dict[str, str], str]:
 async def _send_again(
     tenant: Tenant, visitor: Visitor, page: httpx.Response, fields: dict[str, str], path: str
 ) -> None:
-    """By the one form of the page, three times; it must be the form that was sent."""
+    """By the one form of the page, three times; it must be the form that was sent, but for the key,
+    which no page shows."""
     main = page.text.partition("<main")[2]
     assert f'action="{path}"' in main
     found = re.findall(r'<input type="hidden" name="([^"]+)" value="([^"]*)">', main)
     again = {name: html.unescape(value) for name, value in found}
-    assert again == fields
+    assert 'name="key" type="password"' in main
+    assert {**again, "key": tenant.key} == fields
+    again = fields
     for _ in range(3):
         answer = await visitor.http.post(path, data=again)
         assert answer.status_code == 303, answer.text
@@ -151,6 +162,51 @@ async def test_only_the_form_that_comes_back_keeps_its_key(tenant: Tenant):
     page = await http.post(path, data={**fields, "amount": "4"})
     assert page.status_code == 422
     assert once_of(page, "withdraw") != "only once"
+
+
+# The key once more --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("given", ["", "bur_test_wrong", "another"])
+async def test_a_withdrawal_asks_for_the_key_again(tenant: Tenant, given: str):
+    """Goal: whoever has only the cookie moves nothing; the form comes back as it was typed, with
+    its idempotency key, and does it once when the key is there."""
+    fields, path = await _withdrawal(tenant)
+    if given == "another":
+        made = await tenant.api.post("/v1/keys", json={"name": "x", "scope": "admin"})
+        given = made.json()["data"]["key"]
+    http = tenant.visitor.http
+    page = await http.post(path, data={**fields, "key": given, "doing": "withdraw"})
+    assert page.status_code == 401
+    assert "the key you are signed in with" in page.text
+    assert given == "" or given not in page.text
+    withdrawals = f"/v1/wallets/{path.split('/')[3]}/withdrawals"
+    assert (await tenant.api.get(withdrawals)).json()["data"] == []
+    form = page.text.partition(f'action="{path}"')[2].partition("</form>")[0]
+    for kept in ('name="once" value="only once"', 'value="3"', f'value="{ON_CURVE}"', HOSTILE):
+        assert kept in html.unescape(form)
+    for _ in range(2):
+        assert (await http.post(path, data=fields)).status_code == 303
+    assert len((await tenant.api.get(withdrawals)).json()["data"]) == 1
+
+
+async def test_keys_ask_for_the_key_again(tenant: Tenant):
+    """Goal: a cookie alone neither makes a key nor revokes one."""
+    wanted = {"name": "night shift", "scope": "read"}
+    page = await tenant.visitor.post("/console/keys", "/console/keys", 401, **wanted)
+    assert 'value="night shift"' in page.text
+    (mine,) = (await tenant.api.get("/v1/keys")).json()["data"]
+    revoke = f"/console/keys/{mine['id']}/revoke"
+    await tenant.visitor.post(revoke, "/console/keys", 401)
+    (mine,) = (await tenant.api.get("/v1/keys")).json()["data"]
+    assert mine["revokedAt"] is None
+    made = await tenant.visitor.post(
+        "/console/keys", "/console/keys", 200, **wanted, key=tenant.key
+    )
+    assert "bur_test_" in made.text
+    assert tenant.key not in made.text
+    await tenant.visitor.post(revoke, "/console/keys", key=tenant.key)
+    assert (await tenant.api.get("/v1/keys")).status_code == 401
 
 
 async def test_odd_bodies(tenant: Tenant):

@@ -17,7 +17,7 @@ from bursar.clock import SystemClock
 from bursar.http import answer
 from bursar.http.request import Request
 from bursar.service.api import Api
-from tests.console.support import browser_of, sign_in
+from tests.console.support import browser_of, cookie_of, sign_in
 from tests.support import Service, new_account, new_agent, spend
 
 # One page of an export and a row.
@@ -44,7 +44,7 @@ async def test_half_an_export_is_counted_and_logged(
         await asyncio.gather(*(spend(client, agent["id"], "1") for _ in range(SPENDS)))
     async with browser_of(service) as http:
         await sign_in(http, key)
-        cookie = f"bursar_console={http.cookies['bursar_console']}"
+        cookie = f"bursar_console={http.cookies[cookie_of(service)]}"
     assert service.config.database_url is not None
     blocker = await asyncpg.connect(service.config.database_url)
     lock = blocker.transaction()

@@ -1,6 +1,7 @@
 from collections.abc import MutableMapping
 from typing import Any
 
+from bursar.http.peer import Proxies
 from bursar.http.unfinished import Unfinished, Watched
 
 
@@ -14,7 +15,7 @@ async def _never() -> MutableMapping[str, Any]:
 
 def test_a_peer_has_so_many_and_takes_none_from_others():
     """Goal: the bound is per peer; one that ended makes room, however often its end is told."""
-    unfinished = Unfinished(2, [])
+    unfinished = Unfinished(2, Proxies([]))
     first, second = (unfinished.watch(_scope("192.0.2.1", 5), _never) for _ in range(2))
     assert isinstance(first, Watched)
     assert isinstance(second, Watched)
@@ -27,7 +28,7 @@ def test_a_peer_has_so_many_and_takes_none_from_others():
 
 
 def test_a_trusted_proxy_speaks_for_many():
-    unfinished = Unfinished(1, ["192.0.2.0/24", "2001:db8::7"])
+    unfinished = Unfinished(1, Proxies(["192.0.2.0/24", "2001:db8::7"]))
     for peer in ("192.0.2.9", "2001:db8::7"):
         assert all(unfinished.watch(_scope(peer, 5), _never) for _ in range(5))
 
@@ -39,7 +40,7 @@ async def test_a_body_that_is_here_no_longer_counts():
     async def receive() -> MutableMapping[str, Any]:
         return {"type": "http.request", "body": parts.pop(0), "more_body": True}
 
-    unfinished = Unfinished(1, [])
+    unfinished = Unfinished(1, Proxies([]))
     watched = unfinished.watch(_scope("192.0.2.1", 5), receive)
     assert watched is not None
     await watched.receive()

@@ -70,6 +70,20 @@ class IdempotencyKey(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
+class SessionRow:
+    """A browser that is signed in to the console."""
+
+    id: str
+    key_id: str
+    key_name: str
+    scope: str
+    created_at: datetime
+    last_used_at: datetime
+    address: str
+    browser: str
+
+
+@dataclass(frozen=True, slots=True)
 class KeyRow:
     id: str
     name: str

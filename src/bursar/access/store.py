@@ -3,10 +3,11 @@
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-from bursar.access.model import Caller, KeyRow, Scope
+from bursar.access.model import Caller, KeyRow, Scope, SessionRow
 from bursar.config import Mode
 from bursar.db import Row, Tx
 from bursar.errors import present
+from bursar.sql import Query
 
 _KEY_COLUMNS = (
     "k.id, k.name, k.scope, k.agent_id, r.mode, k.created_at, k.expires_at, k.last_used_at,"
@@ -139,24 +140,81 @@ async def find_caller(tx: Tx, key_hash: bytes) -> tuple[Caller, timedelta | None
     return None if row is None else (_caller(row), row["time_left"])
 
 
-async def find_session_caller(tx: Tx, token_hash: bytes) -> Caller | None:
-    """The caller behind a session that has not ended, whose key is in force at this moment."""
-    row = await tx.fetchrow(
-        f"{_CALLER} JOIN console_session s ON s.key_id = k.id"
-        f" WHERE s.token_hash = $1 AND s.expires_at > clock_timestamp() AND {_IN_FORCE}",
-        token_hash,
-    )
-    return None if row is None else _caller(row)
+_SESSION_IN_FORCE = f"s.expires_at > clock_timestamp() AND {_IN_FORCE}"
+# The use of a session is noted once a minute, and whenever it comes from somewhere else.
+_USE_SESSION = Query(f"""
+    WITH found AS ({_CALLER.replace("SELECT", "SELECT s.id AS session_id,", 1)}
+        JOIN console_session s ON s.key_id = k.id
+        WHERE s.token_hash = :token_hash AND {_SESSION_IN_FORCE}),
+    used AS (UPDATE console_session s SET last_used_at = moment(), address = :address
+        FROM found WHERE s.id = found.session_id
+         AND (s.last_used_at < moment() - interval '1 minute' OR s.address <> :address))
+    SELECT * FROM found
+""")
+_INSERT_SESSION = Query("""
+    INSERT INTO console_session (id, token_hash, key_id, expires_at, address, browser)
+    VALUES (:session_id, :token_hash, :key_id, moment() + make_interval(secs => :seconds),
+            :address, :browser)
+""")
+_LIST_SESSIONS = Query(f"""
+    SELECT s.id, s.key_id, k.name AS key_name, k.scope, s.created_at, s.last_used_at, s.address,
+           s.browser
+      FROM console_session s JOIN api_key k ON k.id = s.key_id
+     WHERE k.realm_id = :realm_id AND (:key_id::text IS NULL OR k.id = :key_id)
+       AND {_SESSION_IN_FORCE}
+     ORDER BY s.created_at DESC, s.id DESC LIMIT :limit
+""")
+_OF_REALM = """
+    DELETE FROM console_session s USING api_key k
+     WHERE k.id = s.key_id AND k.realm_id = :realm_id AND (:key_id::text IS NULL OR k.id = :key_id)
+"""
+_END_SESSION = Query(f"{_OF_REALM} AND s.id = :session_id RETURNING s.id")
+_END_OTHER_SESSIONS = Query(f"{_OF_REALM} AND s.id <> :kept_id")
 
 
-async def insert_session(tx: Tx, token_hash: bytes, key_id: str, seconds: int) -> None:
-    await tx.execute(
-        "INSERT INTO console_session (token_hash, key_id, expires_at)"
-        " VALUES ($1, $2, moment() + make_interval(secs => $3))",
-        token_hash,
-        key_id,
-        seconds,
+async def use_session(tx: Tx, token_hash: bytes, address: str) -> tuple[str, Caller] | None:
+    """(session, caller) of a session that has not ended, whose key is in force at this moment."""
+    row = await _USE_SESSION.row(tx, token_hash=token_hash, address=address)
+    return None if row is None else (row["session_id"], _caller(row))
+
+
+async def insert_session(
+    tx: Tx,
+    *,
+    session_id: str,
+    token_hash: bytes,
+    key_id: str,
+    seconds: int,
+    address: str,
+    browser: str,
+) -> None:
+    await _INSERT_SESSION.run(
+        tx,
+        session_id=session_id,
+        token_hash=token_hash,
+        key_id=key_id,
+        seconds=seconds,
+        address=address,
+        browser=browser,
     )
+
+
+async def list_sessions(tx: Tx, realm_id: int, key_id: str | None, limit: int) -> list[SessionRow]:
+    """Newest first; of one key, or of all keys of the realm."""
+    rows = await _LIST_SESSIONS.rows(tx, realm_id=realm_id, key_id=key_id, limit=limit)
+    return [SessionRow(*row) for row in rows]
+
+
+async def end_session(tx: Tx, realm_id: int, key_id: str | None, session_id: str) -> bool:
+    """Whether there was such a session."""
+    ended = await _END_SESSION.value(tx, realm_id=realm_id, key_id=key_id, session_id=session_id)
+    return ended is not None
+
+
+async def end_other_sessions(tx: Tx, realm_id: int, key_id: str | None, kept_id: str) -> int:
+    """How many were ended."""
+    status = await _END_OTHER_SESSIONS.run(tx, realm_id=realm_id, key_id=key_id, kept_id=kept_id)
+    return int(status.rpartition(" ")[2])
 
 
 async def drop_oldest_sessions(tx: Tx, key_id: str, kept: int) -> None:

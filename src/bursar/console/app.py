@@ -2,6 +2,7 @@
 
 import hashlib
 import html
+import re
 from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import resources
@@ -19,12 +20,16 @@ from bursar.console.visit import ROOT, Drawn, Reply, Screen, Sent, Visit
 from bursar.console.words import DONE
 from bursar.errors import ApiError, ErrorCode, of_kind, present
 from bursar.http.answer import AnswerSender, send_stream
+from bursar.http.peer import Proxies
 from bursar.http.request import AsgiScope, Receive, Request, Send
 from bursar.http.router import Router
 from bursar.logs import AccessLog
 from bursar.metrics import HttpMetrics
 
-COOKIE: Final = "bursar_console"
+_COOKIE: Final = "bursar_console"
+# A name that browsers take only from the host itself, over TLS.
+_BOUND: Final = "__Host-"
+_PORT: Final = re.compile(r":([0-9]{1,5})\Z")
 SIGN_IN: Final = f"{ROOT}/sign-in"
 SIGN_OUT: Final = f"{ROOT}/sign-out"
 _STATIC: Final = f"{ROOT}/static/"
@@ -34,6 +39,8 @@ _STATIC_TYPES: Final = {
     "icon.svg": b"image/svg+xml",
 }
 _MOST_FIELDS: Final = 200
+# The field in which a form takes the key. No page shows what was typed into it.
+_KEY: Final = "key"
 # A page that is open asks for news with the mark it last saw. Each session is drawn news at most
 # this often, whatever the number of its tabs; so news need not count against the key's limit.
 _NEWS_EVERY_NS: Final = 1_000_000_000
@@ -66,11 +73,17 @@ _ONCE_MORE: Final = (
 
 class Console:
     def __init__(
-        self, routes: Sequence[Route], services: Services, log: AccessLog, metrics: HttpMetrics
+        self,
+        routes: Sequence[Route],
+        services: Services,
+        log: AccessLog,
+        metrics: HttpMetrics,
+        proxies: Proxies,
     ) -> None:
         self._routes: Mapping[str, Route] = {f"{r.method} {r.path}": r for r in routes}
         self._router = Router(SCREENS, ())
         self._services = services
+        self._proxies = proxies
         self._sender = AnswerSender(services.clock, log, metrics)
         # When a session was last drawn news.
         self._news: dict[str, int] = {}
@@ -78,7 +91,7 @@ class Console:
     async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
         started = self._services.clock.monotonic_ns()
         headers: dict[bytes, bytes] = dict(scope["headers"])
-        request = _Browser(scope, receive, headers)
+        request = _Browser(scope, receive, headers, self._services.config.tls_in_front)
         try:
             answer = await self._answer(request)
         except Exception as problem:  # noqa: BLE001 - the last line of defence
@@ -92,7 +105,7 @@ class Console:
             return _static(request)
         if request.path == f"{ROOT}/":
             return _Answer.away(ROOT)
-        request.caller = await self._caller(request)
+        await self._recognise(request)
         if request.method == "GET" and request.token is None and request.from_elsewhere:
             request.route_name = f"GET {ROOT}"
             url = html.escape(quote(request.path) + request.question)
@@ -107,6 +120,7 @@ class Console:
         if request.caller is None:
             return _to_sign_in(request)
         request.key_id = request.caller.key_id
+        request.screen = screen
         return await self._visit(request, request.caller, screen, params)
 
     async def _visit(
@@ -116,6 +130,7 @@ class Console:
             services=self._services,
             routes=self._routes,
             caller=caller,
+            session_id=request.session_id,
             request_id=request.id,
             params=params,
             query=request.asked(),
@@ -134,6 +149,8 @@ class Console:
             visit.form = await request.read_form()
             _check_form(visit.form, request)
         try:
+            if screen.asks_key:
+                await self._prove(visit)
             reply = await screen.handler(visit)
         except ApiError as problem:
             # What may be tried again is not drawn again: it goes out as the very form that came in.
@@ -177,11 +194,33 @@ class Console:
 
     # Sessions ------------------------------------------------------------------------------------
 
-    async def _caller(self, request: "_Browser") -> Caller | None:
+    async def _recognise(self, request: "_Browser") -> None:
         if request.token is None:
-            return None
+            return
         async with self._services.db.connection() as tx:
-            return await session.caller_of(tx, request.token)
+            found = await session.find(tx, request.token, self._origin(request))
+        if found is not None:
+            request.session_id, request.caller = found
+
+    def _origin(self, request: "_Browser") -> str:
+        return self._proxies.origin(request.scope, request.headers)
+
+    async def _prove(self, visit: Visit) -> None:
+        """That whoever sends the form has the key, and not only the cookie, which browsers show to
+        everything on the same host. The key goes no further than here."""
+        key = visit.form.pop(_KEY, [""])[-1].strip()
+        try:
+            shown = await self._services.guard.authenticate(f"Bearer {key}")
+        except ApiError as problem:
+            if problem.code is not ErrorCode.UNAUTHORIZED:
+                raise
+            shown = None
+        if shown is None or shown.key_id != visit.caller.key_id:
+            raise ApiError(
+                ErrorCode.UNAUTHORIZED,
+                "Nothing was done: this needs the key you are signed in with, typed in once more.",
+                param=_KEY,
+            )
 
     async def _sign_in(self, request: "_Browser") -> "_Answer":
         request.route_name = f"{request.method} {SIGN_IN}"
@@ -202,7 +241,7 @@ class Console:
             # Most likely the browser forgot the page's cookie, or keeps none.
             return _sign_in_page(request, following, stale=True, status=403)
         try:
-            key = form.get("key", [""])[-1].strip()
+            key = form.get(_KEY, [""])[-1].strip()
             caller = await self._services.guard.authenticate(f"Bearer {key}")
         except ApiError as problem:
             if problem.code is not ErrorCode.UNAUTHORIZED:
@@ -214,7 +253,13 @@ class Console:
         async with self._services.db.transaction() as tx:
             if request.caller is not None:
                 await session.end(tx, request.token)
-            token = await session.begin(tx, caller, request.id)
+            token = await session.begin(
+                tx,
+                caller,
+                request.id,
+                address=self._origin(request),
+                browser=request.header(b"user-agent") or "",
+            )
         return _Answer.away(following, cookie=_cookie(token, request))
 
     async def _sign_out(self, request: "_Browser") -> "_Answer":
@@ -230,24 +275,29 @@ class Console:
 class _Browser(Request):
     """A request with what browsers add: a cookie, a form, where it was started from."""
 
-    __slots__ = ("_form", "caller", "token", "visit")
+    __slots__ = ("_form", "caller", "cookie", "is_secure", "screen", "session_id", "token", "visit")
 
-    def __init__(self, scope: AsgiScope, receive: Receive, headers: dict[bytes, bytes]) -> None:
+    def __init__(
+        self, scope: AsgiScope, receive: Receive, headers: dict[bytes, bytes], tls_in_front: bool
+    ) -> None:
         super().__init__(scope, receive, headers)
         self.caller: Caller | None = None
+        self.session_id = ""
+        self.screen: Screen | None = None
         self.visit: Visit | None = None
-        self.token = _token_of(scope)
+        # Whether the browser speaks TLS, to us or to the proxy in front.
+        self.is_secure = (
+            tls_in_front
+            or scope.get("scheme") == "https"
+            or self.header(b"x-forwarded-proto") == "https"
+        )
+        self.cookie = _cookie_name(self)
+        self.token = _token_of(self)
         self._form: dict[str, list[str]] | None = None
 
     @property
     def from_elsewhere(self) -> bool:
         return self.header(b"sec-fetch-site") == "cross-site"
-
-    @property
-    def is_secure(self) -> bool:
-        """Whether the browser speaks TLS, to us or to the proxy in front."""
-        forwarded = self.header(b"x-forwarded-proto")
-        return self.scope.get("scheme") == "https" or forwarded == "https"
 
     @property
     def question(self) -> str:
@@ -370,7 +420,8 @@ async def _to_send_again(problem: ApiError, request: _Browser) -> list[tuple[str
         return []
     if request.token is None or not _form_is_ours(form, request.token):
         return []
-    return [(name, v) for name, values in form.items() if name != "form_token" for v in values]
+    hidden = ("form_token", _KEY)
+    return [(name, v) for name, values in form.items() if name not in hidden for v in values]
 
 
 def _trouble(problem: ApiError, request: _Browser, again: list[tuple[str, str]]) -> _Answer:
@@ -385,6 +436,7 @@ def _trouble(problem: ApiError, request: _Browser, again: list[tuple[str, str]])
         "form_token": "" if request.token is None else session.form_token(request.token),
         "done": None,
         "again": again,
+        "asks_key": request.screen is not None and request.screen.asks_key,
     }
     return _Answer(problem.code.status, draw("trouble.html", content, asset), headers)
 
@@ -402,22 +454,30 @@ def _to_sign_in(request: _Browser) -> _Answer:
 # Cookies and forms --------------------------------------------------------------------------------
 
 
-def _token_of(scope: AsgiScope) -> str | None:
-    for name, value in scope["headers"]:
+def _cookie_name(request: _Browser) -> str:
+    """Browsers do not tell the ports of a host apart, so the name does: two services on one host do
+    not sign each other's visitors out."""
+    port = _PORT.search(request.header(b"host") or "")
+    name = f"{_COOKIE}_{port[1]}" if port else _COOKIE
+    return f"{_BOUND}{name}" if request.is_secure else name
+
+
+def _token_of(request: _Browser) -> str | None:
+    for name, value in request.scope["headers"]:
         if name == b"cookie":
             for pair in value.decode("latin-1").split(";"):
                 key, _, token = pair.strip().partition("=")
-                if key == COOKIE and token:
+                if key == request.cookie and token:
                     return token
     return None
 
 
 def _cookie(token: str, request: _Browser) -> bytes:
-    """Only for the console, out of reach of scripts, never sent from another site."""
+    """Out of reach of scripts, never sent from another site. A bound one must be for all paths."""
     lives = session.SESSION_SECONDS if token else 0
-    secure = "; Secure" if request.is_secure else ""
-    cookie = f"{COOKIE}={token}; Path={ROOT}; Max-Age={lives}; HttpOnly; SameSite=Strict{secure}"
-    return cookie.encode("ascii")
+    path, secure = ("/", "; Secure") if request.is_secure else (ROOT, "")
+    cookie = f"{request.cookie}={token}; Path={path}; Max-Age={lives}"
+    return f"{cookie}; HttpOnly; SameSite=Strict{secure}".encode("ascii")
 
 
 def _check_form(form: dict[str, list[str]], request: _Browser) -> None:

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Final
 
-from bursar.console import agents, keys, transactions, webhooks
+from bursar.console import agents, keys, sessions, transactions, webhooks
 from bursar.console.overview import overview
 from bursar.console.visit import ROOT, Handler, Mark, Screen, newest_event
 
@@ -23,6 +23,15 @@ def _form(path: str, handler: Handler, stands_for: str, again: Handler) -> Scree
     )
 
 
+def _with_key(path: str, handler: Handler, stands_for: str, again: Handler) -> Screen:
+    """A form by which money or a key leaves the house, or a key stops."""
+    return replace(_form(path, handler, stands_for, again), asks_key=True)
+
+
+# No route of the API knows sessions. Every key may look at its own, and that counts as a list does.
+_ANY_LIST: Final = "GET /v1/agents"
+
+
 SCREENS: Final[tuple[Screen, ...]] = (
     _live("", overview, "GET /v1/transactions/stats"),
     _live("/agents", agents.list_agents, "GET /v1/agents"),
@@ -32,7 +41,7 @@ SCREENS: Final[tuple[Screen, ...]] = (
     # Terminating needs more than a change does; the route that is asked sees to that.
     _form("/agents/:id", agents.act, agents.PATCH, agents.agent),
     _form("/agents/:id/fund", agents.fund, "POST /v1/test/wallets/:agentId/fund", agents.agent),
-    _form(
+    _with_key(
         "/agents/:id/withdraw", agents.withdraw, "POST /v1/wallets/:agentId/withdraw", agents.agent
     ),
     _page("/agents/:id/policy", agents.edit_policy, agents.PATCH),
@@ -71,6 +80,9 @@ SCREENS: Final[tuple[Screen, ...]] = (
         webhooks.webhook,
     ),
     _page("/keys", keys.list_keys, "GET /v1/keys"),
-    _form("/keys", keys.create, "POST /v1/keys", keys.list_keys),
-    _form("/keys/:id/revoke", keys.revoke, "DELETE /v1/keys/:id", keys.list_keys),
+    _with_key("/keys", keys.create, "POST /v1/keys", keys.list_keys),
+    _with_key("/keys/:id/revoke", keys.revoke, "DELETE /v1/keys/:id", keys.list_keys),
+    _page("/sessions", sessions.list_sessions, _ANY_LIST),
+    _form("/sessions", sessions.end_others, _ANY_LIST, sessions.list_sessions),
+    _form("/sessions/:id/end", sessions.end, _ANY_LIST, sessions.list_sessions),
 )

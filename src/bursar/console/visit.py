@@ -44,6 +44,7 @@ class Visit:
     services: Services
     routes: Mapping[str, Route]
     caller: Caller
+    session_id: str
     request_id: str
     params: dict[str, str]
     query: dict[str, str]
@@ -149,6 +150,8 @@ class Screen:
     stands_for: str
     # What is drawn, with the problem, when the form cannot be carried out.
     again: Handler | None = None
+    # Whether the key is typed into the form again, because the cookie alone must not do this.
+    asks_key: bool = False
     # What tells whether the page would look different now; None: it does not renew itself.
     mark: Mark | None = None
 

@@ -58,5 +58,7 @@ DONE: Final = {
     "deleted": "The webhook is deleted.",
     "tested": "A test event is on its way.",
     "redelivered": "The event is on its way again.",
+    "ended": "The session is ended. That browser has to sign in again.",
+    "others_ended": "All other sessions are ended.",
     "revoked": "The key is revoked. It stops working everywhere within a second.",
 }

@@ -2,38 +2,31 @@
 sends none must not be able to use up the connections of all others."""
 
 from collections import Counter
-from collections.abc import MutableMapping, Sequence
-from ipaddress import ip_address, ip_network
+from collections.abc import MutableMapping
 from typing import Any, Final
 
 import msgspec
 
 from bursar.errors import unavailable
+from bursar.http.peer import Proxies, peer_of
 from bursar.http.request import AsgiScope, Receive, Send, request_id
 
 _CLOSED: Final = (b"connection", b"close")
 
 
 class Unfinished:
-    def __init__(self, most: int, trusted_proxies: Sequence[str]) -> None:
+    def __init__(self, most: int, proxies: Proxies) -> None:
         self._most = most
-        self._trusted = [ip_network(entry) for entry in trusted_proxies]
+        self._proxies = proxies
         self._count: Counter[str] = Counter()
 
     def watch(self, scope: AsgiScope, receive: Receive) -> "Watched | None":
         """None: this peer has too many. Whoever got one calls `end` when the request is over."""
-        peer = scope["client"][0] if scope.get("client") else ""
-        if self._count[peer] >= self._most and not self._is_trusted(peer):
+        peer = peer_of(scope)
+        if self._count[peer] >= self._most and not self._proxies.is_one(peer):
             return None
         self._count[peer] += 1
         return Watched(self._count, peer, _announced(scope), receive)
-
-    def _is_trusted(self, peer: str) -> bool:
-        try:
-            address = ip_address(peer)
-        except ValueError:
-            return False
-        return any(address in network for network in self._trusted)
 
 
 class Watched:

@@ -222,6 +222,12 @@ CREATE TABLE console_session (
     key_id id NOT NULL,
     created_at timestamp(3) with time zone DEFAULT moment() NOT NULL,
     expires_at timestamp(3) with time zone NOT NULL,
+    id id DEFAULT ('ses_'::text || "left"(replace((gen_random_uuid())::text, '-'::text, ''::text), 26)) NOT NULL,
+    last_used_at timestamp(3) with time zone DEFAULT moment() NOT NULL,
+    address text DEFAULT ''::text NOT NULL,
+    browser text DEFAULT ''::text NOT NULL,
+    CONSTRAINT console_session_address_check CHECK ((length(address) <= 100)),
+    CONSTRAINT console_session_browser_check CHECK ((length(browser) <= 200)),
     CONSTRAINT console_session_check CHECK ((expires_at > created_at))
 );
 
@@ -723,6 +729,9 @@ ALTER TABLE ONLY api_key
 
 ALTER TABLE ONLY audit_log
     ADD CONSTRAINT audit_log_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY console_session
+    ADD CONSTRAINT console_session_id_key UNIQUE (id);
 
 ALTER TABLE ONLY console_session
     ADD CONSTRAINT console_session_pkey PRIMARY KEY (token_hash);

@@ -18,6 +18,7 @@ from bursar.heartbeat import store as heartbeat
 from bursar.heartbeat.model import health
 from bursar.http.dispatch import Dispatcher
 from bursar.http.docs import reference_page, style_sheet
+from bursar.http.peer import Proxies
 from bursar.http.request import AsgiScope, Receive, Send, request_id
 from bursar.http.router import PAGE_METHODS, Router
 from bursar.http.unfinished import Unfinished, has_body, refuse
@@ -57,11 +58,10 @@ class App:
         routes = (*ROUTES, self._mcp.route)
         metrics = HttpMetrics()
         self._dispatch = Dispatcher(routes, self._pages, services, log, metrics)
-        self._console = Console(ROUTES, services, log, metrics)
+        proxies = Proxies(services.config.trusted_proxies)
+        self._console = Console(ROUTES, services, log, metrics, proxies)
         self._chain_answers: dict[Mode, tuple[int, str | None]] = {}
-        self._unfinished = Unfinished(
-            services.config.unfinished_requests, services.config.trusted_proxies
-        )
+        self._unfinished = Unfinished(services.config.unfinished_requests, proxies)
         self._running = 0
         self._idle = asyncio.Event()
         self._idle.set()

@@ -1,0 +1,36 @@
+"""Where a request comes from: the peer, or what a proxy that is trusted says of it."""
+
+from collections.abc import Mapping, Sequence
+from ipaddress import ip_address, ip_network
+
+from bursar.http.request import AsgiScope
+
+
+class Proxies:
+    """The proxies in front, which speak for many."""
+
+    def __init__(self, trusted: Sequence[str]) -> None:
+        self._trusted = [ip_network(entry) for entry in trusted]
+
+    def is_one(self, peer: str) -> bool:
+        try:
+            address = ip_address(peer)
+        except ValueError:
+            return False
+        return any(address in network for network in self._trusted)
+
+    def origin(self, scope: AsgiScope, headers: Mapping[bytes, bytes]) -> str:
+        """The nearest address that is not a proxy's; empty when it is no address. What stands
+        further to the left in X-Forwarded-For is only what a stranger said."""
+        hops = headers.get(b"x-forwarded-for", b"").decode("latin-1").split(",")
+        nearest = peer_of(scope)
+        while hops and self.is_one(nearest):
+            nearest = hops.pop().strip()
+        try:
+            return str(ip_address(nearest))
+        except ValueError:
+            return ""
+
+
+def peer_of(scope: AsgiScope) -> str:
+    return scope["client"][0] if scope.get("client") else ""
