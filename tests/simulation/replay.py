@@ -9,12 +9,13 @@ none, some decision rested on what was not so, or on what no longer was.
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import date
 from typing import Any
 
+from bursar.chain.message import TOKEN_ACCOUNT_LAMPORTS
 from bursar.db import Database, Row, Tx
-from bursar.policy.engine import Facts, decide
+from bursar.policy.engine import Decision, Facts, decide
 from bursar.policy.model import Bounds, Policy
 from bursar.policy.store import policy_of
 from bursar.recipient.resolve import test_address as sandbox_address
@@ -33,7 +34,11 @@ class State:
     credits: int
     debits: int
     pending: int
-    used: Mapping[date, int]
+    used: Mapping[date, int] = field(default_factory=dict[date, int])
+    # In SOL: what a day's spends have cost or hold, and what each open one holds.
+    network: Mapping[date, int] = field(default_factory=dict[date, int])
+    held: Mapping[str, int] = field(default_factory=dict[str, int])
+    waiting: frozenset[str] = frozenset()
 
     def use(self, day: date, micros: int) -> "State":
         return replace(
@@ -42,12 +47,32 @@ class State:
             used={**self.used, day: self.used.get(day, 0) + micros},
         )
 
+    def hold(self, spend: SpendRow) -> "State":
+        network = spend.decision.network_after_lamports
+        return replace(
+            self,
+            network={**self.network, spend.day: network},
+            held={**self.held, spend.id: network - self.network.get(spend.day, 0)},
+            waiting=self.waiting | ({spend.id} if spend.decision.status == "pending" else set()),
+        )
+
+    def close(self, spend: SpendRow) -> "State":
+        """What it cost in the end takes the place of what it held."""
+        network = self.network[spend.day] - self.held[spend.id] + spend.network_lamports
+        return replace(
+            self,
+            network={**self.network, spend.day: network},
+            held={name: lamports for name, lamports in self.held.items() if name != spend.id},
+            waiting=self.waiting - {spend.id},
+        )
+
 
 @dataclass
 class History:
     """One wallet's three lists, and what is needed to read them."""
 
     address: str
+    bounds: Bounds
     policies: dict[int, Policy]
     spends: dict[str, SpendRow]
     decisions: Sequence[SpendRow]
@@ -59,7 +84,7 @@ class History:
         """The state in the end; fails on the first millisecond that cannot be explained."""
         created, *_ = self.trail
         assert created["action"] == "agent.created"
-        state, place = State("active", 1, 0, 0, 0, {}), (0, 0, 1)
+        state, place = State("active", 1, 0, 0, 0), (0, 0, 1)
         for end in self._milliseconds():
             found = self._explain(state, place, end)
             assert found is not None, self._unexplained(state, place, end)
@@ -114,14 +139,21 @@ class History:
                     yield (decision + 1, transfer, line), state
             elif transfer < end[1] and spend.decision.status != "rejected":
                 row = self.transfers[transfer]
-                after = state.use(spend.day, spend.amount_micros)
+                after = state.use(spend.day, spend.amount_micros).hold(spend)
                 if (row["kind"], row["payment_id"]) == ("reserve", spend.id) and agrees(after, row):
                     yield (decision + 1, transfer + 1, line), after
 
     def _decided(self, state: State, spend: SpendRow) -> tuple[int, Any]:
-        policy = self.policies[state.version]
-        threshold = policy.approval_threshold_micros
-        waits = threshold is not None and spend.amount_micros > threshold
+        # Whether its payee's token account is known depends on other agents too, so either cost is
+        # right; what the day has cost before is not left to the record.
+        today = state.network.get(spend.day, 0)
+        cost = spend.decision.network_after_lamports - today
+        fee = self.bounds.payment_lamports
+        if cost not in (fee, fee + TOKEN_ACCOUNT_LAMPORTS):
+            return 0, None
+        return state.version, self._decide(state, spend, cost, len(state.waiting))
+
+    def _decide(self, state: State, spend: SpendRow, cost: int, pending_count: int) -> Decision:
         facts = Facts(
             agent_status=state.status,
             wallet_address=self.address,
@@ -130,19 +162,13 @@ class History:
             pays_blocked_host=False,
             spent_today_micros=state.used.get(spend.day, 0),
             available_micros=state.credits - state.debits - state.pending,
-            # As they were recorded: they are no part of the journal.
-            pending_count=spend.decision.pending_after - waits,
-            network_today_lamports=0,
-            network_cost_lamports=spend.decision.network_after_lamports,
-            bounds=Bounds(
-                pending_max=spend.decision.pending_max,
-                agent_network_lamports=spend.decision.network_budget_lamports,
-                account_network_lamports=0,
-                payment_lamports=0,
-            ),
+            network_today_lamports=state.network.get(spend.day, 0),
+            network_cost_lamports=cost,
+            pending_count=pending_count,
+            bounds=self.bounds,
             resets_at=midnight_after(spend.created_at),
         )
-        return state.version, decide(policy, facts, spend.amount_micros, spend.recipient)
+        return decide(self.policies[state.version], facts, spend.amount_micros, spend.recipient)
 
     def _move(self, state: State, row: Row) -> State | None:
         """A transfer that no decision of now made: a reserve comes only with its decision."""
@@ -151,9 +177,13 @@ class History:
             case "deposit":
                 after = replace(state, credits=state.credits + micros)
             case "void":
-                after = state.use(self.spends[row["payment_id"]].day, -micros)
+                spend = self.spends[row["payment_id"]]
+                after = state.close(spend).use(spend.day, -micros)
             case "post":
-                after = replace(state, pending=state.pending - micros, debits=state.debits + micros)
+                closed = state.close(self.spends[row["payment_id"]])
+                after = replace(
+                    closed, pending=state.pending - micros, debits=state.debits + micros
+                )
             case _:
                 return None
         return after if agrees(after, row) else None
@@ -166,9 +196,14 @@ class History:
             return replace(state, status=after["status"], version=after["policy"]["version"])
         # Approved only if it would pass now, as if its own reservation were not there.
         spend = self.spends[line["subject"]]
-        without = state.use(spend.day, -spend.amount_micros)
-        _, decision = self._decided(without, spend)
-        return state if decision.reject_code is None else None
+        held = state.held[spend.id]
+        without = replace(
+            state.use(spend.day, -spend.amount_micros),
+            network={**state.network, spend.day: state.network[spend.day] - held},
+        )
+        if self._decide(without, spend, held, pending_count=0).reject_code is not None:
+            return None
+        return replace(state, waiting=state.waiting - {spend.id})
 
     def _unexplained(self, state: State, start: Place, end: Place) -> str:
         parts = [
@@ -187,15 +222,16 @@ def agrees(state: State, row: Row) -> bool:
     )
 
 
-async def replay_agent(db: Database, agent_id: str) -> History:
+async def replay_agent(db: Database, agent_id: str, bounds: Bounds) -> History:
     """Replays all that happened to an agent, and compares the end with the rows."""
     async with db.transaction() as tx:
         await tx.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
-        history = await _read(tx, agent_id)
+        history = await _read(tx, agent_id, bounds)
         wallet = await tx.fetchrow("SELECT * FROM wallet WHERE agent_id = $1", agent_id)
         assert wallet is not None
         used = await tx.fetch(
-            "SELECT window_start, spent_micros FROM usage WHERE agent_id = $1", agent_id
+            "SELECT window_start, spent_micros, network_lamports FROM usage WHERE agent_id = $1",
+            agent_id,
         )
     end = history.replay()
     assert (end.credits, end.debits, end.pending) == (
@@ -204,10 +240,11 @@ async def replay_agent(db: Database, agent_id: str) -> History:
         wallet["debits_pending"],
     )
     assert dict(end.used) == {row["window_start"]: row["spent_micros"] for row in used}
+    assert dict(end.network) == {row["window_start"]: row["network_lamports"] for row in used}
     return history
 
 
-async def _read(tx: Tx, agent_id: str) -> History:
+async def _read(tx: Tx, agent_id: str, bounds: Bounds) -> History:
     spends = [
         spend_of(row)
         for row in await tx.fetch(
@@ -226,6 +263,7 @@ async def _read(tx: Tx, agent_id: str) -> History:
     )
     return History(
         address=await tx.fetchval("SELECT address FROM wallet WHERE agent_id = $1", agent_id),
+        bounds=bounds,
         policies={row["version"]: policy_of(row) for row in policies},
         spends={spend.id: spend for spend in spends},
         decisions=spends,

@@ -14,11 +14,13 @@ from typing import Any
 import msgspec
 import pytest
 
+from bursar.chain.message import TOKEN_ACCOUNT_LAMPORTS
 from bursar.db import Tx
 from bursar.ledger.lock import lock_agents
 from bursar.money import format_cents, format_micros
 from bursar.policy.engine import RejectCode
 from bursar.spend.close import reject_spends
+from bursar.spend.model import bounds_of
 from bursar.spend.view import show_decision
 from tests.simulation.replay import replay_agent
 from tests.simulation.world import HOST, LONG, World, assert_clean, make_agent, seeded
@@ -30,6 +32,9 @@ SPENDS = 55_000 if LONG else 1_600
 SPENDS_PER_CHANGE = 40
 # Amounts in micros that do not divide any cap, with a single micro-unit to fill the last gap.
 AMOUNTS = (1, 3, 333_331, 700_003, 1_234_567, 2_999_999)
+REFUSALS = ("daily_cap_exceeded", "network_cost_exceeded", "insufficient_funds")
+# Lamports for one new payee and four payments at a time.
+FEW = TOKEN_ACCOUNT_LAMPORTS + 500_000
 
 # Each line is a difference. The cap in force is that of the newest spend that was let through:
 # what was given back since can only have made room.
@@ -130,6 +135,7 @@ class Market:
     async def _manager(self, number: int) -> None:
         chance = self._chance(f"manager {number}")
         connection = self.world.connect(self.key, number)
+        due: list[tuple[Any, ...]] = []
         try:
             while True:
                 await self.change_due.acquire()
@@ -139,7 +145,8 @@ class Market:
                     self.changes["terminate"] += 1
                     await connection.request("DELETE", f"/v1/agents/{agent_id}")
                     continue
-                name, *bodies = self._change(chance)
+                due = due or self._changes(chance)
+                name, *bodies = due.pop()
                 for body in bodies:
                     answer = await connection.request("PATCH", f"/v1/agents/{agent_id}", body)
                     assert answer.status == 200 or answer.error["code"] == "agent_terminated"
@@ -147,19 +154,20 @@ class Market:
         finally:
             connection.close()
 
-    def _change(self, chance: Random) -> tuple[Any, ...]:
-        """A name, and the changes it stands for: what is stopped goes on again at once."""
-        cap = format_cents(chance.randrange(5 * 10**6, 3 * 10**7))
-        return chance.choice(
-            [
-                ("cap", {"policy": {"dailyCap": cap}}),
-                ("cap", {"policy": {"dailyCap": cap}}),
-                ("freeze", {"policy": {"frozen": True}}, {"policy": {"frozen": False}}),
-                ("pause", {"status": "paused"}, {"status": "active"}),
-                ("threshold", {"policy": {"approvalThreshold": chance.choice([None, "1", "0.5"])}}),
-                ("single cap", {"policy": {"perTransactionCap": chance.choice([None, "2.00"])}}),
-            ]
-        )
+    def _changes(self, chance: Random) -> list[tuple[Any, ...]]:
+        """Names, and the changes each stands for: what is stopped goes on again at once. All of
+        them, in any order, so that none is left out by chance."""
+        caps = [format_cents(chance.randrange(5 * 10**6, 3 * 10**7)) for _ in range(2)]
+        changes = [
+            *(("cap", {"policy": {"dailyCap": cap}}) for cap in caps),
+            ("freeze", {"policy": {"frozen": True}}, {"policy": {"frozen": False}}),
+            ("pause", {"status": "paused"}, {"status": "active"}),
+            ("threshold", {"policy": {"approvalThreshold": chance.choice([None, "1", "0.5"])}}),
+            ("network", {"policy": {"dailyNetworkLamports": chance.choice([None, FEW])}}),
+            ("single cap", {"policy": {"perTransactionCap": chance.choice([None, "2.00"])}}),
+        ]
+        chance.shuffle(changes)
+        return changes
 
     async def _approver(self, number: int) -> None:
         """Approves half; what can no longer be approved is denied."""
@@ -235,19 +243,17 @@ async def test_caps_and_funds_are_exact(world: World, agents: int):
     seed, chance = seeded(f"{agents} agents")
     key = await world.admin_key()
     connection = world.connect(key)
-    made = [
-        (await make_agent(connection, dailyCap="20.00", approvalThreshold="1.00"))["id"]
-        for _ in range(agents)
-    ]
+    policy = {"dailyCap": "20.00", "approvalThreshold": "1.00", "dailyNetworkLamports": FEW}
+    made = [(await make_agent(connection, **policy))["id"] for _ in range(agents)]
     connection.close()
     for agent_id in made:
         await world.service.fund(agent_id, format_micros(chance.randrange(10**7, 2 * 10**7)))
     market = Market(world, key, seed, made, mortal=min(agents // 10, 5))
     await market.run()
 
-    decided = {}
+    decided, bounds = {}, bounds_of(world.config)
     for agent_id in made:
-        decided |= (await replay_agent(world.db, agent_id)).spends
+        decided |= (await replay_agent(world.db, agent_id, bounds)).spends
     assert len(market.answers) == len(decided) == SPENDS
     for answer in market.answers:
         spend = decided[answer["id"]]
@@ -259,7 +265,7 @@ async def test_caps_and_funds_are_exact(world: World, agents: int):
     outcomes = Counter(answer["rejectCode"] or answer["status"] for answer in market.answers)
     print(f"{market.snapshots} snapshots, {dict(market.changes)}, {dict(outcomes)}")
     assert market.snapshots > 3
-    for outcome in ("approved", "pending", "daily_cap_exceeded", "insufficient_funds"):
+    for outcome in ("approved", "pending", *REFUSALS):
         assert outcomes[outcome] > 0
     for change in ("cap", "freeze", "pause", "approve 200", "deny 200", "release", "deposit"):
         assert market.changes[change] > 0

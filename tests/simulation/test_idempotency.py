@@ -15,7 +15,7 @@ from bursar.config import Mode
 from tests.processes import spawn_api
 from tests.simulation.wire import Connection, Cut
 from tests.simulation.world import HOST, LONG, World, assert_clean, make_agent, seeded
-from tests.support import ADDRESS, error_of, new_account, new_agent, spend
+from tests.support import ON_CURVE, error_of, new_account, new_agent, spend
 
 KILLS = 60 if LONG else 5
 KEYS_PER_KILL = 40
@@ -75,7 +75,8 @@ async def test_keys_of_others_never_meet(world: World):
     places: list[tuple[Mode, str]] = [("test", account), ("live", account), ("test", new_account())]
     for mode, name in places:
         async with clients(world, name, mode) as (client, other):
-            await client.put(f"/v1/recipients/{HOST}", json={"address": ADDRESS})
+            answer = await client.put(f"/v1/recipients/{HOST}", json={"address": ON_CURVE})
+            assert answer.status_code == 200, answer.text
             agents = [await new_agent(client) for _ in range(2)]
             agent_key = ""
             for agent in agents:
