@@ -4,7 +4,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import Any, Final
 
 import asyncpg
 
@@ -21,6 +21,8 @@ from bursar.spend.settle import settle_spends
 from tests.support import Service
 
 START: Final = datetime(2026, 10, 30, 12, tzinfo=UTC)
+# What each payment that settles by hand has cost.
+SETTLED_LAMPORTS: Final = 5_000
 
 
 @dataclass(frozen=True)
@@ -39,7 +41,7 @@ class ClockedService(Service):
 
 @asynccontextmanager
 async def clocked_service(
-    postgres: EmbeddedPostgres, config: Config, name: str, *, approval_seconds: int = 86_400
+    postgres: EmbeddedPostgres, config: Config, name: str, **settings: Any
 ) -> AsyncGenerator[ClockedService]:
     """A service without rate limits on a database of its own, at `START`."""
     admin = await asyncpg.connect(postgres.admin_dsn)
@@ -55,7 +57,7 @@ async def clocked_service(
             "CREATE OR REPLACE FUNCTION moment() RETURNS timestamptz LANGUAGE sql VOLATILE"
             " BEGIN ATOMIC SELECT at FROM hand_set_clock; END"
         )
-    config = replace(config, database_url=dsn, rate_limits=False, approval_seconds=approval_seconds)
+    config = replace(config, database_url=dsn, rate_limits=False, **settings)
     api = await Api.start(config, SystemClock())
     try:
         yield ClockedService(f"http://127.0.0.1:{api.port}", config, db)
@@ -84,7 +86,7 @@ async def settle(db: Database, spend_id: str) -> None:
             spend_id,
             f"signature-of-{spend_id}",
             block_time=int(locked.wallet.now.timestamp()),
-            fee_lamports=5_000,
+            fee_lamports=SETTLED_LAMPORTS,
         )
         await settle_spends(tx, {agent_id: locked.wallet}, [paid])
         await book.save_balances(tx, PolicyCache(), [locked])

@@ -5,11 +5,14 @@ happened, so a counter that drifts in the service has nothing to drift along wit
 """
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date, datetime, timedelta
 from typing import Any
 
 MILLISECOND = timedelta(milliseconds=1)
+# In lamports: what a payment holds at the default highest priority fee, and a new token account.
+MOST_FEE = 111_667
+RENT = 2_039_280
 
 
 def money(micros: int) -> str:
@@ -56,6 +59,8 @@ class Spend:
     expires: datetime | None
     updated: datetime
     policy_version: int
+    # What it holds of the day's network budget, and in the end what it cost.
+    network: int
     decided: datetime | None = None
     reason: str | None = None
     settled: datetime | None = None
@@ -100,8 +105,15 @@ class Agent:
             return "provisioned"
         return "funded" if self.balance else "depleted"
 
+    @property
+    def waiting(self) -> int:
+        return sum(s.status == "pending" for s in self.spends)
+
     def spent_on(self, day: date) -> int:
         return sum(s.amount for s in self.spends if s.day == day and s.status != "rejected")
+
+    def network_on(self, day: date) -> int:
+        return sum(s.network for s in self.spends if s.day == day)
 
     def show_wallet(self) -> dict[str, Any]:
         return {
@@ -121,9 +133,20 @@ class Agent:
             "dailyCap": cents(self.policy["dailyCap"]),
             "perTransactionCap": None if single is None else cents(single),
             "approvalThreshold": None if threshold is None else cents(threshold),
-            "dailyNetworkLamports": None,
             "version": self.version,
         }
+
+
+@dataclass(frozen=True)
+class Standing:
+    """What a decision rests on beside policy and request."""
+
+    spent: int
+    available: int
+    # In lamports: what the day has cost so far, and what the spend itself holds.
+    network: int
+    cost: int
+    waiting: int
 
 
 @dataclass(frozen=True)
@@ -137,10 +160,15 @@ class Decision:
 
 
 class World:
-    def __init__(self, live: bool, now: datetime, approval: timedelta) -> None:
+    def __init__(
+        self, live: bool, now: datetime, approval: timedelta, pending_max: int, network: int
+    ) -> None:
         self.live = live
         self.now = now
         self.approval = approval
+        self.pending_max = pending_max
+        # Lamports a day of an agent whose policy does not say otherwise.
+        self.network = network
         self.agents: list[Agent] = []
         self.directory: dict[str, str] = {}
         # Test mode: what each hostname resolved to when it was first seen.
@@ -173,8 +201,26 @@ class World:
 
     # Decisions ------------------------------------------------------------------------------------
 
+    def network_budget(self, agent: Agent) -> int:
+        own = agent.policy["dailyNetworkLamports"]
+        return self.network if own is None else own
+
+    def network_cost(self, agent: Agent, recipient: str) -> int:
+        """The rent too, unless an open spend of the agent to this payee holds it."""
+        pay_to = self.pay_to(recipient)
+        rent_held = any(
+            s.pay_to == pay_to and s.network >= RENT
+            for s in agent.spends
+            if s.status in ("pending", "approved")
+        )
+        return MOST_FEE if pay_to is None or rent_held else MOST_FEE + RENT
+
+    def needs_approval(self, agent: Agent, amount: int) -> bool:
+        threshold = agent.policy["approvalThreshold"]
+        return threshold is not None and amount > threshold
+
     def failures(
-        self, agent: Agent, amount: int, recipient: str, spent: int, available: int
+        self, agent: Agent, amount: int, recipient: str, standing: Standing
     ) -> list[tuple[str, str]]:
         """(code, rule) of all that fails, in the contract's order."""
         policy, pay_to = agent.policy, self.pay_to(recipient)
@@ -196,62 +242,92 @@ class World:
                 "per_transaction_cap",
                 single is not None and amount > single,
             ),
-            ("daily_cap_exceeded", "daily_cap", spent + amount > policy["dailyCap"]),
-            ("insufficient_funds", "funds", amount > available),
+            ("daily_cap_exceeded", "daily_cap", standing.spent + amount > policy["dailyCap"]),
+            (
+                "network_cost_exceeded",
+                "network_cost",
+                standing.network + standing.cost > self.network_budget(agent),
+            ),
+            (
+                "too_many_pending",
+                "pending_count",
+                self.needs_approval(agent, amount) and standing.waiting >= self.pending_max,
+            ),
+            ("insufficient_funds", "funds", amount > standing.available),
         ]
         return [(code, rule) for code, rule, fails in checks if fails]
 
+    def standing(self, agent: Agent, cost: int) -> Standing:
+        today = self.now.date()
+        return Standing(
+            agent.spent_on(today), agent.available, agent.network_on(today), cost, agent.waiting
+        )
+
     def decide(self, agent: Agent, amount: int, recipient: str) -> Decision:
-        spent, available = agent.spent_on(self.now.date()), agent.available
-        failures = self.failures(agent, amount, recipient, spent, available)
+        standing = self.standing(agent, self.network_cost(agent, recipient))
+        failures = self.failures(agent, amount, recipient, standing)
         outcomes: dict[str, str] = dict.fromkeys(
             ("agent_status", "policy_frozen", "blocklist", "allowlist", "recipient_resolved",
              "per_transaction_cap", "daily_cap", "network_cost", "pending_count", "funds",
              "approval_threshold"),
             "pass",
         )  # fmt: skip
-        threshold = agent.policy["approvalThreshold"]
         if agent.policy["perTransactionCap"] is None:
             outcomes["per_transaction_cap"] = "not_evaluated"
-        if threshold is None:
+        if agent.policy["approvalThreshold"] is None:
             outcomes["approval_threshold"] = "not_evaluated"
-        elif amount > threshold:
+        waits = self.needs_approval(agent, amount)
+        if waits:
             outcomes["approval_threshold"] = "fail"
-        if outcomes["approval_threshold"] != "fail":
+        else:
             outcomes["pending_count"] = "not_evaluated"
         for _, rule in failures:
             outcomes[rule] = "fail"
         retry_at = None
         if failures:
             status = "rejected"
-            if not self.failures(agent, amount, recipient, 0, available):
+            if not self.failures(agent, amount, recipient, replace(standing, spent=0, network=0)):
                 retry_at = midnight_after(self.now)
         else:
-            status = "pending" if outcomes["approval_threshold"] == "fail" else "approved"
-            spent, available = spent + amount, available - amount
-        remaining, most = self.room(agent, spent, available)
-        about_amount = {"per_transaction_cap", "daily_cap", "funds"}
+            status = "pending" if waits else "approved"
+            standing = replace(
+                standing,
+                spent=standing.spent + amount,
+                available=standing.available - amount,
+                network=standing.network + standing.cost,
+                waiting=standing.waiting + waits,
+            )
+        remaining, most = self.room(agent, standing)
+        about_amount = {"per_transaction_cap", "daily_cap", "pending_count", "funds"}
         if any(rule not in about_amount for _, rule in failures):
             most = 0
         code = failures[0][0] if failures else None
         return Decision(status, code, outcomes, remaining, most, retry_at)
 
-    def room(self, agent: Agent, spent: int, available: int) -> tuple[int, int]:
+    def room(self, agent: Agent, standing: Standing) -> tuple[int, int]:
         """(remaining today, the most one spend may be), whoever is paid."""
-        remaining = max(agent.policy["dailyCap"] - spent, 0)
-        single = agent.policy["perTransactionCap"]
-        return remaining, min(remaining, available, remaining if single is None else single)
+        remaining = max(agent.policy["dailyCap"] - standing.spent, 0)
+        bounds = [remaining, standing.available]
+        if agent.policy["perTransactionCap"] is not None:
+            bounds.append(agent.policy["perTransactionCap"])
+        if agent.policy["approvalThreshold"] is not None and standing.waiting >= self.pending_max:
+            bounds.append(agent.policy["approvalThreshold"])
+        if standing.network + MOST_FEE > self.network_budget(agent):
+            bounds.append(0)
+        return remaining, min(bounds)
 
     def budget(self, agent: Agent) -> dict[str, Any]:
-        spent = agent.spent_on(self.now.date())
-        remaining, most = self.room(agent, spent, agent.available)
+        standing = self.standing(agent, MOST_FEE)
+        remaining, most = self.room(agent, standing)
         stopped = agent.status != "active" or agent.policy["frozen"]
         return {
             "dailyCap": cents(agent.policy["dailyCap"]),
-            "spentToday": money(spent),
+            "spentToday": money(standing.spent),
             "remainingToday": money(remaining),
             "available": money(agent.available),
             "maxAmountNow": money(0 if stopped else most),
+            "dailyNetworkLamports": self.network_budget(agent),
+            "networkLamportsToday": standing.network,
             "resetsAt": shown(midnight_after(self.now)),
             "status": agent.status,
             "frozen": agent.policy["frozen"],
@@ -276,6 +352,7 @@ class World:
             expires=self.now + self.approval if pending else None,
             updated=self.now,
             policy_version=agent.version,
+            network=0 if decision.code else self.network_cost(agent, recipient),
         )
         agent.spends.append(made)
         agent.events[f"transaction.{made.status}"] += 1
@@ -323,8 +400,13 @@ class World:
             agent,
             spend.amount,
             spend.recipient,
-            agent.spent_on(spend.day) - spend.amount,
-            agent.available + spend.amount,
+            Standing(
+                agent.spent_on(spend.day) - spend.amount,
+                agent.available + spend.amount,
+                agent.network_on(spend.day) - spend.network,
+                spend.network,
+                waiting=0,
+            ),
         )
         return failures[0][0] if failures else None
 
@@ -336,6 +418,7 @@ class World:
     def reject(self, spend: Spend, code: str, reason: str | None = None) -> None:
         spend.status, spend.code, spend.reason = "rejected", code, reason
         spend.decided = spend.updated = self.now
+        spend.network = 0
         spend.agent.events["transaction.rejected"] += 1
 
     def expire(self) -> None:
@@ -343,9 +426,10 @@ class World:
             if spend.status == "pending" and spend.expires and self.now >= spend.expires:
                 self.reject(spend, "approval_expired")
 
-    def settle(self, spend: Spend) -> None:
+    def settle(self, spend: Spend, fee: int) -> None:
         was_low = spend.agent.low
         spend.status, spend.settled, spend.updated = "settled", self.now, self.now
+        spend.network = fee
         spend.agent.events["transaction.settled"] += 1
         self.note_low(spend.agent, was_low)
         if spend.agent.balance == 0 and spend.agent.status != "terminated":

@@ -29,8 +29,10 @@ from bursar.ledger.audit import audit
 from bursar.ledger.seal import seal_journal
 from bursar.service.postgres import EmbeddedPostgres
 from bursar.spend.approve import expire_spends
-from tests.clockwork import START, ClockedService, clocked_service, settle
+from tests.clockwork import SETTLED_LAMPORTS, START, ClockedService, clocked_service, settle
 from tests.property.model import (
+    MOST_FEE,
+    RENT,
     Agent,
     Decision,
     Spend,
@@ -51,6 +53,9 @@ QUICK: Final = bool(os.environ.get("BURSAR_QUICK"))
 LIVES, STEPS = (2_000, 50) if LONG else (4, 30) if QUICK else (40, 30)
 APPROVAL: Final = timedelta(hours=5)
 MOST_AGENTS: Final = 3
+# So few that lives meet them.
+PENDING_MAX: Final = 3
+NETWORK: Final = 3 * RENT + 4 * MOST_FEE
 # Auditing reads the whole database, so not after each of thousands of lives.
 AUDIT_EVERY: Final = 100
 MILLISECOND: Final = timedelta(milliseconds=1)
@@ -70,25 +75,30 @@ AMOUNTS: Final = st.one_of(
 PLAIN_AMOUNTS: Final = st.one_of(
     st.sampled_from([1_500_000, 2_000_001, 4_000_000, 9_000_000]), st.integers(100_000, 9_000_000)
 )
+LAMPORTS: Final = st.sampled_from([0, MOST_FEE, RENT, RENT + MOST_FEE, RENT + 3 * MOST_FEE, 10**8])
 KEYS: Final = st.none() | st.sampled_from(["order-1", "order-2", "order-3"])
 LIMITS: Final = {
     "dailyCap": CAPS,
     "perTransactionCap": st.none() | CAPS,
     "approvalThreshold": st.none() | CAPS,
+    "dailyNetworkLamports": st.none() | LAMPORTS,
     "allowlist": ENTRIES | st.just(["*"]),
     "blocklist": st.just([]) | ENTRIES,
 }
 # Without these most lives would soon be nothing but refusals.
 OPEN: Final[dict[str, Any]] = {
     "dailyCap": 25_000_000, "perTransactionCap": None, "approvalThreshold": 2_000_000,
-    "allowlist": ["*"], "blocklist": [], "frozen": False,
+    "dailyNetworkLamports": None, "allowlist": ["*"], "blocklist": [], "frozen": False,
 }  # fmt: skip
+
+
+AMOUNT_FIELDS: Final = ("dailyCap", "perTransactionCap", "approvalThreshold")
 
 
 def as_text(policy: dict[str, Any]) -> dict[str, Any]:
     """A policy as a request says it."""
     return {
-        name: money(value) if isinstance(value, int) and not isinstance(value, bool) else value
+        name: money(value) if name in AMOUNT_FIELDS and value is not None else value
         for name, value in policy.items()
     }
 
@@ -126,7 +136,7 @@ class Lives(RuleBasedStateMachine):
             )
             for key in (self.wait(self.service.key(account=account, mode=mode)) for _ in "12")
         )
-        self.world = World(live, START, APPROVAL)
+        self.world = World(live, START, APPROVAL, PENDING_MAX, NETWORK)
         self.wait(self.service.set_clock(START))
         self.steps = [*SPENDING, *sorted(rest)]
         self.direct_to(HOSTS[0], ON_CURVE)
@@ -331,7 +341,7 @@ class Lives(RuleBasedStateMachine):
     def settle(self, data: st.DataObject) -> None:
         if (spend := self.pick_spend(data, "approved")) is not None:
             self.wait(settle(self.service.db, spend.id))
-            self.world.settle(spend)
+            self.world.settle(spend, SETTLED_LAMPORTS)
 
     # Time -----------------------------------------------------------------------------------------
 
@@ -383,13 +393,7 @@ class Lives(RuleBasedStateMachine):
     def compare_wallets(self) -> None:
         for agent in self.world.agents:
             budget = self.call("GET", f"/v1/agents/{agent.id}/budget", 200)["data"]
-            expected = self.world.budget(agent)
-            # What payments cost in SOL is not modelled here.
-            assert budget.keys() - expected.keys() == {
-                "dailyNetworkLamports",
-                "networkLamportsToday",
-            }
-            assert {name: budget[name] for name in expected} == expected
+            assert budget == self.world.budget(agent)
             wallet = self.call("GET", f"/v1/wallets/{agent.id}", 200)["data"]
             shown = agent.show_wallet()
             assert {name: wallet[name] for name in shown} == shown
@@ -493,7 +497,12 @@ async def clean(service: ClockedService) -> None:
 async def test_the_service_never_differs_from_the_model(postgres: EmbeddedPostgres, config: Config):
     number = int(os.environ.get("BURSAR_SEED", random.SystemRandom().randrange(2**32)))
     async with clocked_service(
-        postgres, config, "model", approval_seconds=int(APPROVAL.total_seconds())
+        postgres,
+        config,
+        "model",
+        approval_seconds=int(APPROVAL.total_seconds()),
+        pending_max=PENDING_MAX,
+        agent_network_lamports=NETWORK,
     ) as service:
         machine = type("Lives", (Lives,), {})
         machine.service, machine.loop, machine.count = service, asyncio.get_running_loop(), 0
