@@ -92,37 +92,24 @@ def made_or_none(kind: type[T], row: Row | None) -> T | None:
     return None if row is None else made(kind, row)
 
 
-# Lists, newest first ------------------------------------------------------------------------------
+# Filters and lists --------------------------------------------------------------------------------
 
 
-class Listing:
-    """A list, newest first, with filters that callers may leave out.
+class Filtered:
+    """A query with filters that callers may leave out.
 
-    Each line of the text that begins with AND and names a parameter is a filter. It is left out of
-    the query where its value is None, so that each combination is read from the index made for it.
-    The text ends with its conditions: the rest, from the place where the page before ended, is
-    added here. `around` is a query that reads from `{page}`.
+    Each line that begins with AND and names a parameter is a filter. It is left out of the query
+    where its value is None, so that each combination is read from the index made for it.
     """
 
     __slots__ = ("_queries", "_text", "whole")
 
-    def __init__(
-        self, text: str, created_at: str = "created_at", id_: str = "id", around: str = "{page}"
-    ) -> None:
-        page = f"""{text.rstrip()}
-           AND ({created_at}, {id_}) < (:before_at, :before_id)
-         ORDER BY {created_at} DESC, {id_} DESC
-         LIMIT :limit
-        """
-        self._text = around.replace("{page}", page)
-        self.whole = Query(self._text)
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self.whole = Query(text)
         self._queries: dict[frozenset[str], Query] = {}
 
-    async def rows(
-        self, tx: Tx, place: tuple[datetime, str] | None, limit: int, /, **filters: Any
-    ) -> list[Row]:
-        before_at, before_id = place or (None, None)
-        values = {**filters, "before_at": before_at, "before_id": before_id, "limit": limit}
+    async def rows(self, tx: Tx, /, **values: Any) -> list[Row]:
         self.whole.in_order(values)  # raises where a name is wrong
         given = {name: value for name, value in values.items() if value is not None}
         names = frozenset(given)
@@ -137,3 +124,28 @@ class Listing:
             for line in self._text.splitlines()
             if not (line.lstrip().startswith("AND ") and names & set(_PARAMETER.findall(line)))
         )
+
+
+class Listing:
+    """A page of a list, newest first, with filters as in `Filtered`. The text ends with its
+    conditions: that the page begins where the one before ended is added here. `around` is a query
+    that reads from `{page}`."""
+
+    __slots__ = ("_query", "whole")
+
+    def __init__(
+        self, text: str, created_at: str = "created_at", id_: str = "id", around: str = "{page}"
+    ) -> None:
+        page = f"""{text.rstrip()}
+           AND ({created_at}, {id_}) < (:before_at, :before_id)
+         ORDER BY {created_at} DESC, {id_} DESC
+         LIMIT :limit
+        """
+        self._query = Filtered(around.replace("{page}", page))
+        self.whole = self._query.whole
+
+    async def rows(
+        self, tx: Tx, before: tuple[datetime, str] | None, limit: int, /, **filters: Any
+    ) -> list[Row]:
+        at, id_ = before or (None, None)
+        return await self._query.rows(tx, **filters, before_at=at, before_id=id_, limit=limit)

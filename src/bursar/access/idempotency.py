@@ -35,16 +35,18 @@ def read_key(header: str | None, faults: list[Fault]) -> str | None:
 
 
 def fingerprint(method: str, path: str, agent_id: str, body: Any) -> bytes:
-    canonical = msgspec.json.encode([method, path, agent_id, _said(body)], order="deterministic")
+    canonical = msgspec.json.encode(
+        [method, path, agent_id, _without_defaults(body)], order="deterministic"
+    )
     return hashlib.sha256(canonical).digest()
 
 
-def _said(value: Any) -> Any:
-    """Without the fields that say what leaving them out says: null, false, nothing in a list or an
-    object. No body of a POST has a field whose default is another."""
+def _without_defaults(value: Any) -> Any:
+    """The value without fields that are null, false or empty: leaving them out means the same,
+    because no body of a POST has a field with another default."""
     if not isinstance(value, dict):
         return value
-    fields = {name: _said(item) for name, item in cast("dict[str, Any]", value).items()}
+    fields = {name: _without_defaults(item) for name, item in cast("dict[str, Any]", value).items()}
     return {
         name: item
         for name, item in fields.items()
@@ -67,7 +69,7 @@ def matching(stored: StoredAnswer, key: IdempotencyKey) -> StoredAnswer:
 async def claim(tx: Tx, key: IdempotencyKey) -> StoredAnswer | None:
     """Waits for a running request with the same key, then returns its answer if it left one.
 
-    Holds the key until the transaction ends, so that two of the same never run side by side.
+    Holds the key until the transaction ends, so that two requests with it never run side by side.
     """
     try:
         await store.lock_idempotency_key(tx, *key.place, WAIT_SECONDS)
@@ -80,10 +82,11 @@ async def claim(tx: Tx, key: IdempotencyKey) -> StoredAnswer | None:
 async def find(
     tx: Tx, keys: Sequence[IdempotencyKey]
 ) -> dict[tuple[int, str, str, str], StoredAnswer]:
-    """The answers stored for any of these keys. The caller holds what keeps them from changing.
+    """The answers stored for any of these keys. The caller holds the locks that keep them from
+    changing.
 
-    What is found may be there without being safe: committed here, but on no standby yet, because
-    whoever wrote it gave up waiting for one. So it may be told only once a standby has it.
+    An answer may be committed here but on no standby yet, because the request that wrote it gave up
+    waiting for one. So it is told to the client only once a standby has it.
     """
     rows = await store.get_answers(tx, [key.place for key in keys])
     if rows:
@@ -93,7 +96,7 @@ async def find(
 
 async def record(tx: Tx, key: IdempotencyKey, status: int, body: bytes) -> None:
     """Stores an answer in the transaction of the effect it stands for."""
-    await store.insert_answer(tx, (*key.place, key.fingerprint, status, body))
+    await store.insert_answer(tx, key, status, body)
 
 
 def in_progress() -> ApiError:

@@ -6,14 +6,14 @@ Every query reads from an index and looks at a bounded number of rows, whatever 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
 from bursar.config import Mode
 from bursar.db import Row, Tx
-from bursar.errors import present
 from bursar.spend.stats import ACCOUNT_WIDE
+from bursar.sql import Filtered, Query, columns, made
 
 # Agents that sums and searches look at, the newest first; a page that met this limit says so.
 MOST_AGENTS: Final = 20_000
@@ -22,14 +22,22 @@ MOST_SPENDS: Final = 50_000
 # Counting stops here; the page then says "1,000+".
 MOST_COUNTED: Final = 1_000
 
+_NEWEST_EVENT = Filtered("""
+    SELECT id
+      FROM event
+     WHERE true
+       AND realm_id = :realm_id
+       AND agent_id = :agent_id
+     ORDER BY created_at DESC, id DESC
+     LIMIT 1
+""")
+
 
 async def newest_event(tx: Tx, realm_id: int, agent_id: str | None) -> str:
-    """The mark of a moment: as long as it is the same, nothing that is told of has changed."""
-    whose, value = ("realm_id", realm_id) if agent_id is None else ("agent_id", agent_id)
-    found = await tx.fetchval(
-        f"SELECT id FROM event WHERE {whose} = $1 ORDER BY created_at DESC, id DESC LIMIT 1", value
-    )
-    return found or "none"
+    """The mark of a moment: while it stays the same, nothing that has events has changed."""
+    realm = realm_id if agent_id is None else None
+    rows = await _NEWEST_EVENT.rows(tx, realm_id=realm, agent_id=agent_id)
+    return rows[0]["id"] if rows else "none"
 
 
 # Agents -------------------------------------------------------------------------------------------
@@ -50,7 +58,7 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class Fleet:
-    """All agents that are not terminated, added up, and those that need a look."""
+    """Sums over all agents that are not terminated, and the agents that need a look."""
 
     agents: int
     active: int
@@ -69,46 +77,95 @@ class Fleet:
         return self.agents >= MOST_AGENTS
 
 
-_BUDGET: Final = (
-    "a.id, a.name, a.status, p.frozen, p.cap_micros_daily AS cap_micros,"
-    " coalesce(u.spent_micros, 0) AS spent_micros,"
-    " w.credits_posted - w.debits_posted - w.debits_pending AS available_micros"
-)
+_BUDGET = """
+           a.id, a.name, a.status, p.frozen, p.cap_micros_daily AS cap_micros,
+           coalesce(u.spent_micros, 0) AS spent_micros,
+           w.credits_posted - w.debits_posted - w.debits_pending AS available_micros"""
 # The use of a day is looked up agent by agent: the planner would rather read all days of all time,
 # which OFFSET 0 keeps it from.
-_JOINS: Final = (
-    " JOIN policy p ON p.agent_id = a.id AND p.version = a.policy_version"
-    " JOIN wallet w ON w.agent_id = a.id"
-    " LEFT JOIN LATERAL (SELECT spent_micros FROM usage WHERE agent_id = a.id"
-    " AND window_kind = 'day' AND window_start = $2 OFFSET 0) AS u ON true"
-)
+_JOINS = """
+      JOIN policy p ON p.agent_id = a.id AND p.version = a.policy_version
+      JOIN wallet w ON w.agent_id = a.id
+      LEFT JOIN LATERAL (SELECT spent_micros
+                           FROM usage
+                          WHERE agent_id = a.id
+                            AND window_kind = 'day'
+                            AND window_start = :today
+                         OFFSET 0) AS u ON true"""
+_FLEET = Query(f"""
+    WITH fleet AS MATERIALIZED (
+        SELECT {_BUDGET}, w.debits_pending, w.held, w.is_low
+          FROM (SELECT id, name, status, policy_version
+                  FROM agent
+                 WHERE realm_id = :realm_id
+                   AND status <> 'terminated'
+                 ORDER BY created_at DESC, id DESC
+                 LIMIT :most) AS a
+        {_JOINS}),
+    near AS (
+        SELECT *
+          FROM fleet
+         WHERE spent_micros > 0
+           AND spent_micros >= cap_micros / 10 * 8
+         ORDER BY cap_micros - spent_micros, id
+         LIMIT :listed),
+    low AS (
+        SELECT *
+          FROM fleet
+         WHERE is_low
+         ORDER BY available_micros, id
+         LIMIT :listed)
+    SELECT 'total' AS kind, '' AS id, '' AS name, '' AS status, false AS frozen,
+           coalesce(sum(cap_micros), 0)::numeric AS cap_micros,
+           coalesce(sum(spent_micros), 0)::numeric AS spent_micros,
+           coalesce(sum(available_micros), 0)::numeric AS available_micros,
+           coalesce(sum(debits_pending), 0)::numeric AS reserved_micros,
+           count(*) AS agents,
+           count(*) FILTER (WHERE status = 'active' AND NOT frozen) AS active,
+           count(*) FILTER (WHERE held) AS held
+      FROM fleet
+     UNION ALL
+    SELECT 'near', {columns(Budget)}, 0, 0, 0, 0 FROM near
+     UNION ALL
+    SELECT 'low', {columns(Budget)}, 0, 0, 0, 0 FROM low
+""")
+_BUDGETS = Query(f"""
+    SELECT {_BUDGET}
+      FROM agent a
+    {_JOINS}
+     WHERE a.realm_id = :realm_id
+       AND a.id = ANY(:agent_ids::text[])
+""")
+_WALK = """
+    SELECT a.id, a.created_at, a.name, a.metadata
+      FROM agent a
+     WHERE a.realm_id = :realm_id
+       AND a.status = :status
+       AND (a.created_at, a.id) < (:before_at, :before_id)
+     ORDER BY a.created_at DESC, a.id DESC
+"""
+_LAST_WALKED = Filtered(f"{_WALK} OFFSET {MOST_AGENTS - 1} LIMIT 1")
+_SEARCH = Filtered(f"""
+    SELECT created_at, id
+      FROM ({_WALK} LIMIT {MOST_AGENTS}) AS walked
+     WHERE strpos(lower(name), lower(:words)) > 0
+       AND metadata @> :metadata::jsonb
+     LIMIT :limit
+""")
+_NAMED = Filtered("""
+    SELECT a.created_at, a.id
+      FROM agent a
+      JOIN (SELECT :id_or_address::text AS id
+             UNION
+            SELECT agent_id FROM wallet WHERE address = :id_or_address) AS named USING (id)
+     WHERE a.realm_id = :realm_id
+       AND a.status = :status
+       AND a.metadata @> :metadata::jsonb
+""")
 
 
 async def fleet(tx: Tx, realm_id: int, today: date, listed: int) -> Fleet:
-    rows = await tx.fetch(
-        f"WITH fleet AS MATERIALIZED (SELECT {_BUDGET}, w.debits_pending, w.held, w.is_low"
-        " FROM (SELECT id, name, status, policy_version FROM agent"
-        " WHERE realm_id = $1 AND status <> 'terminated' ORDER BY created_at DESC, id DESC"
-        f" LIMIT $3) AS a{_JOINS}),"
-        " near AS (SELECT * FROM fleet WHERE spent_micros > 0 AND spent_micros >= cap_micros / 10"
-        " * 8 ORDER BY cap_micros - spent_micros, id LIMIT $4),"
-        " low AS (SELECT * FROM fleet WHERE is_low ORDER BY available_micros, id LIMIT $4)"
-        " SELECT 'total' AS kind, '' AS id, '' AS name, '' AS status, false AS frozen,"
-        " coalesce(sum(cap_micros), 0)::numeric AS cap_micros,"
-        " coalesce(sum(spent_micros), 0)::numeric AS spent_micros,"
-        " coalesce(sum(available_micros), 0)::numeric AS available_micros,"
-        " coalesce(sum(debits_pending), 0)::numeric AS reserved_micros, count(*) AS agents,"
-        " count(*) FILTER (WHERE status = 'active' AND NOT frozen) AS active,"
-        " count(*) FILTER (WHERE held) AS held FROM fleet"
-        " UNION ALL SELECT 'near', id, name, status, frozen, cap_micros, spent_micros,"
-        " available_micros, 0, 0, 0, 0 FROM near"
-        " UNION ALL SELECT 'low', id, name, status, frozen, cap_micros, spent_micros,"
-        " available_micros, 0, 0, 0, 0 FROM low",
-        realm_id,
-        today,
-        MOST_AGENTS,
-        listed,
-    )
+    rows = await _FLEET.rows(tx, realm_id=realm_id, today=today, most=MOST_AGENTS, listed=listed)
     (total,) = [row for row in rows if row["kind"] == "total"]
     return Fleet(
         agents=total["agents"],
@@ -127,13 +184,8 @@ async def fleet(tx: Tx, realm_id: int, today: date, listed: int) -> Fleet:
 async def budgets(
     tx: Tx, realm_id: int, today: date, agent_ids: Sequence[str]
 ) -> dict[str, Budget]:
-    """Names and standings of a page's agents."""
-    rows = await tx.fetch(
-        f"SELECT {_BUDGET} FROM agent a{_JOINS} WHERE a.realm_id = $1 AND a.id = ANY($3::text[])",
-        realm_id,
-        today,
-        list(set(agent_ids)),
-    )
+    """Names and standings of the agents that a page shows."""
+    rows = await _BUDGETS.rows(tx, realm_id=realm_id, today=today, agent_ids=list(set(agent_ids)))
     return {row["id"]: _budget(row) for row in rows}
 
 
@@ -150,66 +202,41 @@ async def search_agents(
     before: Place | None,
     limit: int,
 ) -> tuple[list[str], Place | None]:
-    """Ids of agents whose name holds the words, or whose id or address they are; newest first. With
+    """Ids of agents whose name holds the words, or whose id or address they are, newest first; and
     the place to go on from, where there may be more.
 
-    Walks the newest agents in order, stops as soon as the page is full, and never goes far.
+    The query walks the newest agents in order, stops as soon as the page is full, and never walks
+    further than `MOST_AGENTS`.
     """
-    arguments: list[Any] = [realm_id]
-
-    def bind(value: Any) -> str:
-        arguments.append(value)
-        return f"${len(arguments)}"
-
+    before_at, before_id = before or (None, None)
+    walk = {
+        "realm_id": realm_id,
+        "status": status,
+        "before_at": before_at,
+        "before_id": before_id,
+    }
     pairs = msgspec.json.encode(metadata).decode()
-    walk = "SELECT a.id, a.created_at, a.name, a.metadata FROM agent a WHERE a.realm_id = $1"
-    if status is not None:
-        walk += f" AND a.status = {bind(status)}"
-    if before is not None:
-        walk += (
-            f" AND (a.created_at, a.id) < ({bind(before[0])}::timestamptz, {bind(before[1])}::text)"
-        )
-    walk += " ORDER BY a.created_at DESC, a.id DESC"
-    beyond = await tx.fetchrow(f"{walk} OFFSET {MOST_AGENTS - 1} LIMIT 1", *arguments)
-    rows = await tx.fetch(
-        f"SELECT id, created_at FROM ({walk} LIMIT {MOST_AGENTS}) AS walked"
-        f" WHERE strpos(lower(name), lower({bind(words)})) > 0"
-        f" AND metadata @> {bind(pairs)}::jsonb"
-        f" LIMIT {int(limit) + 1}",
-        *arguments,
-    )
-    found: list[Place] = [(row["created_at"], row["id"]) for row in rows]
+    last_walked = await _LAST_WALKED.rows(tx, **walk)
+    rows = await _SEARCH.rows(tx, **walk, words=words, metadata=pairs, limit=limit + 1)
     if before is None:
-        named = await _named(tx, realm_id, words, status, pairs)
-        found = [one for one in named if one not in found] + found
-    ids = [agent_id for _, agent_id in found[:limit]]
-    if len(found) > limit:
-        return ids, found[limit - 1]
-    return ids, None if beyond is None else (beyond["created_at"], beyond["id"])
+        named = await _NAMED.rows(
+            tx, realm_id=realm_id, id_or_address=words, status=status, metadata=pairs
+        )
+        rows = [row for row in named if row not in rows] + rows
+    ids = [row["id"] for row in rows[:limit]]
+    if len(rows) > limit:
+        return ids, _place(rows[limit - 1])
+    return ids, _place(last_walked[0]) if last_walked else None
 
 
-async def _named(
-    tx: Tx, realm_id: int, id_or_address: str, status: str | None, metadata: str
-) -> list[Place]:
-    rows = await tx.fetch(
-        "SELECT a.created_at, a.id FROM agent a JOIN (SELECT $2::text AS id"
-        " UNION SELECT agent_id FROM wallet WHERE address = $2) AS named USING (id)"
-        " WHERE a.realm_id = $1 AND ($3::text IS NULL OR a.status = $3)"
-        " AND a.metadata @> $4::jsonb",
-        realm_id,
-        id_or_address,
-        status,
-        metadata,
-    )
-    return [(row["created_at"], row["id"]) for row in rows]
+def _place(row: Row) -> Place:
+    return row["created_at"], row["id"]
 
 
 def _budget(row: Row) -> Budget:
-    return Budget(
-        id=row["id"],
-        name=row["name"],
-        status=row["status"],
-        frozen=row["frozen"],
+    return made(
+        Budget,
+        row,
         cap_micros=int(row["cap_micros"]),
         spent_micros=int(row["spent_micros"]),
         available_micros=int(row["available_micros"]),
@@ -230,36 +257,48 @@ class Bucket:
     rejected: int
 
 
+_BY_HOUR = Query("""
+    SELECT date_bin('1 hour', created_at, '2000-01-01Z') AS start,
+           coalesce(sum(amount_micros) FILTER (WHERE status = 'settled'), 0)::bigint
+               AS settled_micros,
+           count(*) AS spends,
+           count(*) FILTER (WHERE status = 'rejected') AS rejected
+      FROM (SELECT created_at, status, amount_micros
+              FROM spend
+             WHERE realm_id = :realm_id
+               AND created_at >= :since
+             ORDER BY created_at DESC, id DESC
+             LIMIT :most) AS s
+     GROUP BY 1
+     ORDER BY 1
+""")
+_BY_DAY = Query("""
+    SELECT day AS start,
+           sum(settled_micros)::bigint AS settled_micros,
+           sum(spend_count)::bigint AS spends,
+           sum(rejected_count)::bigint AS rejected
+      FROM spend_total
+     WHERE realm_id = :realm_id
+       AND agent_id = :agent_id
+       AND day >= :since
+     GROUP BY day
+     ORDER BY day
+""")
+
+
 async def spend_by_hour(tx: Tx, realm_id: int, since: datetime) -> list[Bucket]:
-    """Hours that saw something. Where there are more transactions than are looked at, the oldest
-    hour that is given is not whole."""
-    rows = await tx.fetch(
-        "SELECT date_bin('1 hour', created_at, '2000-01-01Z') AS start,"
-        " coalesce(sum(amount_micros) FILTER (WHERE status = 'settled'), 0)::bigint AS micros,"
-        " count(*) FILTER (WHERE status = 'rejected') AS rejected, count(*) AS spends"
-        " FROM (SELECT created_at, status, amount_micros FROM spend"
-        " WHERE realm_id = $1 AND created_at >= $2 ORDER BY created_at DESC, id DESC LIMIT $3) AS s"
-        " GROUP BY 1 ORDER BY 1",
-        realm_id,
-        since,
-        MOST_SPENDS,
-    )
-    if rows and sum(row["spends"] for row in rows) >= MOST_SPENDS:
-        rows = rows[1:]
-    return [Bucket(r["start"], r["micros"], r["spends"], r["rejected"]) for r in rows]
+    """Hours in which there were spends. The oldest is left out where it may not be whole, because
+    there are more transactions than the query looks at."""
+    rows = await _BY_HOUR.rows(tx, realm_id=realm_id, since=since, most=MOST_SPENDS)
+    buckets = [Bucket(**row) for row in rows]
+    return buckets[1:] if sum(bucket.spends for bucket in buckets) >= MOST_SPENDS else buckets
 
 
 async def spend_by_day(tx: Tx, realm_id: int, agent_id: str | None, since: date) -> list[Bucket]:
     """From the running totals, so the number of transactions does not matter."""
-    rows = await tx.fetch(
-        "SELECT day, sum(settled_micros)::bigint AS micros, sum(spend_count)::bigint AS spends,"
-        " sum(rejected_count)::bigint AS rejected FROM spend_total"
-        " WHERE realm_id = $1 AND agent_id = $2 AND day >= $3 GROUP BY day ORDER BY day",
-        realm_id,
-        ACCOUNT_WIDE if agent_id is None else agent_id,
-        since,
-    )
-    return [Bucket(r["day"], r["micros"], r["spends"], r["rejected"]) for r in rows]
+    whose = ACCOUNT_WIDE if agent_id is None else agent_id
+    rows = await _BY_DAY.rows(tx, realm_id=realm_id, agent_id=whose, since=since)
+    return [Bucket(**row) for row in rows]
 
 
 # What is on its way -------------------------------------------------------------------------------
@@ -273,27 +312,36 @@ class Waiting:
     oldest: datetime | None
 
 
+_WAITING = Query("""
+    SELECT count(*) AS count, min(created_at) AS oldest
+      FROM (SELECT created_at
+              FROM spend
+             WHERE realm_id = :realm_id
+               AND status = :status
+             ORDER BY created_at, id
+             LIMIT :most) AS s
+""")
+_IN_DOUBT = Query("""
+    SELECT count(*)
+      FROM (SELECT
+              FROM submission s
+              JOIN payment p ON p.id = s.payment_id
+             WHERE s.mode = :mode
+               AND s.state = 'live'
+               AND s.in_doubt
+               AND p.realm_id = :realm_id
+             LIMIT :most) AS s
+""")
+
+
 async def waiting_spends(tx: Tx, realm_id: int, status: str) -> Waiting:
-    row = await tx.fetchrow(
-        "SELECT count(*) AS count, min(created_at) AS oldest FROM (SELECT created_at FROM spend"
-        " WHERE realm_id = $1 AND status = $2 ORDER BY created_at, id LIMIT $3) AS s",
-        realm_id,
-        status,
-        MOST_COUNTED,
-    )
-    row = present(row, "the statement returns a row")
-    return Waiting(row["count"], row["oldest"])
+    row = await _WAITING.one(tx, realm_id=realm_id, status=status, most=MOST_COUNTED)
+    return Waiting(**row)
 
 
 async def payments_in_doubt(tx: Tx, realm_id: int, mode: Mode) -> int:
     """Payments of which it is not known whether they were made; few, or a matter for a person."""
-    return await tx.fetchval(
-        "SELECT count(*) FROM (SELECT 1 FROM submission s JOIN payment p ON p.id = s.payment_id"
-        " WHERE s.mode = $2 AND s.state = 'live' AND s.in_doubt AND p.realm_id = $1 LIMIT $3) AS s",
-        realm_id,
-        mode,
-        MOST_COUNTED,
-    )
+    return await _IN_DOUBT.value(tx, realm_id=realm_id, mode=mode, most=MOST_COUNTED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,31 +357,42 @@ class Hook:
     oldest: datetime | None
 
 
+_HOOKS = Query(f"""
+    SELECT {columns(Hook, "w", but=["waiting", "oldest"])}, d.waiting, d.oldest
+      FROM (SELECT *
+              FROM webhook
+             WHERE realm_id = :realm_id
+               AND (:webhook_id::text IS NULL OR id = :webhook_id)
+             ORDER BY created_at DESC, id DESC
+             LIMIT 100) AS w
+     CROSS JOIN LATERAL (SELECT count(*) AS waiting, min(s.created_at) AS oldest
+                           FROM (SELECT created_at
+                                   FROM delivery
+                                  WHERE webhook_id = w.id
+                                    AND status = 'pending'
+                                  ORDER BY next_attempt_at
+                                  LIMIT :most) AS s) AS d
+""")
+_DELIVERIES_MARK = Query("""
+    SELECT md5(string_agg(concat_ws(' ', d.id, d.status, d.attempt_count, w.status), ','))
+      FROM webhook w
+     CROSS JOIN LATERAL (SELECT id, status, attempt_count
+                           FROM delivery
+                          WHERE webhook_id = w.id
+                          ORDER BY created_at DESC, id DESC
+                          LIMIT :listed) AS d
+     WHERE w.id = :webhook_id
+       AND w.realm_id = :realm_id
+""")
+
+
 async def hooks(tx: Tx, realm_id: int, webhook_id: str | None = None) -> dict[str, Hook]:
     """All of an account's webhooks, of which there are at most a hundred; or one of them."""
-    rows = await tx.fetch(
-        "SELECT w.id, w.url, w.status, w.disabled_reason, w.failing_since, d.waiting, d.oldest"
-        " FROM (SELECT * FROM webhook WHERE realm_id = $1 AND ($3::text IS NULL OR id = $3)"
-        " ORDER BY created_at DESC, id DESC LIMIT 100) AS w CROSS JOIN LATERAL"
-        " (SELECT count(*) AS waiting, min(s.created_at) AS oldest FROM (SELECT created_at"
-        " FROM delivery WHERE webhook_id = w.id AND status = 'pending' ORDER BY next_attempt_at"
-        " LIMIT $2) AS s) AS d",
-        realm_id,
-        MOST_COUNTED,
-        webhook_id,
-    )
-    return {row["id"]: Hook(*row) for row in rows}
+    rows = await _HOOKS.rows(tx, realm_id=realm_id, webhook_id=webhook_id, most=MOST_COUNTED)
+    return {row["id"]: Hook(**row) for row in rows}
 
 
 async def deliveries_mark(tx: Tx, realm_id: int, webhook_id: str, listed: int) -> str:
     """Changes whenever one of a webhook's newest deliveries does."""
-    found = await tx.fetchval(
-        "SELECT md5(string_agg(concat_ws(' ', d.id, d.status, d.attempt_count, w.status), ','))"
-        " FROM webhook w CROSS JOIN LATERAL (SELECT id, status, attempt_count FROM delivery"
-        " WHERE webhook_id = w.id ORDER BY created_at DESC, id DESC LIMIT $3) AS d"
-        " WHERE w.id = $2 AND w.realm_id = $1",
-        realm_id,
-        webhook_id,
-        listed,
-    )
-    return found or "none"
+    mark = await _DELIVERIES_MARK.value(tx, realm_id=realm_id, webhook_id=webhook_id, listed=listed)
+    return mark or "none"

@@ -4,12 +4,51 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from bursar.db import Tx
+from bursar.event.catalog import EVERYTHING
 from bursar.event.model import EventRow
+from bursar.sql import Listing, Query, columns
 
-_SELECT = (
-    "SELECT e.id, e.type, e.agent_id, e.data, e.created_at, r.mode"
-    " FROM event e JOIN realm r ON r.id = e.realm_id"
+_EVENT = f"""
+    SELECT {columns(EventRow, "e", but=["mode"])}, r.mode
+      FROM event e
+      JOIN realm r ON r.id = e.realm_id
+     WHERE e.realm_id = :realm_id
+"""
+_GET = Query(f"""
+    {_EVENT}
+       AND e.id = :event_id
+""")
+_LIST = Listing(
+    f"""
+    {_EVENT}
+       AND e.type = :type
+       AND e.agent_id = :agent_id
+       AND e.created_at >= :start
+       AND e.created_at < :end
+    """,
+    "e.created_at",
+    "e.id",
 )
+_DELETE = Query("""
+    DELETE FROM event
+     WHERE id IN (SELECT id
+                    FROM event
+                   WHERE created_at < clock_timestamp() - make_interval(days => :older_than_days)
+                   LIMIT :limit)
+""")
+_WANTED = Query("""
+    SELECT id, realm_id, events
+      FROM webhook
+     WHERE realm_id = ANY(:realm_ids::int[])
+       AND status = 'enabled'
+       AND events && :types::text[]
+""")
+_INSERT_DELIVERIES = Query("""
+    INSERT INTO delivery (id, webhook_id, event_id, created_at, next_attempt_at)
+    SELECT d.id, d.webhook_id, d.event_id, d.at, d.at
+      FROM unnest(:ids::text[], :webhook_ids::text[], :event_ids::text[], :moments::timestamptz[])
+           AS d (id, webhook_id, event_id, at)
+""")
 
 
 async def insert_events(
@@ -27,32 +66,20 @@ async def wanted_deliveries(
     tx: Tx, realm_ids: Sequence[int], types: Sequence[str]
 ) -> list[tuple[str, int, list[str]]]:
     """(webhook, realm, its event types) of the enabled webhooks that may want these events."""
-    rows = await tx.fetch(
-        "SELECT id, realm_id, events FROM webhook"
-        " WHERE realm_id = ANY($1::int[]) AND status = 'enabled' AND events && $2::text[]",
-        realm_ids,
-        [*types, "*"],
-    )
-    return [(row["id"], row["realm_id"], row["events"]) for row in rows]
+    rows = await _WANTED.rows(tx, realm_ids=realm_ids, types=[*types, EVERYTHING])
+    return [(id_, realm_id, events) for id_, realm_id, events in rows]
 
 
 async def insert_deliveries(tx: Tx, rows: Sequence[tuple[str, str, str, datetime]]) -> None:
     """Rows of (id, webhook, event, created at), due at once."""
-    ids, webhooks, events, moments = zip(*rows, strict=True)
-    await tx.execute(
-        "INSERT INTO delivery (id, webhook_id, event_id, created_at, next_attempt_at)"
-        " SELECT d.id, d.webhook_id, d.event_id, d.at, d.at FROM"
-        " unnest($1::text[], $2::text[], $3::text[], $4::timestamptz[])"
-        " AS d (id, webhook_id, event_id, at)",
-        ids,
-        webhooks,
-        events,
-        moments,
+    ids, webhook_ids, event_ids, moments = zip(*rows, strict=True)
+    await _INSERT_DELIVERIES.run(
+        tx, ids=ids, webhook_ids=webhook_ids, event_ids=event_ids, moments=moments
     )
 
 
 async def get_event(tx: Tx, realm_id: int, event_id: str) -> EventRow | None:
-    row = await tx.fetchrow(f"{_SELECT} WHERE e.id = $2 AND e.realm_id = $1", realm_id, event_id)
+    row = await _GET.row(tx, realm_id=realm_id, event_id=event_id)
     return None if row is None else EventRow(*row)
 
 
@@ -67,41 +94,13 @@ async def list_events(
     before: tuple[datetime, str] | None,
     limit: int,
 ) -> list[EventRow]:
-    """Newest first. Only the conditions that are given are written, so that each list has an index
-    to read from."""
-    values: list[object] = [realm_id]
-    where = ["e.realm_id = $1"]
-
-    def add(condition: str, *given: object) -> None:
-        numbers = [f"${len(values) + place}" for place in range(1, len(given) + 1)]
-        where.append(condition.format(*numbers))
-        values.extend(given)
-
-    if type_ is not None:
-        add("e.type = {}", type_)
-    if agent_id is not None:
-        add("e.agent_id = {}", agent_id)
-    if start is not None:
-        add("e.created_at >= {}", start)
-    if end is not None:
-        add("e.created_at < {}", end)
-    if before is not None:
-        add("(e.created_at, e.id) < ({}, {})", *before)
-    rows = await tx.fetch(
-        f"{_SELECT} WHERE {' AND '.join(where)}"
-        f" ORDER BY e.created_at DESC, e.id DESC LIMIT ${len(values) + 1}",
-        *values,
-        limit,
+    rows = await _LIST.rows(
+        tx, before, limit, realm_id=realm_id, type=type_, agent_id=agent_id, start=start, end=end
     )
     return [EventRow(*row) for row in rows]
 
 
 async def delete_events(tx: Tx, older_than_days: int, limit: int) -> int:
-    """With their deliveries, which hang below them."""
-    status = await tx.execute(
-        "DELETE FROM event WHERE id IN (SELECT id FROM event"
-        " WHERE created_at < clock_timestamp() - make_interval(days => $1) LIMIT $2)",
-        older_than_days,
-        limit,
-    )
-    return int(status.rpartition(" ")[2])
+    """Deletes old events with their deliveries, which the database deletes along; returns how
+    many."""
+    return await _DELETE.count(tx, older_than_days=older_than_days, limit=limit)

@@ -4,33 +4,43 @@ from collections.abc import Sequence
 
 from bursar.db import Tx
 from bursar.heartbeat.model import Beat
+from bursar.sql import Query, columns
+
+# Of several workers with the same duty, the one that moved last counts. A `moved_at` in the future
+# was written before the clock was set back.
+_PUT = Query("""
+    INSERT INTO heartbeat AS h (mode, duty, beat_at, moved_at, patience_seconds, problem)
+    SELECT b.mode, b.duty, clock_timestamp(),
+           clock_timestamp() - make_interval(secs => b.still), b.patience, b.problem
+      FROM unnest(:modes::text[], :duties::text[], :stills::float8[], :patiences::float8[],
+                  :problems::text[])
+           AS b (mode, duty, still, patience, problem)
+     ORDER BY b.mode, b.duty
+    ON CONFLICT (mode, duty) DO UPDATE
+       SET beat_at = excluded.beat_at,
+           moved_at = greatest(least(h.moved_at, excluded.beat_at), excluded.moved_at),
+           patience_seconds = excluded.patience_seconds,
+           problem = excluded.problem
+""")
+_LIST = Query(f"""
+    SELECT {columns(Beat, but=["silent_seconds", "still_seconds"])},
+           extract(epoch FROM clock_timestamp() - beat_at)::float8 AS silent_seconds,
+           extract(epoch FROM clock_timestamp() - moved_at)::float8 AS still_seconds
+      FROM heartbeat
+     ORDER BY mode, duty
+""")
 
 
 async def put_beats(tx: Tx, beats: Sequence[Beat]) -> None:
-    """Of several workers with the same duty, the one that moved last counts. A time to come was
-    written before the clock was set back."""
-    await tx.execute(
-        "INSERT INTO heartbeat AS h (mode, duty, beat_at, moved_at, patience_seconds, problem)"
-        " SELECT b.mode, b.duty, clock_timestamp(),"
-        " clock_timestamp() - make_interval(secs => b.still), b.patience, b.problem"
-        " FROM unnest($1::text[], $2::text[], $3::float8[], $4::float8[], $5::text[])"
-        " AS b (mode, duty, still, patience, problem) ORDER BY b.mode, b.duty"
-        " ON CONFLICT (mode, duty) DO UPDATE SET beat_at = excluded.beat_at,"
-        " moved_at = greatest(least(h.moved_at, excluded.beat_at), excluded.moved_at),"
-        " patience_seconds = excluded.patience_seconds, problem = excluded.problem",
-        [beat.mode for beat in beats],
-        [beat.duty for beat in beats],
-        [beat.still_seconds for beat in beats],
-        [beat.patience_seconds for beat in beats],
-        [beat.problem for beat in beats],
+    await _PUT.run(
+        tx,
+        modes=[beat.mode for beat in beats],
+        duties=[beat.duty for beat in beats],
+        stills=[beat.still_seconds for beat in beats],
+        patiences=[beat.patience_seconds for beat in beats],
+        problems=[beat.problem for beat in beats],
     )
 
 
 async def beats(tx: Tx) -> list[Beat]:
-    rows = await tx.fetch(
-        "SELECT mode, duty, patience_seconds, problem,"
-        " extract(epoch FROM clock_timestamp() - beat_at)::float8 AS silent_seconds,"
-        " extract(epoch FROM clock_timestamp() - moved_at)::float8 AS still_seconds"
-        " FROM heartbeat ORDER BY mode, duty"
-    )
-    return [Beat(**dict(row.items())) for row in rows]
+    return [Beat(**row) for row in await _LIST.rows(tx)]

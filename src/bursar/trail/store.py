@@ -1,10 +1,43 @@
 """Queries on the audit log."""
 
+from dataclasses import asdict
 from datetime import datetime
 
 from bursar.db import Tx
 from bursar.ids import new_id
+from bursar.sql import Listing, Query, columns, made
 from bursar.trail.model import LogFilter, LogRow
+
+_LINE = f"""l.line_id AS id, l.at AS created_at,
+           {columns(LogRow, "l", but=["id", "created_at"])}"""
+_INSERT = Query("""
+    INSERT INTO audit_log
+           (line_id, realm_id, actor, request_id, action, subject, before, after)
+    VALUES (:line_id, :realm_id, :actor, :request_id, :action, :subject, :before, :after)
+""")
+_LIST = Listing(
+    f"""
+    SELECT {_LINE}
+      FROM audit_log l
+     WHERE l.realm_id = :realm_id
+       AND (:with_keys OR l.action NOT LIKE 'key.%')
+       AND l.actor = :actor
+       AND l.action = :action
+       AND l.subject = :subject
+       AND l.at >= :start
+       AND l.at < :end
+    """,
+    "l.at",
+    "l.line_id",
+)
+_LIST_WHOLE = Query(f"""
+    SELECT {_LINE}, a.name AS account, r.mode
+      FROM audit_log l
+      LEFT JOIN realm r ON r.id = l.realm_id
+      LEFT JOIN account a ON a.id = r.account_id
+     ORDER BY l.id DESC
+     LIMIT :limit
+""")
 
 
 async def insert_trail(
@@ -17,57 +50,27 @@ async def insert_trail(
     before: str | None,
     after: str | None,
 ) -> None:
-    await tx.execute(
-        "INSERT INTO audit_log"
-        " (line_id, realm_id, actor, request_id, action, subject, before, after)"
-        " VALUES ($1, $2, $3, $4, $5, $6, $7, $8)",
-        new_id("log"),
-        realm_id,
-        actor,
-        request_id,
-        action,
-        subject,
-        before,
-        after,
+    await _INSERT.run(
+        tx,
+        line_id=new_id("log"),
+        realm_id=realm_id,
+        actor=actor,
+        request_id=request_id,
+        action=action,
+        subject=subject,
+        before=before,
+        after=after,
     )
-
-
-_LOG_COLUMNS = "l.line_id, l.at, l.actor, l.request_id, l.action, l.subject, l.before, l.after"
 
 
 async def list_log(
     tx: Tx, wanted: LogFilter, before: tuple[datetime, str] | None, limit: int
 ) -> list[LogRow]:
-    """Newest first."""
-    rows = await tx.fetch(
-        f"SELECT {_LOG_COLUMNS} FROM audit_log l WHERE l.realm_id = $1"
-        " AND ($2 OR l.action NOT LIKE 'key.%')"
-        " AND ($3::text IS NULL OR l.actor = $3) AND ($4::text IS NULL OR l.action = $4)"
-        " AND ($5::text IS NULL OR l.subject = $5)"
-        " AND ($6::timestamptz IS NULL OR l.at >= $6) AND ($7::timestamptz IS NULL OR l.at < $7)"
-        " AND ($8::timestamptz IS NULL OR (l.at, l.line_id) < ($8, $9::text))"
-        " ORDER BY l.at DESC, l.line_id DESC LIMIT $10",
-        wanted.realm_id,
-        wanted.with_keys,
-        wanted.actor,
-        wanted.action,
-        wanted.subject,
-        wanted.start,
-        wanted.end,
-        before[0] if before else None,
-        before[1] if before else None,
-        limit,
-    )
-    return [LogRow(*row) for row in rows]
+    return [made(LogRow, row) for row in await _LIST.rows(tx, before, limit, **asdict(wanted))]
 
 
 async def list_whole_log(tx: Tx, limit: int) -> list[tuple[str | None, str | None, LogRow]]:
     """(account, mode, line) of every realm and of the service itself, for the operator's
     command."""
-    rows = await tx.fetch(
-        f"SELECT a.name, r.mode, {_LOG_COLUMNS} FROM audit_log l"
-        " LEFT JOIN realm r ON r.id = l.realm_id LEFT JOIN account a ON a.id = r.account_id"
-        " ORDER BY l.id DESC LIMIT $1",
-        limit,
-    )
-    return [(account, mode, LogRow(*line)) for account, mode, *line in rows]
+    rows = await _LIST_WHOLE.rows(tx, limit=limit)
+    return [(row["account"], row["mode"], made(LogRow, row)) for row in rows]
