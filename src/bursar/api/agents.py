@@ -1,6 +1,7 @@
 """/v1/agents."""
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
 from msgspec import UNSET
@@ -31,8 +32,6 @@ from bursar.spend.model import bounds_of, midnight_after
 from bursar.spend.view import Budget
 
 endpoints = Resource("Agents", Category.AGENT_MANAGEMENT, reads=Category.AGENT_READS)
-
-PAGE_DEFAULT, PAGE_MOST = 20, 100
 
 _NAME = Field("name", Text(1, 100, trim=True), "1 to 100 characters.", required=True)
 _METADATA = Field(
@@ -71,14 +70,14 @@ LIST_QUERY = (
         Choice(("all", "active", "paused", "terminated")),
         "Only agents in this state; `all` is the default.",
     ),
-    *page_fields(PAGE_DEFAULT, PAGE_MOST),
+    *page_fields(),
     Field(
         "metadata",
         MetadataFilter(),
         'Only agents with these pairs: `metadata[team]=search` or `metadata={"team":"search"}`.',
     ),
 )
-POLICIES_QUERY = page_fields(PAGE_DEFAULT, PAGE_MOST)
+POLICIES_QUERY = page_fields()
 _VERSION = re.compile(r"[1-9][0-9]{0,8}", re.ASCII)
 
 
@@ -133,18 +132,20 @@ async def create(call: Call) -> Answer:
     is_list=True,
 )
 async def list_(call: Call) -> Answer:
-    limit = call.query.get("limit", PAGE_DEFAULT)
     status = call.query.get("status", "all")
-    rows = await store.list_agents(
-        call.tx,
-        call.caller.realm_id,
-        agent_id=call.caller.agent_id,
-        status=None if status == "all" else status,
-        metadata=call.query.get("metadata", {}),
-        before=call.start,
-        limit=limit + 1,
-    )
-    return page(call, rows, limit, _place, show_agent)
+
+    async def read(start: Place | None, limit: int) -> Sequence[AgentRow]:
+        return await store.list_agents(
+            call.tx,
+            call.caller.realm_id,
+            agent_id=call.caller.agent_id,
+            status=None if status == "all" else status,
+            metadata=call.query.get("metadata", {}),
+            before=start,
+            limit=limit,
+        )
+
+    return await page(call, read, show_agent)
 
 
 @endpoints.get(
@@ -210,21 +211,17 @@ async def terminate(call: Call) -> Answer:
     is_list=True,
 )
 async def policies(call: Call) -> Answer:
-    start = call.start
-    # A cursor's digest can be made up; what it is bound to can be guessed.
-    if start is not None and _VERSION.fullmatch(start[1]) is None:
+    # A caller can forge a cursor, because its digest has no secret.
+    if call.start is not None and _VERSION.fullmatch(call.start[1]) is None:
         raise bad_cursor()
     row = await visible_agent(call, call.params["id"])
-    limit = call.query.get("limit", PAGE_DEFAULT)
-    versions = await policy_store.list_versions(
-        call.tx, row.id, int(start[1]) if start else None, limit + 1
-    )
-    return page(
+    return await page(
         call,
-        versions,
-        limit,
-        lambda item: (item[2], str(item[0].version)),
+        lambda start, limit: policy_store.list_versions(
+            call.tx, row.id, int(start[1]) if start else None, limit
+        ),
         lambda item: show_version(row.policy_id, *item),
+        lambda item: (item[2], str(item[0].version)),
     )
 
 
@@ -237,10 +234,6 @@ async def visible_agent(call: Call, agent_id: str) -> AgentRow:
     if not call.caller.may_see_agent(agent_id):
         raise not_found("agent")
     return await lifecycle.get_agent(call.tx, call.caller.realm_id, agent_id)
-
-
-def _place(row: AgentRow) -> Place:
-    return row.created_at, row.id
 
 
 @endpoints.get(

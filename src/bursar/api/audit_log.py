@@ -1,6 +1,7 @@
 """/v1/audit-log: who did what."""
 
 from collections.abc import Sequence
+from functools import partial
 
 from bursar.access.limits import Category
 from bursar.access.model import PEOPLE, Scope
@@ -24,8 +25,6 @@ from bursar.trail.view import LogLine, show_log_line
 
 endpoints = Resource("Audit", Category.AGENT_MANAGEMENT, reads=Category.AGENT_READS)
 
-PAGE_DEFAULT, PAGE_MOST = 20, 100
-
 LOG_FILTERS = (
     Field("actor", Text(1, 100), "Only what this key did, or `operator`."),
     Field("action", Text(1, 100), "Only this action, e.g. `agent.changed`."),
@@ -34,7 +33,7 @@ LOG_FILTERS = (
     Field("to", Boundary(), "Done before this time; a bare date includes that whole day."),
 )
 
-LOG_QUERY = (*LOG_FILTERS, *page_fields(PAGE_DEFAULT, PAGE_MOST))
+LOG_QUERY = (*LOG_FILTERS, *page_fields())
 
 _LOG_COLUMNS = (
     "id", "createdAt", "actor", "action", "subject", "requestId", "before", "after",
@@ -54,9 +53,7 @@ _LOG_COLUMNS = (
     is_list=True,
 )
 async def log(call: Call) -> Answer:
-    limit = call.query.get("limit", PAGE_DEFAULT)
-    rows = await store.list_log(call.tx, _log_filter(call), call.start, limit + 1)
-    return page(call, rows, limit, _log_place, show_log_line)
+    return await page(call, partial(store.list_log, call.tx, _log_filter(call)), show_log_line)
 
 
 @endpoints.get(
@@ -75,7 +72,7 @@ async def export_log(call: Call) -> Stream:
         async with call.services.db.connection() as tx:
             return await store.list_log(tx, wanted, start, limit)
 
-    rows = csv_of(_LOG_COLUMNS, read, _log_place, show_log_line)
+    rows = csv_of(_LOG_COLUMNS, read, show_log_line)
     return Stream("text/csv; charset=utf-8", "audit-log.csv", rows)
 
 
@@ -91,7 +88,3 @@ def _log_filter(call: Call) -> LogFilter:
         start=query["from"].start if "from" in query else None,
         end=query["to"].end if "to" in query else None,
     )
-
-
-def _log_place(row: LogRow) -> Place:
-    return row.created_at, row.id

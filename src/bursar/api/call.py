@@ -164,6 +164,12 @@ class Route:
         return self.method == "POST" and self.writes
 
     @property
+    def page_size(self) -> int:
+        """Rows of a page where the request names no limit."""
+        (size,) = [field.kind for field in self.query if isinstance(field.kind, PageSize)]
+        return size.default
+
+    @property
     def writes(self) -> bool:
         return self.method != "GET" and self.database in (DatabaseUse.WRITE, DatabaseUse.OWN)
 
@@ -250,28 +256,34 @@ class Page(msgspec.Struct, rename="camel"):
     next_cursor: str | None
 
 
-def page_fields(default: int, most: int) -> tuple[Field, ...]:
+def page_fields(default: int = 20, most: int = 100) -> tuple[Field, ...]:
     return (
         Field("limit", PageSize(default, most), f"Rows per page; at most {most}."),
         Field("after", Text(1, 1_000), "`nextCursor` of the page before."),
     )
 
 
-def page(
+def created(row: Any) -> Place:
+    """The place of a row in a list: when it was created, and its id."""
+    return row.created_at, row.id
+
+
+async def page(
     call: Call,
-    rows: Sequence[T],
-    limit: int,
-    place: Callable[[T], Place],
+    read: Callable[[Place | None, int], Awaitable[Sequence[T]]],
     show: Callable[[T], Any],
+    place: Callable[[T], Place] = created,
 ) -> Answer:
-    """A page out of up to `limit` + 1 rows: the one too many only tells that there are more."""
+    """The page that the call asks for. `read` gives rows from a place on, up to a number; it is
+    asked for one row too many, which tells that there are more."""
+    limit = call.query.get("limit", call.route.page_size)
+    rows = await read(call.start, limit + 1)
     has_more = len(rows) > limit
     shown = rows[:limit]
-    cursor = (
-        encode_cursor(place(shown[-1]), bound(call.route, call.caller, call.params, call.query))
-        if has_more
-        else None
-    )
+    cursor = None
+    if has_more:
+        of = bound(call.route, call.caller, call.params, call.query)
+        cursor = encode_cursor(place(shown[-1]), of)
     return Answer(200, Page([show(row) for row in shown], has_more, cursor))
 
 

@@ -1,20 +1,27 @@
-"""/v1/events."""
+"""/v1/events, and sending one again."""
+
+from functools import partial
 
 from bursar.access.limits import Category
-from bursar.access.model import PEOPLE
+from bursar.access.model import ADMIN, PEOPLE
 from bursar.api.call import Answer, Call, Resource, data, page, page_fields
-from bursar.errors import not_found
+from bursar.api.webhooks import MOST_WEBHOOKS, enabled_webhook
+from bursar.db import moment
+from bursar.errors import ErrorCode, not_found
 from bursar.event import store
-from bursar.event.catalog import EventType
+from bursar.event.catalog import EventType, wants
+from bursar.event.model import EventRow
+from bursar.event.outbox import send_again
 from bursar.event.view import Event, show_event
 from bursar.form.kinds import ID, Choice
 from bursar.form.moments import Boundary
-from bursar.form.record import Field
+from bursar.form.record import Field, Record
 from bursar.ids import is_id
+from bursar.webhook import store as webhook_store
+from bursar.webhook.view import Redelivery, show_delivery
 
 endpoints = Resource("Events", Category.WEBHOOK_MANAGEMENT)
 
-PAGE_DEFAULT, PAGE_MOST = 20, 100
 LIST_QUERY = (
     Field("type", Choice(tuple(EventType)), "Only events of this type."),
     Field("agentId", ID, "Only events about this agent."),
@@ -24,7 +31,18 @@ LIST_QUERY = (
         Boundary(),
         "Created before this time; a bare date includes that whole day.",
     ),
-    *page_fields(PAGE_DEFAULT, PAGE_MOST),
+    *page_fields(),
+)
+
+REDELIVERY = Record(
+    "RedeliveryRequest",
+    (
+        Field(
+            "webhookId",
+            ID,
+            "Only to this webhook. Without it: to every enabled webhook that wants the type.",
+        ),
+    ),
 )
 
 
@@ -40,18 +58,16 @@ LIST_QUERY = (
 async def list_(call: Call) -> Answer:
     query = call.query
     start, end = query.get("from"), query.get("to")
-    limit = query.get("limit", PAGE_DEFAULT)
-    rows = await store.list_events(
+    read = partial(
+        store.list_events,
         call.tx,
         call.caller.realm_id,
         type_=query.get("type"),
         agent_id=query.get("agentId"),
         start=None if start is None else start.start,
         end=None if end is None else end.end,
-        before=call.start,
-        limit=limit + 1,
     )
-    return page(call, rows, limit, lambda row: (row.created_at, row.id), show_event)
+    return await page(call, read, show_event)
 
 
 @endpoints.get(
@@ -61,10 +77,37 @@ async def list_(call: Call) -> Answer:
     data=Event,
 )
 async def get(call: Call) -> Answer:
-    event_id = call.params["id"]
-    row = None
+    return data(show_event(await _existing(call)))
+
+
+@endpoints.post(
+    "/v1/events/:id/redeliver",
+    "Send an event again",
+    scopes=ADMIN,
+    body=REDELIVERY,
+    data=Redelivery,
+    errors=(ErrorCode.INVALID_STATE,),
+)
+async def redeliver(call: Call) -> Answer:
+    event = await _existing(call)
+    webhook_id: str | None = call.body.get("webhookId")
+    if webhook_id is not None:
+        webhook_ids = [(await enabled_webhook(call, webhook_id)).id]
+    else:
+        rows = await webhook_store.list_webhooks(call.tx, call.caller.realm_id, None, MOST_WEBHOOKS)
+        webhook_ids = [
+            row.id for row in rows if row.status == "enabled" and wants(row.events, event.type)
+        ]
+    now = await moment(call.tx)
+    made = await send_again(call.tx, event.id, webhook_ids, now)
+    shown = [show_delivery(row) for row in await webhook_store.get_deliveries(call.tx, made)]
+    return data(Redelivery(event_id=event.id, deliveries=shown))
+
+
+async def _existing(call: Call) -> EventRow:
+    event_id, row = call.params["id"], None
     if is_id("evt", event_id):
         row = await store.get_event(call.tx, call.caller.realm_id, event_id)
     if row is None:
         raise not_found("event")
-    return data(show_event(row))
+    return row

@@ -7,6 +7,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
+from bursar.api.call import created
 from bursar.form.cursor import Place
 
 T = TypeVar("T")
@@ -19,7 +20,6 @@ _FORMULA_STARTS: Final = ("=", "+", "-", "@", "\t", "\r", "\n")
 async def csv_of(
     columns: Sequence[str],
     read: Callable[[Place | None, int], Awaitable[Sequence[T]]],
-    place: Callable[[T], Place],
     show: Callable[[T], Any],
 ) -> AsyncIterator[bytes]:
     """Each page is read on its own: a slow reader holds neither memory nor a transaction."""
@@ -34,7 +34,7 @@ async def csv_of(
         yield buffer.getvalue().encode()
         if len(rows) < ROWS:
             return
-        start = place(rows[-1])
+        start = created(rows[-1])
         buffer.seek(0)
         buffer.truncate()
 

@@ -1,20 +1,13 @@
-"""/v1/keys, /v1/me and /v1/audit-log."""
+"""/v1/keys and /v1/me."""
 
+from functools import partial
 from typing import Any
 
 from bursar.access import issue, store
 from bursar.access.limits import Category
 from bursar.access.model import ADMIN, ANYONE, Caller, Scope
 from bursar.access.view import CategoryLimit, CreatedKey, Key, Me, key_fields, show_key
-from bursar.api.call import (
-    Answer,
-    Call,
-    Resource,
-    Services,
-    data,
-    page,
-    page_fields,
-)
+from bursar.api.call import Answer, Call, Resource, Services, data, page, page_fields
 from bursar.errors import ErrorCode, Fault
 from bursar.form.kinds import ID, Choice, Text
 from bursar.form.moments import Moment
@@ -22,8 +15,7 @@ from bursar.form.record import Field, Record
 
 endpoints = Resource("Keys", Category.AGENT_MANAGEMENT, reads=Category.AGENT_READS)
 
-PAGE_DEFAULT, PAGE_MOST = 20, 100
-LIST_QUERY = page_fields(PAGE_DEFAULT, PAGE_MOST)
+LIST_QUERY = page_fields()
 NEW_KEY = Record(
     "NewKey",
     (
@@ -90,9 +82,7 @@ async def create(call: Call) -> Answer:
     is_list=True,
 )
 async def list_(call: Call) -> Answer:
-    limit = call.query.get("limit", PAGE_DEFAULT)
-    rows = await store.list_keys(call.tx, call.caller.realm_id, call.start, limit + 1)
-    return page(call, rows, limit, lambda row: (row.created_at, row.id), show_key)
+    return await page(call, partial(store.list_keys, call.tx, call.caller.realm_id), show_key)
 
 
 @endpoints.delete(
@@ -129,6 +119,3 @@ async def me(call: Call) -> Answer:
         for category in Category
     ]
     return data(Me(**key_fields(row), account=call.caller.account_name, limits=limits))
-
-
-# The audit log -----------------------------------------------------------------------------------

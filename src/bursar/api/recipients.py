@@ -1,5 +1,6 @@
 """/v1/recipients."""
 
+from functools import partial
 from typing import Any
 
 from bursar.access.limits import Category
@@ -16,8 +17,7 @@ from bursar.trail.trail import leave_trail
 
 endpoints = Resource("Recipients", Category.AGENT_MANAGEMENT, reads=Category.AGENT_READS)
 
-PAGE_DEFAULT, PAGE_MOST = 20, 100
-LIST_QUERY = page_fields(PAGE_DEFAULT, PAGE_MOST)
+LIST_QUERY = page_fields()
 HOSTNAME = Field("hostname", Hostname(), "A bare hostname.", required=True)
 RECIPIENT = Record(
     "Recipient",
@@ -64,9 +64,8 @@ async def put(call: Call) -> Answer:
     is_list=True,
 )
 async def list_(call: Call) -> Answer:
-    limit = call.query.get("limit", PAGE_DEFAULT)
-    rows = await store.list_recipients(call.tx, call.caller.realm_id, call.start, limit + 1)
-    return page(call, rows, limit, lambda row: (row.created_at, row.hostname), show_recipient)
+    read = partial(store.list_recipients, call.tx, call.caller.realm_id)
+    return await page(call, read, show_recipient, lambda row: (row.created_at, row.hostname))
 
 
 @endpoints.get(

@@ -1,4 +1,4 @@
-"""/v1/spend and /v1/transactions."""
+"""/v1/spend: asking for a spend, and for what would be decided."""
 
 from typing import Any
 
@@ -20,7 +20,6 @@ from bursar.spend.wait import MAX_SECONDS, wanted_seconds
 
 endpoints = Resource("Spends", Category.SPEND_AUTHORISE)
 
-PAGE_DEFAULT, PAGE_MOST = 50, 200
 MEMO_CHARACTERS = 200
 
 SPEND = Record(

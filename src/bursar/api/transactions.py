@@ -1,12 +1,12 @@
 """/v1/transactions: spends that were decided, their approval, statistics and export."""
 
 from collections.abc import Sequence
+from functools import partial
 
 from bursar.access.limits import Category
 from bursar.access.model import ANYONE, APPROVERS
 from bursar.api.call import Answer, Call, DatabaseUse, Resource, Stream, data, page, page_fields
 from bursar.api.export import csv_of
-from bursar.api.spends import PAGE_DEFAULT, PAGE_MOST
 from bursar.errors import ErrorCode, not_found
 from bursar.form.cursor import Place
 from bursar.form.kinds import ID, Choice, Recipient, Text
@@ -49,7 +49,7 @@ FILTERS = (
     Field("settledTo", Boundary(), "Settled before this time; a bare date is included."),
 )
 
-LIST_QUERY = (*FILTERS, *page_fields(PAGE_DEFAULT, PAGE_MOST))
+LIST_QUERY = (*FILTERS, *page_fields(50, 200))
 
 STATS_QUERY = (FILTERS[0], *_DATES)
 
@@ -57,6 +57,68 @@ _CSV_COLUMNS = (
     "id", "agentId", "amount", "currency", "recipient", "status", "signature", "blockTime",
     "rejectCode", "createdAt", "settledAt", "payTo", "memo", "policyVersion",
 )  # fmt: skip
+
+
+@endpoints.get(
+    "/v1/transactions",
+    "List transactions",
+    description="Newest first.",
+    scopes=ANYONE,
+    query=LIST_QUERY,
+    data=Transaction,
+    is_list=True,
+)
+async def list_(call: Call) -> Answer:
+    return await page(call, partial(store.list_spends, call.tx, _filters(call)), show_spend)
+
+
+@endpoints.get(
+    "/v1/transactions/stats",
+    "Get statistics",
+    description="From running totals: as quick at ten million transactions as at ten.",
+    scopes=ANYONE,
+    database=DatabaseUse.REPORT,
+    query=STATS_QUERY,
+    data=Statistics,
+)
+async def statistics(call: Call) -> Answer:
+    return data(await stats.statistics(call.tx, _filters(call)))
+
+
+@endpoints.get(
+    "/v1/transactions/export",
+    "Export transactions as CSV",
+    description="The filters of the list; cells that a spreadsheet would run are quoted.",
+    scopes=ANYONE,
+    database=DatabaseUse.OWN,
+    query=FILTERS,
+    content_type="text/csv",
+)
+async def export(call: Call) -> Stream:
+    filters = _filters(call)
+
+    async def read(start: Place | None, limit: int) -> Sequence[SpendRow]:
+        async with call.services.db.connection() as tx:
+            return await store.list_spends(tx, filters, start, limit)
+
+    rows = csv_of(_CSV_COLUMNS, read, show_spend)
+    return Stream("text/csv; charset=utf-8", "transactions.csv", rows)
+
+
+@endpoints.get(
+    "/v1/transactions/:id",
+    "Get a transaction",
+    scopes=ANYONE,
+    data=Transaction,
+)
+async def get(call: Call) -> Answer:
+    spend_id = call.params["id"]
+    row = None
+    if is_id("txn", spend_id):
+        row = await store.get_spend(call.tx, call.caller.realm_id, spend_id)
+    if row is None or not call.caller.may_see_agent(row.agent_id):
+        raise not_found("transaction")
+    return data(show_spend(row))
 
 
 @endpoints.post(
@@ -100,71 +162,6 @@ async def deny(call: Call) -> Answer:
         call.tx, _approver(call), call.params["id"], call.body.get("reason")
     )
     return data(show_spend(spend))
-
-
-@endpoints.get(
-    "/v1/transactions",
-    "List transactions",
-    description="Newest first.",
-    scopes=ANYONE,
-    query=LIST_QUERY,
-    data=Transaction,
-    is_list=True,
-)
-async def list_(call: Call) -> Answer:
-    filters = _filters(call)
-    limit = call.query.get("limit", PAGE_DEFAULT)
-    rows = await store.list_spends(call.tx, filters, call.start, limit + 1)
-    return page(call, rows, limit, lambda row: (row.created_at, row.id), show_spend)
-
-
-@endpoints.get(
-    "/v1/transactions/:id",
-    "Get a transaction",
-    scopes=ANYONE,
-    data=Transaction,
-)
-async def get(call: Call) -> Answer:
-    spend_id = call.params["id"]
-    row = None
-    if is_id("txn", spend_id):
-        row = await store.get_spend(call.tx, call.caller.realm_id, spend_id)
-    if row is None or not call.caller.may_see_agent(row.agent_id):
-        raise not_found("transaction")
-    return data(show_spend(row))
-
-
-@endpoints.get(
-    "/v1/transactions/stats",
-    "Get statistics",
-    description="From running totals: as quick at ten million transactions as at ten.",
-    scopes=ANYONE,
-    database=DatabaseUse.REPORT,
-    query=STATS_QUERY,
-    data=Statistics,
-)
-async def statistics(call: Call) -> Answer:
-    return data(await stats.statistics(call.tx, _filters(call)))
-
-
-@endpoints.get(
-    "/v1/transactions/export",
-    "Export transactions as CSV",
-    description="The filters of the list; cells that a spreadsheet would run are quoted.",
-    scopes=ANYONE,
-    database=DatabaseUse.OWN,
-    query=FILTERS,
-    content_type="text/csv",
-)
-async def export(call: Call) -> Stream:
-    filters = _filters(call)
-
-    async def read(start: Place | None, limit: int) -> Sequence[SpendRow]:
-        async with call.services.db.connection() as tx:
-            return await store.list_spends(tx, filters, start, limit)
-
-    rows = csv_of(_CSV_COLUMNS, read, lambda row: (row.created_at, row.id), show_spend)
-    return Stream("text/csv; charset=utf-8", "transactions.csv", rows)
 
 
 def _approver(call: Call) -> Approver:

@@ -1,6 +1,7 @@
 """/v1/wallets, /v1/withdrawals and the test faucet."""
 
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from bursar.access.limits import Category
@@ -12,7 +13,7 @@ from bursar.form.kinds import Address, Amount, Metadata, Text
 from bursar.form.record import Field, Record
 from bursar.ids import is_id
 from bursar.recipient.model import ALLOW_OFF_CURVE, curve_faults
-from bursar.settlement import faucet as faucet
+from bursar.settlement import faucet
 from bursar.wallet import store
 from bursar.wallet.model import DepositRow, WalletRow
 from bursar.wallet.view import Balance, Deposit, Wallet, show_balance, show_deposit, show_wallet
@@ -22,8 +23,7 @@ from bursar.withdrawal.view import Withdrawal, show_withdrawal
 
 endpoints = Resource("Wallets", Category.WALLET_OPERATIONS)
 
-PAGE_DEFAULT, PAGE_MOST = 20, 100
-LIST_QUERY = page_fields(PAGE_DEFAULT, PAGE_MOST)
+LIST_QUERY = page_fields()
 WITHDRAWAL = Record(
     "NewWithdrawal",
     (
@@ -114,9 +114,8 @@ async def withdraw(call: Call) -> Answer:
 )
 async def list_withdrawals(call: Call) -> Answer:
     wallet, _ = await _visible_wallet(call)
-    limit = call.query.get("limit", PAGE_DEFAULT)
-    rows = await withdrawal_store.list_withdrawals(call.tx, wallet.agent_id, call.start, limit + 1)
-    return page(call, rows, limit, lambda row: (row.created_at, row.id), show_withdrawal)
+    read = partial(withdrawal_store.list_withdrawals, call.tx, wallet.agent_id)
+    return await page(call, read, show_withdrawal)
 
 
 @endpoints.get(
@@ -145,9 +144,7 @@ async def get_withdrawal(call: Call) -> Answer:
 )
 async def list_deposits(call: Call) -> Answer:
     wallet, _ = await _visible_wallet(call)
-    limit = call.query.get("limit", PAGE_DEFAULT)
-    rows = await store.list_deposits(call.tx, wallet.agent_id, call.start, limit + 1)
-    return page(call, rows, limit, lambda row: (row.created_at, row.id), show_deposit)
+    return await page(call, partial(store.list_deposits, call.tx, wallet.agent_id), show_deposit)
 
 
 @endpoints.post(

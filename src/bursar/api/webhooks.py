@@ -1,6 +1,7 @@
-"""/v1/webhooks, and sending an event again."""
+"""/v1/webhooks."""
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, cast
 
 from bursar.access.limits import Category
@@ -8,11 +9,10 @@ from bursar.access.model import ADMIN, PEOPLE, Caller
 from bursar.api.call import Answer, Call, Resource, Services, data, page, page_fields
 from bursar.db import moment
 from bursar.errors import ApiError, ErrorCode, Fault, not_found, present
-from bursar.event import store as event_store
-from bursar.event.catalog import EVERYTHING, SUBSCRIBABLE, EventType, wants
-from bursar.event.outbox import NewEvent, emit_to, send_again
+from bursar.event.catalog import EVERYTHING, SUBSCRIBABLE, EventType
+from bursar.event.outbox import NewEvent, emit_to
 from bursar.form.kind import Schema
-from bursar.form.kinds import ID, Choice, Text
+from bursar.form.kinds import Choice, Text
 from bursar.form.record import Field, Record
 from bursar.ids import is_id, new_id
 from bursar.signature import new_secret
@@ -23,7 +23,6 @@ from bursar.webhook.target import MAX_URL, Allowed, TargetRefused, parse_target
 from bursar.webhook.view import (
     CreatedWebhook,
     Delivery,
-    Redelivery,
     Webhook,
     show_created,
     show_delivery,
@@ -32,7 +31,6 @@ from bursar.webhook.view import (
 
 endpoints = Resource("Webhooks", Category.WEBHOOK_MANAGEMENT)
 
-PAGE_DEFAULT, PAGE_MOST = 20, 100
 MOST_WEBHOOKS: Final = 100
 OVERLAP_SECONDS: Final = 24 * 3600
 # Secrets that can sign at once, however often they are rotated: the headers must stay short.
@@ -110,17 +108,7 @@ WEBHOOK_CHANGE = Record(
         ),
     ),
 )
-REDELIVERY = Record(
-    "RedeliveryRequest",
-    (
-        Field(
-            "webhookId",
-            ID,
-            "Only to this webhook. Without it: to every enabled webhook that wants the type.",
-        ),
-    ),
-)
-LIST_QUERY = page_fields(PAGE_DEFAULT, PAGE_MOST)
+LIST_QUERY = page_fields()
 
 
 def url_faults(services: Services, caller: Caller, body: dict[str, Any]) -> list[Fault]:
@@ -170,9 +158,8 @@ async def create(call: Call) -> Answer:
     is_list=True,
 )
 async def list_(call: Call) -> Answer:
-    limit = call.query.get("limit", PAGE_DEFAULT)
-    rows = await store.list_webhooks(call.tx, call.caller.realm_id, call.start, limit + 1)
-    return page(call, rows, limit, lambda row: (row.created_at, row.id), show_webhook)
+    read = partial(store.list_webhooks, call.tx, call.caller.realm_id)
+    return await page(call, read, show_webhook)
 
 
 @endpoints.get(
@@ -255,8 +242,7 @@ async def rotate_secret(call: Call) -> Answer:
     errors=(ErrorCode.INVALID_STATE,),
 )
 async def test(call: Call) -> Answer:
-    row = await _existing(call)
-    _check_enabled(row)
+    row = await enabled_webhook(call, call.params["id"])
     event = NewEvent(
         row.realm_id,
         EventType.WEBHOOK_TEST,
@@ -280,40 +266,7 @@ async def test(call: Call) -> Answer:
 )
 async def deliveries(call: Call) -> Answer:
     row = await _existing(call)
-    limit = call.query.get("limit", PAGE_DEFAULT)
-    rows = await store.list_deliveries(call.tx, row.id, call.start, limit + 1)
-    return page(call, rows, limit, lambda item: (item.created_at, item.id), show_delivery)
-
-
-@endpoints.post(
-    "/v1/events/:id/redeliver",
-    "Send an event again",
-    tag="Events",
-    scopes=ADMIN,
-    body=REDELIVERY,
-    data=Redelivery,
-    errors=(ErrorCode.INVALID_STATE,),
-)
-async def redeliver(call: Call) -> Answer:
-    event_id, event = call.params["id"], None
-    if is_id("evt", event_id):
-        event = await event_store.get_event(call.tx, call.caller.realm_id, event_id)
-    if event is None:
-        raise not_found("event")
-    webhook_id: str | None = call.body.get("webhookId")
-    if webhook_id is not None:
-        row = await _find(call, webhook_id)
-        _check_enabled(row)
-        webhook_ids = [row.id]
-    else:
-        rows = await store.list_webhooks(call.tx, call.caller.realm_id, None, MOST_WEBHOOKS)
-        webhook_ids = [
-            row.id for row in rows if row.status == "enabled" and wants(row.events, event.type)
-        ]
-    now = await moment(call.tx)
-    made = await send_again(call.tx, event.id, webhook_ids, now)
-    shown = [show_delivery(row) for row in await store.get_deliveries(call.tx, made)]
-    return data(Redelivery(event_id=event.id, deliveries=shown))
+    return await page(call, partial(store.list_deliveries, call.tx, row.id), show_delivery)
 
 
 def _target(services: Services, url: str) -> str:
@@ -321,12 +274,14 @@ def _target(services: Services, url: str) -> str:
     return parse_target(url, Allowed(services.config.webhooks_allow)).url
 
 
-def _check_enabled(row: WebhookRow) -> None:
+async def enabled_webhook(call: Call, webhook_id: str) -> WebhookRow:
+    row = await _find(call, webhook_id)
     if row.status != "enabled":
         raise ApiError(
             ErrorCode.INVALID_STATE,
             'This webhook is disabled. Enable it first: PATCH it with status "enabled".',
         )
+    return row
 
 
 async def _new_secret(call: Call, webhook_id: str, number: int) -> str:

@@ -86,13 +86,13 @@ async def get_event(tx: Tx, realm_id: int, event_id: str) -> EventRow | None:
 async def list_events(
     tx: Tx,
     realm_id: int,
+    before: tuple[datetime, str] | None,
+    limit: int,
     *,
     type_: str | None,
     agent_id: str | None,
     start: datetime | None,
     end: datetime | None,
-    before: tuple[datetime, str] | None,
-    limit: int,
 ) -> list[EventRow]:
     rows = await _LIST.rows(
         tx, before, limit, realm_id=realm_id, type=type_, agent_id=agent_id, start=start, end=end
