@@ -14,7 +14,9 @@ async def test_every_change_has_its_line(service: Service):
     async with await service.admin(account=account) as admin:
         agent = await new_agent(admin)
         await admin.patch(f"/v1/agents/{agent['id']}", json={"name": "other"})
-        await admin.put("/v1/recipients/api.example.com", json={"address": ADDRESS})
+        await admin.put(
+            "/v1/recipients/api.example.com", json={"address": ADDRESS, "allowOffCurve": True}
+        )
         me = (await admin.get("/v1/me")).json()["data"]
         answer = await admin.get("/v1/audit-log")
         lines = answer.json()["data"]
@@ -37,7 +39,10 @@ async def test_it_is_filtered_and_paged(service: Service):
     account = new_account()
     async with await service.admin(account=account) as admin:
         for number in range(5):
-            await admin.put(f"/v1/recipients/h{number}.example.com", json={"address": ADDRESS})
+            await admin.put(
+                f"/v1/recipients/h{number}.example.com",
+                json={"address": ADDRESS, "allowOffCurve": True},
+            )
         me = (await admin.get("/v1/me")).json()["data"]["id"]
 
         async def ids(**query: str) -> list[str]:
