@@ -6,7 +6,13 @@ from typing import Final
 
 import asyncpg
 
-from bench.service import ACCOUNT, DEPOSITS_AS_FROM_THE_CHAIN, admin_key, agent_key
+from bench.service import (
+    ACCOUNT,
+    DEPOSITS_AS_FROM_THE_CHAIN,
+    PLENTY_LAMPORTS,
+    admin_key,
+    agent_key,
+)
 from bursar.config import Config
 from bursar.db import Database, Tx
 from bursar.migrations.migrate import migrate
@@ -81,6 +87,7 @@ async def _load(dsn: str, size: int, agents: int) -> None:
                         agents=agents,
                         days=_DAYS,
                         micros=_MICROS,
+                        lamports=PLENTY_LAMPORTS,
                         account=ACCOUNT,
                         rounds=size // agents,
                     )
@@ -119,9 +126,10 @@ _LOAD: Final = (
        SELECT 'ag_' || lpad(n::text, 26, '0'), (SELECT id FROM realm_of_bench), 'agent ' || n,
               'pol_' || lpad(n::text, 26, '0'), moment(), moment()
          FROM generate_series(0, {agents} - 1) AS n""",
-    """INSERT INTO policy (agent_id, version, cap_micros_daily, allowlist, blocklist, frozen,
-                           changed_by, changed_at)
-       SELECT id, 1, 10000000000000, '{{*.example.com}}', '{{}}', false, 'bench', created_at
+    """INSERT INTO policy (agent_id, version, cap_micros_daily, network_lamports_daily, allowlist,
+                           blocklist, frozen, changed_by, changed_at)
+       SELECT id, 1, 10000000000000, {lamports}, '{{*.example.com}}', '{{}}', false, 'bench',
+              created_at
          FROM agent""",
     """INSERT INTO wallet (agent_id, realm_id, address, mint, status, credits_posted, debits_posted,
                            debits_pending, transfers, decisions, is_low, last_funded_at)

@@ -39,6 +39,7 @@ SELECT t.payment_id, w.realm_id, w.agent_id, t.amount_micros, w.address,
   FROM transfer t JOIN wallet w USING (agent_id) WHERE t.kind = 'deposit'"""
 # More than any run can spend.
 PLENTY_MICROS: Final = 10**14
+PLENTY_LAMPORTS: Final = 10**12
 _READY_SECONDS: Final = 60.0
 _STOP_SECONDS: Final = 40.0
 
@@ -144,7 +145,11 @@ async def make_tenants(db: Database, config: Config, agents: int, hot_keys: int)
     realm_id = await db.transact(first)
 
     async def some(tx: Tx) -> None:
-        policy = Policy(cap_micros_daily=PLENTY_MICROS, allowlist=(RECIPIENTS,))
+        policy = Policy(
+            cap_micros_daily=PLENTY_MICROS,
+            network_lamports_daily=PLENTY_LAMPORTS,
+            allowlist=(RECIPIENTS,),
+        )
         wanted = NewAgent(name="a", metadata={}, policy=policy)
         made = await create_agent(tx, vault, Actor(realm_id, "bench", "bench"), wanted, "mint")
         agent_ids.append(made.id)
