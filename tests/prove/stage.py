@@ -115,6 +115,9 @@ async def running_stage(folder: Path, disk: Path) -> AsyncGenerator[Stage]:
         webhooks_allow="127.0.0.0/8",
         webhooks_retry_seconds=",".join(["1"] * 60),
         webhooks_timeout_seconds=3,
+        # A whole hour's load is of a few agents: what it costs must stop none of them.
+        agent_network_lamports=10**12,
+        account_network_lamports=10**12,
     )
     base.data_dir.mkdir(mode=0o700)
     redis = RedisServer(folder)
