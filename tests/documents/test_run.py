@@ -45,8 +45,9 @@ def _new_clone(folder: Path) -> Clone:
     (folder / ".venv" / ".server").touch()
     ports = {port: free_port("127.0.0.1", 0) for port in PORTS}
     settings = {f"{PREFIX}{name}": str(ports[port]) for port, name in PORTS.items() if name}
-    # Soon enough for the recipe of a spend that nobody approves.
-    settings |= {f"{PREFIX}LOG_LEVEL": "error", f"{PREFIX}APPROVAL_SECONDS": "8"}
+    # Soon enough for the recipes of a spend that nobody approves, and of one too many.
+    settings |= {f"{PREFIX}APPROVAL_SECONDS": "15", f"{PREFIX}PENDING_MAX": "5"}
+    settings |= {f"{PREFIX}LOG_LEVEL": "error"}
     environment = clean_environment() | settings | {"PYTHONPATH": str(ROOT / "src")}
     return Clone(folder, environment, ports)
 
