@@ -51,6 +51,7 @@ class Config:
     chain_timeout_seconds: int
     priority_fee_max_lamports: int
     sweep_seconds: int
+    cold_sweep_seconds: int
     fee_payer_low_lamports: int
     agent_network_lamports: int
     account_network_lamports: int
@@ -148,6 +149,7 @@ def load_config(environment: Mapping[str, str], **flags: object) -> Config:
             "priority_fee_max_lamports", raw["priority_fee_max_lamports"], 0, 1_000_000_000
         ),
         sweep_seconds=_integer("sweep_seconds", raw["sweep_seconds"], 1, 3_600),
+        cold_sweep_seconds=_integer("cold_sweep_seconds", raw["cold_sweep_seconds"], 1, 86_400),
         fee_payer_low_lamports=_integer(
             "fee_payer_low_lamports", raw["fee_payer_low_lamports"], 0, 10**15
         ),

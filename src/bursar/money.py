@@ -6,6 +6,8 @@ from typing import Final
 
 MICROS: Final = 1_000_000
 MICROS_PER_CENT: Final = 10_000
+# A column of the database holds no more.
+MOST_MICROS: Final = 2**63 - 1
 
 # Twelve digits before the point: the largest amount a caller may name is well inside BIGINT even
 # when the ledger adds nine of them.

@@ -245,7 +245,7 @@ async def running_stage(
         fee_payer = await ensure_fee_payer(db, vault, "test")
         if funded:
             await ensure_fee_payer_funded(config, chain, "test", fee_payer.address)
-        watcher = DepositWatcher(db, chain, policies, "test", mint)
+        watcher = DepositWatcher(db, chain, policies, "test", mint, config.cold_sweep_seconds)
         yield Stage(
             service=Service(f"http://127.0.0.1:{api.port}", config, db),
             node=node,

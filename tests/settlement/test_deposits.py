@@ -17,7 +17,7 @@ from bursar.chain.solana import Solana
 from bursar.clock import SystemClock
 from bursar.ids import new_id
 from bursar.ledger import book, lock
-from bursar.money import parse_micros
+from bursar.money import format_micros, parse_micros
 from bursar.policy.cache import PolicyCache
 from bursar.service.api import Api
 from bursar.service.postgres import EmbeddedPostgres
@@ -358,7 +358,7 @@ async def test_two_watchers_credit_once(stage: Stage):
         for micros in (1, 10, 100, 1_000):
             await stage.rpc("bursar_faucet", agent["wallet"]["address"], micros)
         watchers = [
-            DepositWatcher(stage.db, stage.chain, PolicyCache(), "test", str(MINT))
+            DepositWatcher(stage.db, stage.chain, PolicyCache(), "test", str(MINT), 600)
             for _ in range(4)
         ]
         await asyncio.gather(*(watcher.sweep() for watcher in watchers))
@@ -430,7 +430,7 @@ async def watcher_at(
 ) -> None:
     chain = Solana.open([url], 2, 0)
     try:
-        await work(DepositWatcher(stage.db, chain, PolicyCache(), "test", str(MINT)))
+        await work(DepositWatcher(stage.db, chain, PolicyCache(), "test", str(MINT), 600))
     finally:
         await chain.close()
 
@@ -466,6 +466,39 @@ async def test_what_cannot_be_read_hides_no_later_deposit(stage: Stage):
         assert await balance(client, agent) == "0.000115"
         assert unread_count() == 0
         assert (await by_command(stage, "unread")).out == ""
+
+
+@pytest.mark.parametrize(("given", "huge"), [([1], 2**63), ([10**18] * 9, 10**18)])
+async def test_more_than_the_books_can_hold_hides_no_later_deposit(
+    postgres: EmbeddedPostgres,
+    tmp_path_factory: pytest.TempPathFactory,
+    given: list[int],
+    huge: int,
+):
+    """Goal: a deposit beyond 64 bits, alone or with what the wallet was given before, is noted as
+    one that could not be read; what comes after it is credited."""
+    async with (
+        running_stage(postgres, tmp_path_factory.mktemp("huge")) as stage,
+        await stage.service.admin() as client,
+    ):
+        agent = await new_agent(client)
+        wallet = agent["wallet"]["address"]
+        for micros in given:
+            await stage.rpc("bursar_faucet", wallet, micros)
+        sender = await stage.rpc.wallet(micros=10**18)
+        for _ in range(huge // 10**18):
+            await stage.rpc("bursar_faucet", str(sender.pubkey()), 10**18)
+        blockhash = await stage.rpc.blockhash()
+        sent = await stage.rpc.send(payment(sender, address(agent), huge, blockhash, "huge"))
+        await stage.rpc("bursar_faucet", wallet, 5)
+        for _ in range(3):
+            await stage.reconciler.sweep()
+        async with stage.db.connection() as tx:
+            assert await tx.fetch("SELECT problem FROM quarantine") == []
+        assert await balance(client, agent) == format_micros(sum(given) + 5)
+        listed = await by_command(stage, "unread")
+        assert sent in listed.out
+        assert "more than the books can hold" in listed.out
 
 
 async def test_a_person_credits_or_dismisses_what_could_not_be_read(stage: Stage):

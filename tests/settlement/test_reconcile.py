@@ -21,7 +21,6 @@ from bursar.service.postgres import EmbeddedPostgres
 from bursar.settlement import store
 from bursar.settlement.adopt import adopt as enter
 from bursar.settlement.deposits import DepositWatcher
-from bursar.settlement.model import WatchedWallet
 from bursar.settlement.reconcile import (
     MOST_STOPPED_AT_ONCE,
     Reconciler,
@@ -31,11 +30,13 @@ from bursar.settlement.reconcile import (
     unexplained,
 )
 from bursar.settlement.worker import Settler
+from bursar.wallet import store as wallet_store
+from bursar.wallet.model import WatchedWallet
 from bursar.withdrawal.model import WithdrawalRow
 from tests.localnet.support import MINT
 from tests.processes import Finished, bursar, until
 from tests.settlement.stage import Stage, get, running_stage
-from tests.settlement.support import in_front_of
+from tests.settlement.support import in_front_of, nothing_there
 from tests.support import new_agent, spend
 
 
@@ -174,19 +175,12 @@ async def test_only_what_left_is_adopted(stage: Stage):
 # Nodes that are wrong -----------------------------------------------------------------------------
 
 
-def nothing_there(method: str, result: Any) -> Any:
-    """As a node does that has lost its accounts: no error, and null for each."""
-    if method == "getMultipleAccounts":
-        return {**result, "value": [None for _ in result["value"]]}
-    return result
-
-
 @contextlib.asynccontextmanager
 async def reconciler_at(stage: Stage, *urls: str) -> AsyncGenerator[Reconciler]:
     chain = Solana.open(urls, 2, 0)
     try:
         yield Reconciler(
-            stage.db, DepositWatcher(stage.db, chain, PolicyCache(), "test", str(MINT))
+            stage.db, DepositWatcher(stage.db, chain, PolicyCache(), "test", str(MINT), 600)
         )
     finally:
         await chain.close()
@@ -374,7 +368,7 @@ async def test_what_happens_between_the_looks_is_explained(stage: Stage):
 
         async def seen() -> list[tuple[WatchedWallet, int]]:
             async with stage.db.connection() as tx:
-                (wallet,) = await store.wallets(tx, [agent["id"]])
+                (wallet,) = await wallet_store.watched_wallets(tx, [agent["id"]])
             return [(wallet, await stage.tokens(wallet.address))]
 
         before_deposit = await seen()

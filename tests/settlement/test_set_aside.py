@@ -10,35 +10,46 @@ from solders.keypair import Keypair
 
 from bursar.db import Database
 from bursar.spend.approve import expire_spends
-from tests.settlement.support import Stage
+from tests.settlement.support import Stage, in_front_of, nothing_there
 from tests.support import new_agent, spend
 
-_TABLES = {
-    # Settling moves the wallet's counters; signing makes the payment live.
-    "settling": ("wallet", "OLD.agent_id = '{}' AND NEW.debits_posted <> OLD.debits_posted"),
-    "signing": ("payment", "OLD.agent_id = '{}' AND NEW.state = 'live' AND OLD.state = 'waiting'"),
-    "expiring": ("spend", "OLD.agent_id = '{}' AND NEW.status = 'rejected'"),
+_STEPS = {
+    # Claimed for the first time a spend becomes a payment; signing makes that live; settling moves
+    # the wallet's counters; a wallet that is short is held.
+    "claiming": ("INSERT ON payment", "NEW.agent_id = '{}'"),
+    "signing": (
+        "UPDATE ON payment",
+        "OLD.agent_id = '{}' AND NEW.state = 'live' AND OLD.state = 'waiting'",
+    ),
+    "settling": (
+        "UPDATE ON wallet",
+        "OLD.agent_id = '{}' AND NEW.debits_posted <> OLD.debits_posted",
+    ),
+    "stopping": ("UPDATE ON wallet", "OLD.agent_id = '{}' AND NEW.held <> OLD.held"),
+    "expiring": ("UPDATE ON spend", "OLD.agent_id = '{}' AND NEW.status = 'rejected'"),
 }
 
 
 @asynccontextmanager
 async def poisoned(db: Database, agent: dict[str, Any], what: str) -> AsyncGenerator[None]:
     """The database refuses one step for one wallet, as it would a row that is broken."""
-    table, when = _TABLES[what]
+    event, when = _STEPS[what]
     async with db.transaction() as tx:
         await tx.execute(
             "CREATE OR REPLACE FUNCTION poison() RETURNS trigger LANGUAGE plpgsql AS"
             " $$ BEGIN RAISE EXCEPTION 'poisoned' USING ERRCODE = 'check_violation'; END $$"
         )
         await tx.execute(
-            f"CREATE TRIGGER poison BEFORE UPDATE ON {table} FOR EACH ROW"
+            f"CREATE TRIGGER poison BEFORE {event} FOR EACH ROW"
             f" WHEN ({when.format(agent['id'])}) EXECUTE FUNCTION poison()"
         )
     try:
         yield
     finally:
         async with db.transaction() as tx:
-            await tx.execute(f"DROP TRIGGER poison ON {table}")
+            await tx.execute(
+                f"DROP TRIGGER poison {event.removeprefix('INSERT ').removeprefix('UPDATE ')}"
+            )
 
 
 async def try_again(db: Database) -> None:
@@ -53,7 +64,7 @@ async def set_aside(db: Database) -> list[tuple[str, str, int]]:
     return [(row["agent_id"], row["duty"], row["tries"]) for row in rows]
 
 
-@pytest.mark.parametrize("step", ["settling", "signing"])
+@pytest.mark.parametrize("step", ["claiming", "signing", "settling"])
 async def test_a_wallet_whose_commit_raises_stops_no_other(stage: Stage, step: str):
     """Goal: every payment of the others settles in the same rounds; the bad one is tried again, and
     settles by itself when its wallet is repaired."""
@@ -89,6 +100,38 @@ async def test_a_wallet_whose_commit_raises_stops_no_other(stage: Stage, step: s
     for one in stuck:
         assert await stage.made(bad, one) == 1
     assert await set_aside(stage.db) == []
+
+
+async def test_a_stop_that_raises_stops_no_other(stage: Stage):
+    """Goal: of two wallets that are short the one that can be held is held in the same sweep, and
+    released as soon as it is whole; the other is set aside, and held once it is well."""
+    bad, good = [await stage.agent() for _ in range(2)]
+    async with in_front_of(stage.rpc, nothing_there) as liar:
+        misled = await stage.reconciler(liar)
+        async with poisoned(stage.db, bad, "stopping"):
+            for _ in range(4):
+                await misled.sweep()
+            assert await held(stage.db) == {good["id"]}
+            assert await set_aside(stage.db) == [(bad["id"], "stop", 1)]
+        await try_again(stage.db)
+        await misled.sweep()
+        assert await held(stage.db) == {bad["id"], good["id"]}
+        assert await set_aside(stage.db) == []
+    reconciler = await stage.reconciler()
+    async with poisoned(stage.db, bad, "stopping"):
+        for _ in range(4):
+            await reconciler.sweep()
+        assert await held(stage.db) == {bad["id"]}
+        assert await set_aside(stage.db) == [(bad["id"], "stop", 1)]
+    await try_again(stage.db)
+    await reconciler.sweep()
+    assert await held(stage.db) == set()
+
+
+async def held(db: Database) -> set[str]:
+    async with db.connection() as tx:
+        rows = await tx.fetch("SELECT agent_id FROM wallet WHERE held")
+    return {row["agent_id"] for row in rows}
 
 
 async def test_an_expiry_that_raises_stops_no_other(stage: Stage):

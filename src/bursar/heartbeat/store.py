@@ -1,4 +1,4 @@
-"""Queries on the workers' heartbeats."""
+"""Queries on the workers' heartbeats and leases."""
 
 from collections.abc import Sequence
 
@@ -29,6 +29,18 @@ _LIST = Query(f"""
       FROM heartbeat
      ORDER BY mode, duty
 """)
+# An end so far ahead was written before the clock was set back.
+_TAKE_LEASE = Query("""
+    INSERT INTO lease AS l (name, holder, until)
+    VALUES (:name, :holder, clock_timestamp() + make_interval(secs => :seconds))
+    ON CONFLICT (name) DO UPDATE SET holder = excluded.holder, until = excluded.until
+     WHERE l.holder = excluded.holder OR l.until <= clock_timestamp()
+        OR l.until > clock_timestamp() + interval '1 day'
+    RETURNING true
+""")
+_GIVE_UP_LEASE = Query("""
+    DELETE FROM lease WHERE name = :name AND holder = :holder
+""")
 
 
 async def put_beats(tx: Tx, beats: Sequence[Beat]) -> None:
@@ -44,3 +56,12 @@ async def put_beats(tx: Tx, beats: Sequence[Beat]) -> None:
 
 async def beats(tx: Tx) -> list[Beat]:
     return [Beat(**row) for row in await _LIST.rows(tx)]
+
+
+async def take_lease(tx: Tx, name: str, holder: str, seconds: float) -> bool:
+    """For so long from now; False while another holds it."""
+    return await _TAKE_LEASE.value(tx, name=name, holder=holder, seconds=seconds) is True
+
+
+async def give_up_lease(tx: Tx, name: str, holder: str) -> None:
+    await _GIVE_UP_LEASE.run(tx, name=name, holder=holder)

@@ -311,6 +311,12 @@ CREATE TABLE idempotency (
     CONSTRAINT idempotency_status_check CHECK (((status >= 200) AND (status <= 299)))
 );
 
+CREATE TABLE lease (
+    name text NOT NULL,
+    holder text NOT NULL,
+    until timestamp with time zone NOT NULL
+);
+
 CREATE TABLE transfer (
     agent_id id NOT NULL,
     number bigint NOT NULL,
@@ -436,7 +442,7 @@ CREATE TABLE quarantine (
     tries integer DEFAULT 1 NOT NULL,
     since timestamp(3) with time zone NOT NULL,
     next_try_at timestamp with time zone NOT NULL,
-    CONSTRAINT quarantine_duty_check CHECK ((duty = ANY (ARRAY['settle'::text, 'expire'::text, 'deposit'::text]))),
+    CONSTRAINT quarantine_duty_check CHECK ((duty = ANY (ARRAY['settle'::text, 'expire'::text, 'deposit'::text, 'stop'::text]))),
     CONSTRAINT quarantine_tries_check CHECK ((tries >= 1))
 );
 
@@ -760,6 +766,9 @@ ALTER TABLE ONLY heartbeat
 ALTER TABLE ONLY idempotency
     ADD CONSTRAINT idempotency_pkey PRIMARY KEY (realm_id, route, agent_id, key);
 
+ALTER TABLE ONLY lease
+    ADD CONSTRAINT lease_pkey PRIMARY KEY (name);
+
 ALTER TABLE ONLY master_key
     ADD CONSTRAINT master_key_pkey PRIMARY KEY (version);
 
@@ -879,6 +888,8 @@ CREATE INDEX delivery_due ON delivery USING btree (webhook_id, next_attempt_at) 
 
 CREATE INDEX delivery_leased ON delivery USING btree (webhook_id) WHERE (leased_until IS NOT NULL);
 
+CREATE INDEX deposit_by_age ON deposit USING brin (created_at);
+
 CREATE INDEX deposit_by_agent ON deposit USING btree (agent_id, created_at DESC, id DESC);
 
 CREATE INDEX deposit_without_time ON deposit USING btree (credited_at) WHERE ((status = 'credited'::text) AND (block_time IS NULL));
@@ -934,6 +945,10 @@ CREATE UNIQUE INDEX transfer_once ON transfer USING btree (payment_id, ((kind = 
 CREATE INDEX unread_deposit_by_agent ON unread_deposit USING btree (agent_id) WHERE (dismissed_at IS NULL);
 
 CREATE INDEX unread_deposit_due ON unread_deposit USING btree (next_try_at) WHERE (dismissed_at IS NULL);
+
+CREATE INDEX usage_by_day ON usage USING btree (window_start);
+
+CREATE INDEX wallet_held ON wallet USING btree (agent_id) WHERE held;
 
 CREATE INDEX wallet_key_by_master ON wallet_key USING btree (master_version);
 

@@ -18,7 +18,14 @@ class TestFunds:
         self._config = config
         self._db = db
         self._chain = chain
-        self._watcher = DepositWatcher(db, self._chain, policies, "test", usdc_mint(config, "test"))
+        self._watcher = DepositWatcher(
+            db,
+            self._chain,
+            policies,
+            "test",
+            usdc_mint(config, "test"),
+            config.cold_sweep_seconds,
+        )
         self._checked = False
 
     async def mint(self, owner: str, amount_micros: int, reference: str | None) -> str:

@@ -3,6 +3,7 @@
 import asyncio
 import signal
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, Final
 
@@ -14,8 +15,9 @@ from bursar.clock import SystemClock
 from bursar.config import MODES, Config, Mode
 from bursar.custody.setup import ensure_fee_payer, open_vault
 from bursar.custody.vault import Vault
-from bursar.db import Database
+from bursar.db import OUT_OF_REACH, Database
 from bursar.errors import check, present
+from bursar.heartbeat.lease import Lease
 from bursar.heartbeat.model import START
 from bursar.ledger.seal import seal_journal
 from bursar.metrics import UP
@@ -125,6 +127,7 @@ async def _until_one_is_vital(
 async def _settle(config: Config, db: Database, vault: Vault, mode: Mode, duties: Duties) -> None:
     """All that concerns the chain of one mode. Raises CommandFailed on the wrong network."""
     chain = open_chain(config, mode)
+    sweeping = Lease(db, f"sweep {mode}", config.sweep_seconds)
     try:
         mint = usdc_mint(config, mode)
         decimals, fee_payer = 0, ""
@@ -146,16 +149,24 @@ async def _settle(config: Config, db: Database, vault: Vault, mode: Mode, duties
         settler = Settler(
             db, chain, vault, policies, mode, decimals, bounds_of(config), outside=outside
         )
-        reconciler = Reconciler(db, DepositWatcher(db, chain, policies, mode, mint))
+        watcher = DepositWatcher(db, chain, policies, mode, mint, config.cold_sweep_seconds)
+        reconciler = Reconciler(db, watcher)
         kept = [
             *settling(settler),
             Duty("report payments", settler.report, _REPORT_SECONDS, mode),
             Duty("fee payer", watch_fee_payer, _FEE_PAYER_SECONDS, mode),
-            Duty("sweep", reconciler.sweep, config.sweep_seconds, mode),
+            Duty(
+                "sweep",
+                lambda: sweeping.run(reconciler.sweep, otherwise=reconciler.forget),
+                config.sweep_seconds,
+                mode,
+            ),
             Duty("block times", reconciler.fill_block_times, _BLOCK_TIME_SECONDS, mode),
         ]
         await asyncio.gather(*(duties.keep(duty) for duty in kept))
     finally:
+        with suppress(*OUT_OF_REACH):
+            await sweeping.give_up()
         await chain.close()
 
 

@@ -30,7 +30,7 @@ async def adopt(
     the name of `system`. Raises CommandFailed when it is no such thing or is in the books already,
     and ApiError when so much is reserved that the rest does not cover it."""
     async with db.connection() as tx:
-        found = await store.wallets(tx, [agent_id])
+        found = await wallet_store.watched_wallets(tx, [agent_id])
         wallet = found[0] if found and await store.mode_of(tx, agent_id) == mode else None
     if wallet is None:
         raise CommandFailed(f"There is no agent {agent_id} in {mode} mode.")

@@ -9,10 +9,10 @@ from bursar.money import format_micros
 from bursar.policy.cache import PolicyCache
 from bursar.settlement import store
 from bursar.settlement.deposits import credit
-from bursar.settlement.model import WatchedWallet
 from bursar.settlement.reconcile import unexplained
 from bursar.trail.trail import leave_trail
 from bursar.wallet import store as wallet_store
+from bursar.wallet.model import WatchedWallet
 
 
 async def credit_by_hand(
@@ -65,7 +65,7 @@ async def dismiss(db: Database, *, mode: Mode, mint: str, agent_id: str, signatu
 
 async def _wallet(db: Database, mode: Mode, agent_id: str) -> WatchedWallet:
     async with db.connection() as tx:
-        found = await store.wallets(tx, [agent_id])
+        found = await wallet_store.watched_wallets(tx, [agent_id])
         if found and await store.mode_of(tx, agent_id) == mode:
             return found[0]
     raise CommandFailed(f"There is no agent {agent_id} in {mode} mode.")

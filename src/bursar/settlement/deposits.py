@@ -1,14 +1,15 @@
 """Money that comes in, whoever sent it: noticed when it is final, credited once.
 
-Every wallet's token account is compared with the ledger, many in one call. Where the two differ,
-the account's history is read from where it was left, and each transfer into it that is not there
-yet becomes a deposit. What still differs afterwards is for `reconcile.py`.
+Wallets' token accounts are compared with the ledger, many in one call (`turns.py` says which, and
+how often). Where the two differ, the account's history is read from where it was left, and each
+transfer into it that is not there yet becomes a deposit. What still differs afterwards is for
+`reconcile.py`.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
 
 import structlog
 
@@ -19,14 +20,14 @@ from bursar.db import Database, Tx
 from bursar.ids import new_id
 from bursar.ledger import book, lock
 from bursar.metrics import Settlement as Metrics
+from bursar.money import MOST_MICROS
 from bursar.policy.cache import PolicyCache
 from bursar.settlement import store
-from bursar.settlement.model import WatchedWallet
+from bursar.settlement.turns import Turns
 from bursar.wallet import store as wallet_store
+from bursar.wallet.model import WatchedWallet
 from bursar.wallet.quarantine import alone
 
-# Wallets that are compared in one go.
-SWEEP_AT_ONCE: Final = 1_000
 _PAGE: Final = 1_000
 # More transactions than an account can have made in years. A node that never ends is ill.
 _MOST_PAGES: Final = 100_000
@@ -40,6 +41,14 @@ _TRIED_AGAIN: Final = 20
 _log = structlog.get_logger()
 
 
+class Swept(NamedTuple):
+    """What a sweep found: wallets that differ, with what the chain holds, and those that were held
+    when they were compared."""
+
+    differing: list[tuple[WatchedWallet, int]]
+    held: set[str]
+
+
 @dataclass(slots=True)
 class DepositWatcher:
     db: Database
@@ -47,26 +56,34 @@ class DepositWatcher:
     policies: PolicyCache
     mode: Mode
     mint: str
+    # How often wallets that are not in use are compared.
+    cold_seconds: float
+    turns: Turns = field(init=False)
 
-    async def sweep(self) -> list[tuple[WatchedWallet, int]]:
-        """Looks at every wallet once; returns those that differ, with what the chain holds."""
+    def __post_init__(self) -> None:
+        self.turns = Turns(self.db, self.mode, self.cold_seconds)
+
+    async def sweep(self, doubtful: Iterable[str] = ()) -> Swept:
+        """Looks at every wallet whose turn it is, and at the doubtful ones."""
         async with self.db.connection() as tx:
             due = await wallet_store.agents_with_unread_due(tx, self.mode, _TRIED_AGAIN)
-            unread = await store.wallets(tx, due)
+            unread = await wallet_store.watched_wallets(tx, due)
         await self._look_at_those(unread)
         differing: list[tuple[WatchedWallet, int]] = []
-        async for wallets in every_wallet(self.db, self.mode):
+        held: set[str] = set()
+        async for wallets in self.turns.next(doubtful):
             some = await compare(self.chain, self.mint, wallets)
             await self._look_at_those([wallet for wallet, _ in some])
             differing += some
+            held |= {wallet.agent_id for wallet in wallets if wallet.held}
         async with self.db.connection() as tx:
             Metrics.unread(self.mode, await wallet_store.count_unread(tx, self.mode))
-        return differing
+        return Swept(differing, held)
 
     async def look_at(self, agent_id: str) -> None:
         """One wallet, because somebody knows that something came in."""
         async with self.db.connection() as tx:
-            found = await store.wallets(tx, [agent_id])
+            found = await wallet_store.watched_wallets(tx, [agent_id])
         for wallet in found:
             await self.look(wallet)
 
@@ -212,8 +229,11 @@ async def credit(
     block_time: int | None,
     slot: int,
 ) -> bool:
-    """A deposit into the wallet's books, with its event. False when it is there already."""
+    """A deposit into the wallet's books, with its event. False when it is there already. Raises
+    Unclear when the wallet would have been given more than a column holds."""
     locked = (await lock.lock_agents(tx, [wallet.agent_id], [wallet.realm_id]))[wallet.agent_id]
+    if locked.wallet.credits_posted + micros > MOST_MICROS:
+        raise Unclear(f"{signature} brings more than the books can hold")
     row = await wallet_store.insert_deposit(
         tx,
         deposit_id=new_id("dep"),
@@ -237,19 +257,6 @@ async def credit(
     await book.save_balances(tx, policies, [locked])
     await wallet_store.note_credited_slot(tx, wallet.agent_id, slot)
     return True
-
-
-async def every_wallet(db: Database, mode: Mode) -> AsyncGenerator[list[WatchedWallet]]:
-    """All wallets of a mode, as many at once as are compared in one go."""
-    after = ""
-    while True:
-        async with db.connection() as tx:
-            wallets = await store.wallets_after(tx, mode, after, SWEEP_AT_ONCE)
-        if wallets:
-            yield wallets
-            after = wallets[-1].agent_id
-        if len(wallets) < SWEEP_AT_ONCE:
-            return
 
 
 async def compare(

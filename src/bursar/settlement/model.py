@@ -22,6 +22,18 @@ BLOCKHASH_BLOCKS: Final = 150
 SAFETY_BLOCKS: Final = 32
 
 
+class NewPayment(msgspec.Struct, frozen=True):
+    """A spend or withdrawal that is to become a payment."""
+
+    id: str
+    agent_id: str
+
+    @property
+    def set_aside(self) -> bool:
+        """Only what is signed for its wallet tells whether that is well again."""
+        return False
+
+
 class PaymentRow(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     mode: Mode
@@ -134,23 +146,6 @@ class Watch(msgspec.Struct, frozen=True, kw_only=True):
     quiet_until_height: int
     careful_before: datetime | None
     explained_slot: int | None
-
-
-class WatchedWallet(msgspec.Struct, frozen=True, kw_only=True):
-    """A wallet as the ledger had it before the chain was asked."""
-
-    agent_id: str
-    realm_id: int
-    address: str
-    credits_micros: int
-    debits_micros: int
-    # A node that is not as far cannot say what is missing.
-    credited_slot: int
-    held: bool
-
-    @property
-    def balance_micros(self) -> int:
-        return self.credits_micros - self.debits_micros
 
 
 class LedgerNow(msgspec.Struct, frozen=True, kw_only=True):

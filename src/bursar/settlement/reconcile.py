@@ -1,8 +1,9 @@
 """Ledger against chain, all the time. A wallet that holds less than its ledger says is stopped."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence, Set
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence, Set
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Final
 
 import structlog
@@ -23,10 +24,13 @@ from bursar.metrics import Settlement as Metrics
 from bursar.money import format_micros
 from bursar.policy.model import PolicyChange
 from bursar.settlement import store
-from bursar.settlement.deposits import SWEEP_AT_ONCE, DepositWatcher, compare, every_wallet
+from bursar.settlement.deposits import DepositWatcher, compare
 from bursar.settlement.evidence import pays, took
-from bursar.settlement.model import SettledRow, WatchedWallet
+from bursar.settlement.model import SettledRow
+from bursar.settlement.turns import AT_ONCE, every_wallet
 from bursar.wallet import store as wallet_store
+from bursar.wallet.model import WatchedWallet
+from bursar.wallet.quarantine import alone
 
 # One node may be behind another, so one look proves nothing.
 _LOOKS: Final = 3
@@ -55,8 +59,8 @@ class Reconciler:
 
     async def sweep(self) -> int:
         """Credits what came in, then judges what still differs."""
-        differing = await self.watcher.sweep()
-        differences = await unexplained(self.db, differing)
+        swept = await self.watcher.sweep(doubtful=self._looks)
+        differences = await unexplained(self.db, swept.differing)
         short = {wallet.agent_id for wallet, gap in differences if gap < 0}
         self._looks = {w.agent_id: self._looks.get(w.agent_id, 0) + 1 for w, _ in differences}
         Metrics.differences(self.watcher.mode, len(short), len(differences) - len(short))
@@ -67,11 +71,20 @@ class Reconciler:
                 if gap < 0 and self._looks[wallet.agent_id] >= _LOOKS and not wallet.held
             ]
         )
-        await self._release_those_in_order(short)
+        await self._release_those_in_order(swept.held - short)
         for wallet, gap in differences:
             if gap > 0 and reads_again(self._looks[wallet.agent_id]):
                 await self._look_again(wallet)
         return 0
+
+    def forget(self) -> None:
+        """Another worker sweeps: what this one saw is of no use when its turn comes again."""
+        self._looks.clear()
+        self._whole.clear()
+        self.watcher.turns.forget()
+        Metrics.differences(self.watcher.mode, 0, 0)
+        Metrics.too_many_short(self.watcher.mode, False)
+        Metrics.unread(self.watcher.mode, 0)
 
     async def fill_block_times(self) -> int:
         """A node may know a block before it knows when it was made; asked again, it does."""
@@ -92,7 +105,12 @@ class Reconciler:
     async def _look_again(self, wallet: WatchedWallet) -> None:
         """The cursor may have passed what the node listed late."""
         try:
-            await self.watcher.look(wallet, from_the_start=True)
+            await alone(
+                self.db,
+                "deposit",
+                wallet.agent_id,
+                lambda: self.watcher.look(wallet, from_the_start=True),
+            )
         except ChainOutOfReach as problem:  # of this wallet: the others are looked after
             _log.warning("deposits_not_read", agent=wallet.agent_id, problem=str(problem))
 
@@ -105,9 +123,7 @@ class Reconciler:
         if many:
             _log.error("too_many_wallets_short", mode=self.watcher.mode, count=len(short))
             return
-        for wallet in suspects:
-            if wallet.agent_id in short:
-                await self._stop(wallet)
+        await self._each_alone([w for w in suspects if w.agent_id in short], self._stop)
 
     async def _said_by_all(self, wallets: Sequence[WatchedWallet], *, short: bool) -> set[str]:
         """Those of which every configured node, no further back than the newest deposit, says that
@@ -115,8 +131,8 @@ class Reconciler:
         agreed = {wallet.agent_id for wallet in wallets}
         for witness in self.watcher.chain.witnesses():
             asked = [wallet for wallet in wallets if wallet.agent_id in agreed]
-            for start in range(0, len(asked), SWEEP_AT_ONCE):
-                part = asked[start : start + SWEEP_AT_ONCE]
+            for start in range(0, len(asked), AT_ONCE):
+                part = asked[start : start + AT_ONCE]
                 try:
                     held = await witness.token_balances(
                         [wallet.address for wallet in part],
@@ -130,6 +146,20 @@ class Reconciler:
                 lacking = {w.agent_id for w, gap in await unexplained(self.db, seen) if gap < 0}
                 agreed -= {w.agent_id for w in part if (w.agent_id in lacking) != short}
         return agreed
+
+    async def _each_alone(
+        self,
+        wallets: Sequence[WatchedWallet],
+        work: Callable[[WatchedWallet], Awaitable[None]],
+    ) -> None:
+        """One whose commit raises keeps no other from being stopped or released."""
+        if not wallets:
+            return
+        async with self.db.connection() as tx:
+            resting = await wallet_store.resting(tx, [w.agent_id for w in wallets], "stop")
+        for wallet in wallets:
+            if wallet.agent_id not in resting:
+                await alone(self.db, "stop", wallet.agent_id, partial(work, wallet))
 
     async def _stop(self, wallet: WatchedWallet) -> None:
         """Freezes the policy in the system's name and signs nothing more for the wallet."""
@@ -150,18 +180,15 @@ class Reconciler:
 
         await self.db.transact(work)
 
-    async def _release_those_in_order(self, short: Set[str]) -> None:
-        """What is whole again, look after look and by the word of every node, may be signed for."""
+    async def _release_those_in_order(self, whole: Set[str]) -> None:
+        """What is whole again, look after look and by the word of every node, may be signed for. Of
+        a wallet that was not compared nobody knows whether it is."""
+        self._whole = {agent_id: self._whole.get(agent_id, 0) + 1 for agent_id in whole}
+        ready = [agent_id for agent_id, looks in self._whole.items() if looks >= _LOOKS]
         async with self.db.connection() as tx:
-            frozen = await wallet_store.frozen_wallets(tx, self.watcher.mode)
-            whole = {agent_id for agent_id in frozen if agent_id not in short}
-            self._whole = {agent_id: self._whole.get(agent_id, 0) + 1 for agent_id in whole}
-            ready = [agent_id for agent_id, looks in self._whole.items() if looks >= _LOOKS]
-            wallets = await store.wallets(tx, ready)
+            wallets = await wallet_store.watched_wallets(tx, ready)
         proven = await self._said_by_all(wallets, short=False)
-        for wallet in wallets:
-            if wallet.agent_id in proven:
-                await self._release(wallet)
+        await self._each_alone([w for w in wallets if w.agent_id in proven], self._release)
 
     async def _release(self, wallet: WatchedWallet) -> None:
         """If nothing that left was entered into the books meanwhile, the stop was wrong: the policy
@@ -209,8 +236,8 @@ async def unexplained(
     less than the one without the other is missing, and more than the reverse is too much.
     """
     gaps: list[tuple[WatchedWallet, int]] = []
-    for start in range(0, len(differing), SWEEP_AT_ONCE):
-        part = differing[start : start + SWEEP_AT_ONCE]
+    for start in range(0, len(differing), AT_ONCE):
+        part = differing[start : start + AT_ONCE]
         async with db.connection() as tx:
             ledger = await store.ledger_now(tx, [wallet.agent_id for wallet, _ in part])
         for wallet, chain_micros in part:
@@ -376,7 +403,7 @@ async def _compare_again(
     db: Database, chain: Solana, mint: str, agent_ids: Sequence[str]
 ) -> list[tuple[WatchedWallet, int]]:
     async with db.connection() as tx:
-        wallets = await store.wallets(tx, agent_ids)
+        wallets = await wallet_store.watched_wallets(tx, agent_ids)
     return await unexplained(db, await compare(chain, mint, wallets))
 
 

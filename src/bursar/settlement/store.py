@@ -14,13 +14,13 @@ from bursar.settlement.model import (
     Ended,
     LedgerNow,
     Look,
+    NewPayment,
     NewSubmission,
     PaymentRow,
     SettledRow,
     Stored,
     SubmissionRow,
     Watch,
-    WatchedWallet,
 )
 
 # Longer than a round of the worker takes, so that a worker that died gives its payments back. Only
@@ -68,10 +68,6 @@ _TIMED: Final = (
     ("deposit", "credited", "credited_at"),
 )
 _WATCH = "mode, timeline, quiet_until_height, careful_before, explained_slot"
-_WATCHED = (
-    "w.agent_id, w.realm_id, w.address, w.held, w.credits_posted::bigint AS credits_micros,"
-    " w.debits_posted::bigint AS debits_micros, w.credited_slot"
-)
 
 
 # Payments ----------------------------------------------------------------------------------------
@@ -97,14 +93,32 @@ _NEW: Final = (
     " o.created_at FROM {table} o WHERE o.status = '{status}'"
     " AND coalesce((SELECT r.mode = $1 FROM realm r WHERE r.id = o.realm_id), false)"
     " AND coalesce((SELECT false FROM payment p WHERE p.id = o.id), true)"
+    " AND coalesce((SELECT false FROM quarantine q WHERE q.agent_id = o.agent_id"
+    " AND q.duty = 'settle' AND q.next_try_at > clock_timestamp()), true){{only}}"
     " ORDER BY o.created_at, o.id LIMIT $2)"
 )
-_ENTER_NEW: Final = (
-    "INSERT INTO payment (id, mode, realm_id, agent_id, amount_micros, destination, leased_until,"
-    f" created_at) {_NEW.format(table='spend', status='approved', destination='o.pay_to')}"
-    f" UNION ALL {_NEW.format(table='withdrawal', status='pending', destination='o.destination')}"
-    " ON CONFLICT (id) DO NOTHING"
+_ALL_NEW: Final = (
+    f"{_NEW.format(table='spend', status='approved', destination='o.pay_to')} UNION ALL"
+    f" {_NEW.format(table='withdrawal', status='pending', destination='o.destination')}"
 )
+_ENTER: Final = (
+    "INSERT INTO payment (id, mode, realm_id, agent_id, amount_micros, destination, leased_until,"
+    f" created_at) {_ALL_NEW} ON CONFLICT (id) DO NOTHING"
+)
+_ENTER_NEW: Final = _ENTER.format(only="")
+_ENTER_THESE: Final = _ENTER.format(only=" AND o.id = ANY($3::text[])")
+
+
+async def new_payments(tx: Tx, mode: Mode, limit: int) -> list[NewPayment]:
+    """Spends and withdrawals that would become payments if they were claimed now."""
+    rows = await tx.fetch(
+        f"SELECT id, agent_id FROM ({_ALL_NEW.format(only='')}) AS n", mode, limit
+    )
+    return [NewPayment(**dict(row.items())) for row in rows]
+
+
+async def enter_payments(tx: Tx, mode: Mode, new: Sequence[NewPayment]) -> None:
+    await tx.execute(_ENTER_THESE, mode, len(new), [payment.id for payment in new])
 
 
 async def _claim_due(tx: Tx, mode: Mode, limit: int) -> list[PaymentRow]:
@@ -488,25 +502,6 @@ async def fill_block_times(tx: Tx, times: Mapping[str, int]) -> None:
 
 
 # Wallets against the chain -----------------------------------------------------------------------
-
-
-async def wallets_after(tx: Tx, mode: Mode, after: str, limit: int) -> list[WatchedWallet]:
-    """Wallets of a mode in id order."""
-    rows = await tx.fetch(
-        f"SELECT {_WATCHED} FROM wallet w JOIN realm r ON r.id = w.realm_id"
-        " WHERE r.mode = $1 AND w.agent_id > $2 ORDER BY w.agent_id LIMIT $3",
-        mode,
-        after,
-        limit,
-    )
-    return [WatchedWallet(**dict(row.items())) for row in rows]
-
-
-async def wallets(tx: Tx, agent_ids: Sequence[str]) -> list[WatchedWallet]:
-    rows = await tx.fetch(
-        f"SELECT {_WATCHED} FROM wallet w WHERE w.agent_id = ANY($1::text[])", agent_ids
-    )
-    return [WatchedWallet(**dict(row.items())) for row in rows]
 
 
 async def ledger_now(tx: Tx, agent_ids: Sequence[str]) -> dict[str, LedgerNow]:

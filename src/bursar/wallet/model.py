@@ -61,3 +61,20 @@ class DepositRow(msgspec.Struct, frozen=True, kw_only=True):
     status: Literal["pending", "credited"]
     created_at: datetime
     credited_at: datetime | None
+
+
+class WatchedWallet(msgspec.Struct, frozen=True, kw_only=True):
+    """A wallet as the ledger had it before the chain was asked."""
+
+    agent_id: str
+    realm_id: int
+    address: str
+    credits_micros: int
+    debits_micros: int
+    # A node that is not as far cannot say what is missing.
+    credited_slot: int
+    held: bool
+
+    @property
+    def balance_micros(self) -> int:
+        return self.credits_micros - self.debits_micros

@@ -17,7 +17,7 @@ from bursar.metrics import Duties as Metrics
 from bursar.wallet import store
 from bursar.wallet.store import Duty
 
-_NOBODYS_FAULT: Final = (*OUT_OF_REACH, *ROLLED_BACK, ChainOutOfReach)
+NOBODYS_FAULT: Final = (*OUT_OF_REACH, *ROLLED_BACK, ChainOutOfReach)
 
 _log = structlog.get_logger()
 
@@ -55,7 +55,7 @@ async def apart(
         except Exception as problem:
             # A row that another session holds is of one wallet, unlike a database that is gone.
             held = isinstance(problem, asyncpg.LockNotAvailableError)
-            if isinstance(problem, _NOBODYS_FAULT) and not held:
+            if isinstance(problem, NOBODYS_FAULT) and not held:
                 raise
             if len(some) > 1:
                 middle = len(some) // 2
@@ -80,7 +80,7 @@ async def alone(
     """As `apart`, for what is done for one wallet at a time anyway."""
     try:
         await work()
-    except _NOBODYS_FAULT:
+    except NOBODYS_FAULT:
         raise
     except Exception as problem:  # noqa: BLE001 - the other wallets go on
         await set_aside(db, agent_id, duty, problem)

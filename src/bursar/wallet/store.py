@@ -8,7 +8,7 @@ from bursar.config import Mode
 from bursar.custody.model import SealedKey
 from bursar.db import Row, Tx
 from bursar.sql import Listing, Query, columns, made, made_or_none
-from bursar.wallet.model import DepositRow, UnreadRow, WalletRow
+from bursar.wallet.model import DepositRow, UnreadRow, WalletRow, WatchedWallet
 
 # An agent's status is often read in the same row.
 COLUMNS: Final = f"{columns(WalletRow, 'w', but=['status'])}, w.status AS wallet_status"
@@ -41,12 +41,6 @@ _SET_FROZEN = Query("""
     UPDATE wallet
        SET held = :frozen
      WHERE agent_id = :agent_id
-""")
-_FROZEN = Query("""
-    SELECT w.agent_id
-      FROM wallet w
-      JOIN realm r ON r.id = w.realm_id
-     WHERE r.mode = :mode AND w.held
 """)
 _NOTE_STOP = Query("""
     INSERT INTO wallet_stop (agent_id, policy_version)
@@ -103,10 +97,6 @@ async def set_frozen(tx: Tx, agent_id: str, frozen: bool) -> None:
     await _SET_FROZEN.run(tx, agent_id=agent_id, frozen=frozen)
 
 
-async def frozen_wallets(tx: Tx, mode: Mode) -> list[str]:
-    return [row["agent_id"] for row in await _FROZEN.rows(tx, mode=mode)]
-
-
 async def note_stop(tx: Tx, agent_id: str, policy_version: int | None) -> None:
     """The wallet was frozen, which is not proven right yet; its policy too, by that version."""
     await _NOTE_STOP.run(tx, agent_id=agent_id, policy_version=policy_version)
@@ -124,6 +114,67 @@ async def note_credited_slot(tx: Tx, agent_id: str, slot: int) -> None:
 
 def wallet_of(row: Row) -> WalletRow:
     return made(WalletRow, row, status=row["wallet_status"])
+
+
+# Against the chain --------------------------------------------------------------------------------
+
+_WATCHED: Final = (
+    "w.agent_id, w.realm_id, w.address, w.held, w.credits_posted::bigint AS credits_micros,"
+    " w.debits_posted::bigint AS debits_micros, w.credited_slot"
+)
+_WATCH_THESE = Query(f"""
+    SELECT {_WATCHED}
+      FROM wallet w
+     WHERE w.agent_id = ANY(:agent_ids::text[])
+""")
+_WATCH_AFTER = Query(f"""
+    SELECT {_WATCHED}
+      FROM wallet w
+      JOIN realm r ON r.id = w.realm_id
+     WHERE r.mode = :mode AND w.agent_id > :after
+     ORDER BY w.agent_id
+     LIMIT :limit
+""")
+# Each part has an index of its own: however many wallets are cold, none of them is read.
+_HOT = Query("""
+    WITH busy AS (
+      SELECT w.agent_id FROM wallet w WHERE w.held
+      UNION
+      SELECT p.agent_id FROM payment p WHERE p.mode = :mode AND p.state IN ('waiting', 'live')
+    ), lately AS (
+      SELECT u.agent_id FROM usage u
+       WHERE u.window_start >= ((clock_timestamp() - interval '1 day') AT TIME ZONE 'UTC')::date
+      UNION
+      SELECT d.agent_id FROM deposit d WHERE d.created_at > clock_timestamp() - interval '1 day'
+      UNION
+      SELECT a.id FROM realm r JOIN agent a ON a.realm_id = r.id
+       WHERE r.mode = :mode AND a.created_at > clock_timestamp() - interval '1 day'
+    ), hot AS (
+      SELECT b.agent_id FROM busy b
+      UNION
+      SELECT l.agent_id FROM lately l JOIN agent a ON a.id = l.agent_id
+       WHERE a.status <> 'terminated'
+    )
+    SELECT h.agent_id FROM hot h JOIN agent a ON a.id = h.agent_id
+      JOIN realm r ON r.id = a.realm_id
+     WHERE r.mode = :mode ORDER BY h.agent_id
+""")
+
+
+async def hot_wallets(tx: Tx, mode: Mode) -> list[str]:
+    """Those on which something may move any time: frozen, with a payment on its way, or made,
+    funded or spent from within a day by an agent that is not terminated."""
+    return [row["agent_id"] for row in await _HOT.rows(tx, mode=mode)]
+
+
+async def watched_wallets(tx: Tx, agent_ids: Sequence[str]) -> list[WatchedWallet]:
+    return [made(WatchedWallet, row) for row in await _WATCH_THESE.rows(tx, agent_ids=agent_ids)]
+
+
+async def watched_after(tx: Tx, mode: Mode, after: str, limit: int) -> list[WatchedWallet]:
+    """Wallets of a mode in the order of their ids."""
+    rows = await _WATCH_AFTER.rows(tx, mode=mode, after=after, limit=limit)
+    return [made(WatchedWallet, row) for row in rows]
 
 
 # Deposits -----------------------------------------------------------------------------------------
@@ -334,7 +385,7 @@ async def dismiss_unread(tx: Tx, signature: str, token_account: str) -> bool:
 
 # Wallets whose commits raise ---------------------------------------------------------------------
 
-Duty = Literal["settle", "expire", "deposit"]
+Duty = Literal["settle", "expire", "deposit", "stop"]
 # How long until a wallet that is set aside is tried again: at first, and twice as long each time.
 _FIRST_PAUSE_SECONDS: Final = 10
 _MOST_DOUBLINGS: Final = 5
