@@ -18,7 +18,7 @@ from bursar.errors import ApiError, ErrorCode
 # 0.3 s, and one that could not be checked (the database is away) is not trusted beyond 0.9 s.
 _RECHECK_SECONDS: Final = 0.3
 _TRUST_NS: Final = 900_000_000
-# A key that nobody used for so long is dropped; until then its re-check costs far less than the
+# A key that was not used for so long is dropped; until then its re-check costs far less than the
 # look-up that its next use would need.
 _KEEP_NS: Final = 10_000_000_000
 _TOUCH_EVERY_NS: Final = 60_000_000_000

@@ -46,7 +46,7 @@ class Limiter(Protocol):
     async def take(self, key_id: str, category: Category, mode: Mode) -> Verdict:
         """Counts one request if it is within the limit. A refused one does not count.
 
-        Raises ApiError (503) when whoever counts is out of reach: never unlimited.
+        Raises ApiError (503) when the counter is out of reach: never unlimited.
         """
         ...
 
@@ -78,8 +78,8 @@ class ProcessLimiter:
         allowed = len(admitted) < limit
         if allowed:
             admitted.append(now)
-        # floor + 1 and not ceil: at exactly 60 s the request would still be refused. So a refused
-        # one may be told 61; while there is room nobody waits, and the window's length says it.
+        # floor + 1 and not ceil: at exactly 60 s the request would still be refused, so a refused
+        # one may be told 61. While there is room no request waits, and 60 is the most.
         reset = (admitted[0] + _WINDOW_NS - now) // 1_000_000_000 + 1
         if allowed:
             reset = min(reset, WINDOW_SECONDS)

@@ -55,8 +55,8 @@ return {allowed, count, oldest + window - now}
 """
 WINDOW_MICROS: Final = WINDOW_SECONDS * 1_000_000
 _MICROS: Final = 1_000_000
-# Redis answers in a fraction of a millisecond. One that takes this long is away, and whoever waits
-# is told to come back; waiting longer would only fill the process with requests.
+# Redis answers in a fraction of a millisecond. One that takes this long is away, and the caller is
+# told to come back; waiting longer would only fill the process with requests.
 _ANSWER_SECONDS: Final = 1.0
 _CONNECT_SECONDS: Final = 1.0
 # A name to connect to may have to be looked up first.
@@ -127,7 +127,7 @@ class SharedLimiter:
                 verdicts: list[Verdict | ApiError] = [_out_of_reach() for _ in asked]
                 try:
                     verdicts = await self._ask([(name, limit) for name, limit, _ in asked])
-                finally:  # whatever happens, nobody is left waiting
+                finally:  # whatever happens, no request is left waiting
                     for (_, _, future), verdict in zip(asked, verdicts, strict=True):
                         _tell(future, verdict)
         finally:
@@ -172,7 +172,7 @@ class SharedLimiter:
 
 
 def _tell(waiting: "asyncio.Future[Verdict]", verdict: Verdict | ApiError) -> None:
-    if waiting.done():  # whoever asked is gone
+    if waiting.done():  # the request was cancelled
         return
     if isinstance(verdict, Verdict):
         waiting.set_result(verdict)

@@ -30,7 +30,7 @@ class Once:
             return *await work(), False
         while (running := self._running.get(key.place)) is not None:
             await self._wait(running)
-        # Nothing is awaited between the look and this: of two that come together one is first.
+        # Nothing is awaited between looking and this, so of two requests at once one is first.
         done = self._running[key.place] = asyncio.get_running_loop().create_future()
         try:
             async with self._db.connection() as tx:

@@ -128,7 +128,7 @@ async def perform(call: Call) -> Answer | Stream:
         )
     if route.database is DatabaseUse.OWN:
         answer = await route.handler(call)
-        return await _begun(answer) if isinstance(answer, Stream) else answer
+        return await _with_first_piece(answer) if isinstance(answer, Stream) else answer
     if route.database in (DatabaseUse.READ, DatabaseUse.REPORT):
         database = services.db
         async with (
@@ -157,7 +157,7 @@ async def _write(route: Route, call: Call, tx: Tx) -> Answer:
     return answer
 
 
-async def _begun(stream: Stream) -> Stream:
+async def _with_first_piece(stream: Stream) -> Stream:
     """The stream with its first piece made: what fails at once is still answered as an error."""
     first = await anext(stream.pieces, b"")
 

@@ -21,10 +21,10 @@ async def check_network(db: Database, chain: Solana, mode: Mode, mint: str) -> P
     genesis = await _one_genesis(chain, mode)
     decimals = await chain.mint(mint)
     if decimals != USDC_DECIMALS:
-        told = "there is no such token" if decimals is None else f"it has {decimals} decimals"
+        token = "there is no such token" if decimals is None else f"it has {decimals} decimals"
         raise CommandFailed(
             f"The {mode} network {chain.name} (genesis {genesis}) is not the right one: USDC should"
-            f" be the token {mint} with {USDC_DECIMALS} decimals, but {told}."
+            f" be the token {mint} with {USDC_DECIMALS} decimals, but {token}."
             f" {_setting(mode)}"
         )
     found = Pinned(mode, genesis, mint, decimals)
@@ -58,8 +58,10 @@ async def _one_genesis(chain: Solana, mode: Mode) -> str:
     if problem is not None and not seen:
         raise problem
     if len(set(seen.values())) > 1:
-        told = ", ".join(f"{name} has genesis {genesis}" for name, genesis in seen.items())
-        raise CommandFailed(f"The addresses of the {mode} network differ: {told}. {_setting(mode)}")
+        listed = ", ".join(f"{name} has genesis {genesis}" for name, genesis in seen.items())
+        raise CommandFailed(
+            f"The addresses of the {mode} network differ: {listed}. {_setting(mode)}"
+        )
     return next(iter(seen.values()))
 
 

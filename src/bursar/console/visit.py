@@ -82,8 +82,8 @@ class Visit:
         the key's limit when it began, so this is not counted again."""
         made = await perform(await self.prepared(name, params=params, query=query, body=body))
         answer = of_kind(made, Answer, "a stream is passed on, not looked into")
-        said = msgspec.json.decode(msgspec.json.encode(answer.body))
-        return said if said is None or "nextCursor" in said else said["data"]
+        body = msgspec.json.decode(msgspec.json.encode(answer.body))
+        return body if body is None or "nextCursor" in body else body["data"]
 
     async def stream(self, name: str, *, query: Mapping[str, str]) -> Stream:
         made = await perform(self.prepare(name, query=query))

@@ -98,8 +98,8 @@ def load_master_keys(config: Config) -> MasterKeys:
 
 
 def version_of(key: bytes) -> int:
-    """An id that follows from the key, so that nobody has to number keys, and says nothing else
-    about it."""
+    """An id that follows from the key, so that keys need no numbering, and reveals nothing else of
+    it."""
     check(len(key) == MASTER_KEY_BYTES, "the master key has 32 bytes")
     digest = hashlib.sha256(b"bursar master key version" + key).digest()
     return int.from_bytes(digest[:4], "big") >> 1 or 1
@@ -119,7 +119,7 @@ def read_keys(path: Path) -> list[bytes]:
 
 
 def write_keys(path: Path, keys: Sequence[bytes]) -> None:
-    """Replaces the file whole: whoever reads it finds the old keys or the new ones."""
+    """Replaces the file whole: a process that reads it finds the old keys or the new ones."""
     made = _written(path, keys)
     made.replace(path)
     _sync_folder(path)

@@ -95,7 +95,7 @@ class Vault:
         handle = self._unseal(key)
         try:
             raw = await provider.sign(handle, content)
-        except Exception as problem:  # noqa: BLE001  somebody else's code
+        except Exception as problem:  # noqa: BLE001  the provider is foreign code
             raise KeyUnusable(
                 f"{key.provider} could not sign for {key.owner} ({type(problem).__name__})"
             ) from None

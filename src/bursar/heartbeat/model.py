@@ -16,7 +16,8 @@ SILENT_SECONDS: Final = 30.0
 
 
 class Beat(msgspec.Struct, frozen=True, kw_only=True):
-    """One duty as the database has it. `still_seconds`: since it last went well."""
+    """One duty as the database has it. `silent_seconds`: since a worker last reported it;
+    `still_seconds`: since it last went well."""
 
     mode: Part
     duty: str
@@ -30,17 +31,17 @@ def health(beats: Sequence[Beat]) -> str:
     """`ok`, or what is wrong with a part's worker, in a few words."""
     if not beats:
         return "starting"
-    # A duty that no worker has any more, such as that of an older version, says nothing.
+    # A duty that no worker has any more, such as one of an older version, is left out.
     alive = [beat for beat in beats if beat.silent_seconds < SILENT_SECONDS]
     if not alive:
         return f"silent for {min(beat.silent_seconds for beat in beats):.0f} s"
     late = [beat for beat in alive if beat.still_seconds > beat.patience_seconds]
     if late:
-        return "; ".join(_told(beat) for beat in late)
+        return "; ".join(_late(beat) for beat in late)
     begins = [beat.problem for beat in alive if beat.duty == START and beat.problem]
     return f"starting ({begins[0]})" if begins else "ok"
 
 
-def _told(beat: Beat) -> str:
+def _late(beat: Beat) -> str:
     why = f" ({beat.problem})" if beat.problem else ""
     return f"{beat.duty} stuck for {beat.still_seconds:.0f} s{why}"

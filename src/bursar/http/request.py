@@ -72,7 +72,7 @@ class Request:
         chunks: list[bytes] = []
         size = 0
         try:
-            # Also the first byte: whoever announces a body and sends none must not wait for ever.
+            # Also the first byte: a client that announces a body and sends none must not hold on.
             async with asyncio.timeout(_BODY_SECONDS):
                 while self._unread and size <= MAX_BODY_BYTES:
                     chunks.append(await self._chunk())

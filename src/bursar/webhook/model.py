@@ -7,8 +7,8 @@ from typing import Literal
 import msgspec
 
 WebhookStatus = Literal["enabled", "disabled"]
-# Why a webhook is disabled: somebody asked for it, the receiver answered 410, or nothing but
-# failures for days.
+# Why a webhook is disabled: an operator asked for it, the receiver answered 410, or every attempt
+# failed for days.
 DisabledReason = Literal["requested", "gone", "failing"]
 DeliveryStatus = Literal["pending", "delivered", "failed"]
 

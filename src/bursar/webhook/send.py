@@ -25,8 +25,8 @@ CONNECT_SECONDS: Final = 5
 # What is read of an answer, and what is kept of it to show. The status alone decides.
 _READ_BYTES: Final = 4_096
 _KEPT_CHARACTERS: Final = 1_000
-# Name look-ups at once. They block a thread each, so that a name server that hangs must not be
-# able to take the few threads that the event loop has for everybody.
+# Name look-ups at once. Each blocks a thread. They have threads of their own, so that a name server
+# that hangs cannot take the few that the event loop shares.
 _LOOKUP_THREADS: Final = 128
 _CACHED_TARGETS: Final = 4_096
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
@@ -63,7 +63,7 @@ class Sender:
         self._gate = _Gate(allowed, lookup)
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(
-                # How many run at once is the worker's business.
+                # The worker bounds how many run at once.
                 limit=0,
                 resolver=self._gate,
                 use_dns_cache=False,
@@ -133,8 +133,8 @@ class _Gate(AbstractResolver):
         self._allowed = allowed
         self._threads = ThreadPoolExecutor(_LOOKUP_THREADS, "webhook-lookup")
         self._lookup = lookup or self._ask_system
-        # One look-up a host at a time: who comes meanwhile shares it, and a name server that hangs
-        # holds one thread, not all.
+        # One look-up a host at a time: attempts that come meanwhile share it, and a name server
+        # that hangs holds one thread, not all.
         self._running: dict[tuple[str, int], asyncio.Task[list[str]]] = {}
         # What hosts of BURSAR_WEBHOOKS_ALLOW resolved to. Few, because they are listed by hand.
         self._vouched: set[str] = set()
@@ -186,7 +186,7 @@ class _Gate(AbstractResolver):
     def _looked_up(self, host: str, port: int, task: asyncio.Task[list[str]]) -> None:
         self._running.pop((host, port), None)
         if not task.cancelled():
-            # Whoever waited may have given up; a failure that nobody fetches would be logged.
+            # The attempt may have given up waiting; asyncio logs a failure that is never fetched.
             task.exception()
 
     async def _ask_system(self, host: str, port: int) -> list[str]:

@@ -2,8 +2,8 @@
 
 Each round is one short transaction that records the results since the last round and claims as much
 as there is room for; the network is used outside of it. A claim is a lease longer than any attempt:
-a worker that dies leaves nothing but a lease that ends, and then somebody else delivers. So every
-event arrives at least once, and twice only if a worker died or could not record.
+when a worker dies, its leases end and other workers deliver. So every event arrives at least once,
+and twice only if a worker died or could not record.
 """
 
 import asyncio
@@ -28,9 +28,9 @@ from bursar.webhook.send import Outcome, Sender
 from bursar.webhook.store import Claim, Result
 
 PER_WEBHOOK: Final = 4
-# Attempts that one worker has under way, of which an account alone gets half: whoever comes next
-# finds room, however many receivers of others hang. Those to webhooks that failed last may take a
-# part only. Each is an open file, of which a process may often have 1,024.
+# Attempts that one worker has under way. An account alone gets half of them, so that the next one
+# finds room, however many receivers hang. Attempts to webhooks whose last one failed get only a
+# part. Each attempt is an open file, of which a process may often have 1,024.
 MOST_AT_ONCE: Final = 600
 MOST_FAILING_AT_ONCE: Final = 200
 DISABLE_SECONDS: Final = 5 * 24 * 3600
@@ -73,7 +73,8 @@ class Deliverer:
         self._finished = asyncio.Event()
 
     async def work(self) -> int:
-        """One round, and a rest unless there is something to record. To be drained in the end."""
+        """One round, then a rest unless there is something to record. The owner calls `drain` in
+        the end."""
         await self._round()
         await self._rest()
         return 1
@@ -124,8 +125,8 @@ class Deliverer:
             return claims, await store.secrets_in_force(tx, list({c.webhook_id for c in claims}))
 
     async def _record_each(self, results: Sequence[Result]) -> None:
-        """After all at once failed: one that cannot be recorded takes no other with it. Its lease
-        ends by itself, and then it is delivered again."""
+        """Records results one by one after recording them together failed: one that cannot be
+        recorded takes no other with it. Its lease ends, and then it is delivered again."""
         for result in results:
             try:
                 await self._note_failures([result])
@@ -136,8 +137,8 @@ class Deliverer:
                 _log.exception("delivery_not_recorded", delivery=result.claim.id)
 
     async def _note_failures(self, results: Sequence[Result]) -> None:
-        """What failures say about their webhooks. Where one went well in the same round, recording
-        it takes the bad mark away again."""
+        """Marks the webhooks of failed attempts. Where another attempt of the same round succeeded,
+        recording that one removes the mark."""
         failed = {(r.claim.webhook_id, r.claim.url) for r in results if r.status != "delivered"}
         gone = {(r.claim.webhook_id, r.claim.url) for r in results if r.gone}
         if not failed:
@@ -154,7 +155,8 @@ class Deliverer:
                 _log.warning("webhook_disabled", webhook=webhook_id, reason=reason)
 
     async def _rest(self) -> None:
-        """Until something finished, which makes room and wants to be recorded, or for a while."""
+        """Waits until an attempt has finished, which makes room and must be recorded, or for a
+        while."""
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._finished.wait(), _IDLE_SECONDS)
             await asyncio.sleep(_GATHER_SECONDS)
@@ -198,9 +200,9 @@ class Deliverer:
         if claim.attempt_count >= len(self._retry_seconds):
             return Result(claim, "failed", 0, attempt, gone)
         wait = self._retry_seconds[claim.attempt_count] * (1 + _random.uniform(0, _JITTER))
-        return Result(claim, "pending", max(wait, self._asked(outcome)), attempt, gone)
+        return Result(claim, "pending", max(wait, self._retry_after(outcome)), attempt, gone)
 
-    def _asked(self, outcome: Outcome) -> float:
+    def _retry_after(self, outcome: Outcome) -> float:
         """The seconds of Retry-After, given as a number or as a date; 0 when there are none."""
         text = (outcome.retry_after or "").strip()
         if text.isascii() and text.isdigit():
@@ -212,14 +214,14 @@ class Deliverer:
         return min(max(0.0, until.total_seconds()), MOST_RETRY_AFTER)
 
     async def drain(self) -> None:
-        """What is under way may end within the drain."""
+        """Gives attempts under way some seconds to end, then cuts them off and records the rest."""
         if self._under_way:
             await asyncio.wait(self._under_way, timeout=self._drain_seconds)
         cut = dict(self._under_way)
         for task in cut:
             task.cancel()
         await asyncio.gather(*cut, return_exceptions=True)
-        # What cannot be recorded now: the leases end by themselves.
+        # What cannot be recorded now is delivered again when its lease ends.
         with contextlib.suppress(*OUT_OF_REACH, *ROLLED_BACK):
             await self._note_failures(self._results)
             await self._record(self._results)
