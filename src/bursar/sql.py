@@ -84,8 +84,7 @@ def columns(kind: type, table: str = "", *, but: Sequence[str] = ()) -> str:
 def made(kind: type[T], row: Row, **fields: Any) -> T:
     """The struct of a row. `fields` are given in place of the columns of the same name, where the
     struct holds something else than the column does."""
-    names = kind.__annotations__.keys() - fields.keys()
-    return kind(**{name: row[name] for name in names}, **fields)
+    return kind(**{n: row[n] for n in kind.__annotations__ if n not in fields}, **fields)
 
 
 def made_or_none(kind: type[T], row: Row | None) -> T | None:

@@ -1,7 +1,8 @@
 """What payments cost in SOL: a fee each, and the rent of a token account for a payee without one.
 
-The fee payer is everybody's, so each agent and each account has a budget a UTC day. A spend holds
-what it may cost from its decision on; when it ends, what it did cost takes the place of that.
+All accounts share one fee payer, so each agent and each account has a budget per UTC day. From its
+decision on, what a spend may cost is reserved; when it ends, what it did cost takes the place of
+that.
 """
 
 from datetime import date
@@ -10,8 +11,8 @@ from typing import Final, NamedTuple
 
 from bursar.chain.message import EMPTY_ACCOUNT_LAMPORTS, fee_lamports
 
-# How often an account pays for opening the token account of one payee, ever. Whoever closes it
-# again keeps the rent; after that many times he has to open it himself.
+# How often an account ever pays for opening the token account of one payee. A payee that closes it
+# keeps the rent; after that many times the payee has to open it.
 MOST_OPENINGS: Final = 3
 
 
@@ -26,14 +27,14 @@ class Attempt(NamedTuple):
 
 
 class Runway(NamedTuple):
-    """What the fee payer of a mode holds, and what all accounts cost on an average day of late."""
+    """What the fee payer of a mode holds, and what all payments cost on an average recent day."""
 
     lamports: int
     daily_lamports: int
 
     @property
     def payments(self) -> int:
-        """To payees that have a token account, without a priority fee."""
+        """How many it pays for, to payees with a token account and without a priority fee."""
         return max(self.lamports - EMPTY_ACCOUNT_LAMPORTS, 0) // fee_lamports(0, 1)
 
     @property

@@ -1,7 +1,7 @@
 """Which payees are known to have a token account, as a process remembers it for a while.
 
-It may be wrong by then: before a payment is signed the chain itself is asked, and rent that nobody
-held is held then or the payment is not made.
+What it remembers may be wrong by then. So the chain is asked before a payment is signed: rent that
+was not reserved is reserved then, or the payment fails.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ class Payees:
     async def need_rent(
         self, tx: Tx, wanted: Iterable[tuple[str, int, str]]
     ) -> set[tuple[str, str]]:
-        """Of (agent, realm, address): those (agent, address) whose payment has to hold the rent."""
+        """Of (agent, realm, address): those (agent, address) whose payment reserves the rent."""
         now = asyncio.get_running_loop().time()
         if now > self._until or len(self._open) > _MOST:
             self._open, self._until = set(), now + _SECONDS

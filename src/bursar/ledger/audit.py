@@ -14,18 +14,17 @@ from bursar.ledger import seal, store
 # Differences that are named one by one; beyond that only counted.
 MAX_NAMED: Final = 20
 _SEALS_AT_ONCE: Final = 100
-# What one question may take: an audit has more time than a request. (None would mean the pool's
-# own bound, which is a request's.)
+# How long one question may take. (None would mean the pool's own bound, which is for requests.)
 _QUESTION_SECONDS: Final = 6 * 3600
-# Events and kept answers take more room than the books themselves. So unless everything is wanted,
-# only what is newest is compared with them.
+# Events and kept answers take more room than the books themselves. So unless everything is to be
+# checked, only the newest rows are compared with them.
 NEWEST: Final = 100_000
 _LIMIT: Final = f"LIMIT {NEWEST}"
 
 
 @dataclass(slots=True)
 class Finding:
-    """One question that was asked of the books. `problem`: why it could not be answered."""
+    """The answer to one question about the books. `problem`: why there is none."""
 
     question: str
     checked: int = 0
@@ -40,7 +39,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class _Question:
-    """`count` says over how many rows it is asked; `differs` returns a line per difference."""
+    """`count` says how many rows it is about; `differs` returns a line per difference."""
 
     text: str
     count: str
@@ -58,7 +57,7 @@ UNION ALL
    FROM withdrawal WHERE status IN ('settled', 'failed')
     AND coalesce(settled_at, created_at) > clock_timestamp() - interval '89 days'
   ORDER BY id DESC {_LIMIT})"""
-# By its first fields, as the API writes them: a note of the caller's may say anything further back.
+# Compares the first fields, as the API writes them: further back a memo may say anything.
 _SAYS_THE_SAME: Final = """
   starts_with(t.data, '{"id":"' || o.id || '","agentId":"' || o.agent_id || '","amount":"'
               || o.amount_micros / 1000000 || '.' || lpad((o.amount_micros % 1000000)::text, 6, '0')
@@ -233,7 +232,7 @@ QUESTIONS: Final = (
         "every dead attempt has a reason",
         "SELECT count(*) FROM submission WHERE state = 'dead'",
         """
-        SELECT payment_id || ' attempt ' || attempt || ' is dead, and nobody wrote down why'
+        SELECT payment_id || ' attempt ' || attempt || ' is dead, and its reason is missing'
           FROM submission WHERE state = 'dead' AND coalesce(outcome, '') = ''""",
     ),
     _Question(
@@ -391,8 +390,8 @@ SEALS: Final = "the seals fit the journal"
 async def audit(
     db: Database, progress: Callable[[str], None], *, everything: bool = False
 ) -> list[Finding]:
-    """Asks every question, with `everything` of all rows; `progress` hears of each before it is
-    asked."""
+    """Asks every question, with `everything` about all rows. `progress` is called with each one
+    before it is asked."""
     async with db.transaction() as tx:
         await tx.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
         findings: list[Finding] = []

@@ -7,6 +7,10 @@ from datetime import datetime
 from bursar.db import Row, Tx
 from bursar.ledger.model import LockedWallet
 from bursar.policy.model import AgentStatus, PolicyKey
+from bursar.sql import Query, made
+
+_LOCK = Query("SELECT * FROM lock_agents(:agent_ids, :realm_ids, 'commit')")
+_READ = Query("SELECT * FROM lock_agents(:agent_ids, :realm_ids, 'none')")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +42,8 @@ async def lock_agents(
 
     Agents that do not exist in these realms are not locked, and missing from the answer.
     """
-    rows = await tx.fetch("SELECT * FROM lock_agents($1, $2, 'commit')", agent_ids, realm_ids)
-    # One moment for all, and the same object: what is made of it is made once.
+    rows = await _LOCK.rows(tx, agent_ids=agent_ids, realm_ids=realm_ids)
+    # One moment for all, and one object: what is computed of it is remembered (`midnight_after`).
     now: datetime | None = rows[0]["now"] if rows else None
     return {row["agent_id"]: _locked(row, now or row["now"]) for row in rows}
 
@@ -50,34 +54,11 @@ async def wait_for_locks(tx: Tx, millis: int) -> None:
 
 
 async def read_agent(tx: Tx, agent_id: str, realm_id: int) -> LockedAgent | None:
-    """The same without any lock, for those who only look."""
-    row = await tx.fetchrow("SELECT * FROM lock_agents($1, $2, 'none')", [agent_id], [realm_id])
+    """The same without any lock, for callers that only look."""
+    row = await _READ.row(tx, agent_ids=[agent_id], realm_ids=[realm_id])
     return None if row is None else _locked(row, row["now"])
 
 
 def _locked(row: Row, now: datetime) -> LockedAgent:
-    return LockedAgent(
-        wallet=LockedWallet(
-            agent_id=row["agent_id"],
-            realm_id=row["realm_id"],
-            address=row["address"],
-            mint=row["mint"],
-            status=row["wallet_status"],
-            credits_posted=row["credits_posted"],
-            debits_posted=row["debits_posted"],
-            debits_pending=row["debits_pending"],
-            transfers=row["transfers"],
-            decisions=row["decisions"],
-            is_low=row["is_low"],
-            last_funded_at=row["last_funded_at"],
-            now=now,
-        ),
-        agent_status=row["agent_status"],
-        policy_version=row["policy_version"],
-        spent_today_micros=row["spent_today_micros"],
-        network_today_lamports=row["network_today_lamports"],
-        pending_count=row["pending_count"],
-        directory_epoch=row["directory_epoch"],
-        has_webhooks=row["has_webhooks"],
-        history=row["history"],
-    )
+    wallet = made(LockedWallet, row, status=row["wallet_status"], now=now, moves=[])
+    return made(LockedAgent, row, wallet=wallet)

@@ -67,13 +67,13 @@ class LockedWallet:
         self._note("deposit", payment_id, amount_micros)
 
     def reserve(self, payment_id: str, amount_micros: int) -> None:
-        """Holds an amount back for a payment that is decided but not made."""
+        """Sets an amount aside for a payment that is decided but not made."""
         check(amount_micros <= self.available_micros, "a reserve is within what is available")
         self.debits_pending += amount_micros
         self._note("reserve", payment_id, amount_micros)
 
     def post(self, payment_id: str, amount_micros: int) -> None:
-        """The payment was made: what was held back leaves the wallet."""
+        """The payment was made: what was reserved leaves the wallet."""
         check(amount_micros <= self.debits_pending, "only what is reserved is posted")
         self.debits_pending -= amount_micros
         self.debits_posted += amount_micros
@@ -82,7 +82,7 @@ class LockedWallet:
         self._note("post", payment_id, amount_micros)
 
     def void(self, payment_id: str, amount_micros: int) -> None:
-        """The payment will never be made: what was held back is available again."""
+        """The payment will never be made: what was reserved is available again."""
         check(amount_micros <= self.debits_pending, "only what is reserved is voided")
         self.debits_pending -= amount_micros
         self._note("void", payment_id, amount_micros)

@@ -2,8 +2,8 @@
 
 Each link hashes the link before it and the transfers it covers, so a journal that was changed
 afterwards no longer fits its chain. Transfers are taken in the order of the database transactions
-that wrote them, and only below the oldest one still running: a commit that comes late has a
-number that is not sealed yet, so none is missed.
+that wrote them, and only below the oldest transaction that still runs: one that commits late has a
+number that is not sealed yet, so no transfer is missed.
 """
 
 import hashlib
@@ -33,7 +33,7 @@ def link(previous: bytes, transfers: Iterable[SealedTransfer]) -> bytes:
 
 
 async def _seal(tx: Tx) -> int:
-    # One sealer at a time, on any number of machines; the others have nothing to do.
+    # One process seals at a time, on any number of machines; the others have nothing to do.
     if not await store.lock_seal(tx):
         return 0
     last = await store.last_seal(tx)
@@ -41,7 +41,7 @@ async def _seal(tx: Tx) -> int:
     end = await store.oldest_running(tx)
     transfers = await store.transfers_between(tx, start, end, MAX_TRANSFERS + 1)
     if len(transfers) > MAX_TRANSFERS:
-        # Cut between two transactions: the last one read may not be read in full.
+        # Cut between two transactions: the last one may not have been read in full.
         end = transfers[-1].xact
         whole = [transfer for transfer in transfers if transfer.xact < end]
         if not whole:

@@ -1,5 +1,6 @@
-"""Policy versions in memory. A version never changes within one history of the database, so what is
-here is never stale; after a failover that forgot one, its number may be another policy's."""
+"""Policy versions in memory. A version never changes within one history of the database, so the
+cache is never stale. The history is part of the key, because a failover may lose a version and give
+its number to another policy."""
 
 from collections.abc import Iterable
 from typing import Final
@@ -12,7 +13,7 @@ _MOST_BYTES: Final = 64 * 1024 * 1024
 
 
 class PolicyCache:
-    """What was read first is forgotten first."""
+    """Forgets first what it read first."""
 
     def __init__(self, most_bytes: int = _MOST_BYTES) -> None:
         self._most_bytes = most_bytes
@@ -26,7 +27,7 @@ class PolicyCache:
         return key in self._known
 
     async def get(self, tx: Tx, keys: Iterable[PolicyKey]) -> dict[PolicyKey, Policy]:
-        # Held here: while the database is asked, others may push out what is known.
+        # Kept here: while the database is asked, another task may push out what is known.
         wanted = set(keys)
         found = {key: self._known[key] for key in wanted if key in self._known}
         missing = wanted - found.keys()

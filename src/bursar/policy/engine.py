@@ -1,7 +1,7 @@
 """The policy engine: one pure function from policy, facts and request to a decision.
 
-Every rule is looked at, so that a refusal tells all that stands in the way; the first that fails,
-in the order of `Rule`, gives the reject code.
+Every rule is checked, so that a refusal names everything that stands in the way. The first rule
+that fails, in the order of `Rule`, gives the reject code.
 """
 
 from datetime import datetime
@@ -31,7 +31,8 @@ class Rule(StrEnum):
 
 
 class RejectCode(StrEnum):
-    """Why a spend was refused: first the engine's own, in order, then those of later life."""
+    """Why a spend was rejected: the engine's reasons in order, then those of pending and approved
+    spends."""
 
     AGENT_TERMINATED = "agent_terminated"
     AGENT_PAUSED = "agent_paused"
@@ -57,13 +58,13 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
 
     agent_status: str
     wallet_address: str
-    # Where the recipient is paid; None when nobody said so.
+    # The address that the recipient is paid at; None when the directory names none.
     pay_to: str | None
-    # Whether a host that the policy blocks is paid there too.
+    # Whether the directory gives that address to a host that the policy blocks.
     pays_blocked_host: bool
     spent_today_micros: int
     available_micros: int
-    # What the day's payments cost in SOL so far, and what this one holds.
+    # What the day's payments cost in SOL so far, and what is reserved for this one.
     network_today_lamports: int
     network_cost_lamports: int
     # Spends that wait for a person.
@@ -74,7 +75,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Check(msgspec.Struct, frozen=True):
-    """One rule of the policy: what it allows, and what it saw."""
+    """One rule: what it allows, and what it observed."""
 
     rule: Rule
     outcome: Outcome
@@ -83,7 +84,7 @@ class Check(msgspec.Struct, frozen=True):
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
-    """What was decided, with all that is needed to explain it. Stored as it is: a short array."""
+    """What was decided, and all that explains it. Stored as a short array."""
 
     status: Literal["approved", "pending", "rejected"]
     reject_code: RejectCode | None
@@ -91,7 +92,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     outcomes: str
     amount_micros: int
     recipient: str
-    # Not told of a host that the lists refuse: an agent could read the directory by asking.
+    # Null for a host that the lists refuse, or an agent could read the directory by asking.
     pay_to: str | None
     agent_status: str
     frozen: bool
@@ -103,9 +104,9 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     # As they are once this decision is in force.
     remaining_today_micros: int
     max_amount_now_micros: int
-    # When waiting alone lets this amount pass; None when it would not.
+    # From when on this amount passes if nothing else changes; None when it never would.
     retry_at: datetime | None
-    # Fields that came later are at the end with a default: what was stored before still reads.
+    # Later fields stand at the end with a default, so that older decisions can still be read.
     pending_after: int = 0
     pending_max: int = 0
     network_after_lamports: int = 0
@@ -141,7 +142,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
         return [Check(rule, _OUTCOMES[letters[rule]], *seen[rule]) for rule in Rule]
 
 
-# A rule that came later has its letter at the end: what was stored before it still reads.
+# The letter of a later rule stands at the end, so that older decisions can still be read.
 _STORED: Final = (
     Rule.AGENT_STATUS,
     Rule.POLICY_FROZEN,
@@ -159,7 +160,7 @@ _OUTCOMES: Final[dict[str, Outcome]] = {"p": "pass", "f": "fail", "n": "not_eval
 
 
 def decide(policy: Policy, facts: Facts, amount_micros: int, recipient: str) -> Decision:
-    """No clock, no database, no surprise: the same input gives the same decision for ever."""
+    """No clock and no database: the same input always gives the same decision."""
     code: RejectCode | None = None
     amount_alone = True  # whether nothing but the amount stands in the way
 
@@ -175,11 +176,11 @@ def decide(policy: Policy, facts: Facts, amount_micros: int, recipient: str) -> 
     elif facts.agent_status == "paused":
         status = fail(RejectCode.AGENT_PAUSED)
     frozen = fail(RejectCode.POLICY_FROZEN) if policy.frozen else "p"
-    # Host and address stand for each other: whoever blocks the one means the other as well.
+    # Host and address stand for each other: a policy that blocks one blocks the other as well.
     blocked = "p"
     if facts.pays_blocked_host or policy.blocks.matches_any(recipient, facts.pay_to):
         blocked = fail(RejectCode.RECIPIENT_BLOCKED)
-    # Paying oneself would only burn fees, so no list can allow it.
+    # Paying itself would only burn fees, so no list can allow it.
     own = facts.wallet_address in (recipient, facts.pay_to)
     allowed = "p"
     if own or not policy.allows.matches(recipient):
@@ -227,19 +228,10 @@ def decide(policy: Policy, facts: Facts, amount_micros: int, recipient: str) -> 
         and facts.network_cost_lamports <= budget_lamports
     )
     return Decision(
-        status="rejected" if code else "pending" if approval == "f" else "approved",
+        status="rejected" if code else "pending" if waits else "approved",
         reject_code=code,
-        outcomes=status
-        + frozen
-        + blocked
-        + allowed
-        + resolved
-        + single
-        + day
-        + funds
-        + approval
-        + pending
-        + network,
+        outcomes=f"{status}{frozen}{blocked}{allowed}{resolved}{single}{day}{funds}{approval}"
+        f"{pending}{network}",
         amount_micros=amount_micros,
         recipient=recipient,
         pay_to=None if host_refused else facts.pay_to,
@@ -261,7 +253,7 @@ def decide(policy: Policy, facts: Facts, amount_micros: int, recipient: str) -> 
 
 
 def budget(policy: Policy, facts: Facts) -> tuple[int, int]:
-    """(remaining today, most that one spend may be now), whoever is paid."""
+    """(remaining today, the most that one spend may be now), to any recipient."""
     remaining = max(policy.cap_micros_daily - facts.spent_today_micros, 0)
     if facts.agent_status != "active" or policy.frozen:
         return remaining, 0
@@ -272,7 +264,7 @@ def budget(policy: Policy, facts: Facts) -> tuple[int, int]:
 def _most(
     policy: Policy, facts: Facts, most: int, pending_count: int, network_today_lamports: int
 ) -> int:
-    """Of what the day and the wallet have left: the most that one spend may be."""
+    """The most that one spend may be. `most` is what day and wallet have left."""
     network_left = policy.network_budget(facts.bounds) - network_today_lamports
     if network_left < facts.bounds.payment_lamports:
         return 0

@@ -1,4 +1,4 @@
-"""From a recipient to the address that is paid. The agent's word never binds the two."""
+"""From a recipient to the address that is paid: an agent has no say in it."""
 
 import hashlib
 from collections.abc import Iterable
@@ -19,8 +19,8 @@ _CACHED_ENTRIES: Final = 50_000
 class Directory:
     """Looks recipients up in the account's directory.
 
-    Answers are remembered under the directory's epoch, which the caller read under lock: after a
-    change the epoch is another one, so an old answer is never found again.
+    Answers are remembered under the directory's epoch, which the caller read under lock. A change
+    of the directory begins another epoch, so an old answer is never found again.
     """
 
     def __init__(self) -> None:
@@ -58,7 +58,7 @@ class Directory:
         policy: tuple[PolicyKey, EntryList],
         addresses: Iterable[str],
     ) -> set[str]:
-        """Those of the addresses at which a host is paid that the policy's blocklist names."""
+        """Those of the addresses that the directory gives to a host on the policy's blocklist."""
         key, blocks = policy
         wanted = set(addresses)
         if not blocks.names_hosts or not wanted:

@@ -93,12 +93,14 @@ async def _held(
         budget = policy.network_budget(bounds)
         used = await cost_store.network_used_on(tx, payment.agent_id, payment.day)
         # As it is under the lock: another worker may have been here.
-        held = await cost_store.held_by(tx, payment.id)
-        more = needed - held
+        reserved = await cost_store.reserved_by(tx, payment.id)
+        more = needed - reserved
         if more > 0 and used + more > budget:
             return False
         if more > 0:
-            await cost_store.hold(tx, payment.agent_id, payment.day, payment.id, more, budget)
+            await cost_store.reserve_more(
+                tx, payment.agent_id, payment.day, payment.id, more, budget
+            )
         return True
 
     return await db.transact(work)

@@ -1,4 +1,4 @@
-"""What a person decides about a pending spend, and what happens when nobody does."""
+"""Pending spends: a person approves or denies them, or they expire."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -32,13 +32,13 @@ _EXPIRE_AT_ONCE: Final = 500
 
 @dataclass(frozen=True, slots=True)
 class Approver:
-    """Who decides, for the books."""
+    """The key that decides, for the spend and the audit log."""
 
     realm_id: int
     mode: Mode
     key_id: str
     request_id: str
-    # Whether it may approve what it asked for itself.
+    # Whether the key may approve spends that it requested itself.
     approves_own: bool
 
 
@@ -81,7 +81,7 @@ async def approve_spend(
         (locked.policy_key, policy.blocks),
         [] if pay_to is None else [pay_to],
     )
-    # On its own day, and as if its reservation were not there, for it is this spend's own.
+    # The facts of the day it was requested on, and without what is reserved for this spend itself.
     facts = Facts(
         agent_status=locked.agent_status,
         wallet_address=wallet.address,
@@ -92,7 +92,7 @@ async def approve_spend(
         network_today_lamports=await cost_store.network_used_on(tx, spend.agent_id, spend.day)
         - spend.network_lamports,
         network_cost_lamports=spend.network_lamports,
-        # What is approved waits no longer.
+        # An approved spend is not pending, so the bound on pending ones does not apply.
         pending_count=0,
         bounds=bounds,
         resets_at=midnight_after(spend.created_at),
@@ -113,7 +113,7 @@ async def approve_spend(
         decision_reason=reason,
         at=wallet.now,
     )
-    check(len(moved) == 1, "the wallet's lock keeps the spend pending until now")
+    check(len(moved) == 1, "under the wallet's lock the spend stays pending")
     await emit(
         tx,
         [
@@ -147,7 +147,7 @@ async def deny_spend(tx: Tx, approver: Approver, spend_id: str, reason: str | No
 
 
 async def expire_spends(db: Database) -> int:
-    """Rejects pending spends whose time is over, a transaction for each agent; returns how many."""
+    """Rejects pending spends whose time is over, in one transaction per agent; returns how many."""
     async with db.connection() as tx:
         due = await store.expired(tx, _EXPIRE_AT_ONCE)
     count = 0

@@ -1,10 +1,10 @@
 """Deciding spends: many requests, one lock, one commit.
 
 A commit for each request would cap spends at the database's commit rate. So the requests that
-arrive while one batch is being written form the next: nobody waits for a timer, and an idle
-service answers at once. Each batch locks its wallets, reads everything a decision rests on in a
-statement after the locks, decides in order, writes and commits. A process has one batch under way:
-with two, each was smaller and cost more than their overlap gave back.
+arrive while one batch is being written form the next: no request waits for a timer, and an idle
+service answers at once. Each batch locks its wallets, reads everything that a decision rests on in
+a statement after the locks, decides in order, writes and commits. A process has one batch at a
+time: with two, each was smaller, and cost more than their overlap gave back.
 """
 
 import asyncio
@@ -43,12 +43,12 @@ from bursar.spend.view import show_spend
 
 # A batch holds its locks for as long as it takes to write, so it must not grow without bound.
 MAX_BATCH: Final = 128
-# Requests that may wait in a process; beyond that they are told to come back (503).
+# Requests that may wait in a process; further ones are answered 503.
 MAX_WAITING: Final = 2_000
-# How long one of a batch that a lock held up waits for its own locks: the batch has been patient,
-# and as many as are in it wait one after the other.
+# How long a request waits for its locks when its batch could not get them all. Short, because the
+# batch has waited already, and its requests now wait one after the other.
 _HURRIED_MILLIS: Final = 50
-# Keys remembered, twice over: about a megabyte each.
+# How many keys each of two sets remembers: about a megabyte per set.
 MAX_RECENT_KEYS: Final = 20_000
 
 _EVENTS: Final = {
@@ -122,8 +122,9 @@ class Authoriser:
         return state.policy, state.decide(request)
 
     async def _write(self, batch: Sequence[SpendRequest], hurried: bool) -> list[_Outcome]:
-        """Looks for stored answers only where there may be one; the keys' uniqueness sees to the
-        rest, because a look for each of them would cost a tenth of the whole."""
+        """Decides a batch. Stored answers are looked up only where this process knows the key: a
+        look-up for every key would cost a tenth of the whole, and the database refuses a key that
+        was used elsewhere."""
         keys = [request.key for request in batch if request.key is not None]
         known = keys if self._recent.has_any(keys) else []
         self._recent.add(keys)
@@ -163,7 +164,7 @@ class Authoriser:
     async def _facts(
         self, tx: Tx, batch: Sequence[SpendRequest], locked: dict[str, LockedAgent]
     ) -> "dict[str, _State]":
-        """What is known of each agent under its lock, with policies and payees looked up."""
+        """Each agent as it is under its lock, with its policy and the addresses of its payees."""
         policies = await self._policies.get(tx, [found.policy_key for found in locked.values()])
         states: dict[str, _State] = {}
         recipients: dict[tuple[int, Mode, str], set[str]] = {}
@@ -241,7 +242,7 @@ class Authoriser:
             state.spent_micros += request.amount_micros
             state.added_micros += request.amount_micros
             state.pending_count += decision.status == "pending"
-            state.hold(network_lamports, state.pay_to[request.recipient])
+            state.reserve_cost(network_lamports, state.pay_to[request.recipient])
         return SpendRow(
             id=spend_id,
             realm_id=request.realm_id,
@@ -287,7 +288,7 @@ class _State:
     added_lamports: int = 0
     recipients: set[str] = field(default_factory=set[str])
     pay_to: dict[str, str | None] = field(default_factory=dict)
-    # Addresses at which a host is paid that the policy blocks.
+    # Addresses that the directory gives to hosts that the policy blocks.
     blocked: set[str] = field(default_factory=set[str])
     # Payees whose token account a payment may have to open.
     need_rent: set[str] = field(default_factory=set)
@@ -296,8 +297,9 @@ class _State:
         rent = TOKEN_ACCOUNT_LAMPORTS if pay_to in self.need_rent else 0
         return self.bounds.payment_lamports + rent
 
-    def hold(self, lamports: int, pay_to: str | None) -> None:
-        """One spend of an agent holds the rent of a payee for all that are open."""
+    def reserve_cost(self, lamports: int, pay_to: str | None) -> None:
+        """Reserves network cost. The rent of a payee is reserved once for all open spends of an
+        agent."""
         self.network_lamports += lamports
         self.added_lamports += lamports
         self.need_rent -= {pay_to}
@@ -352,7 +354,7 @@ class _Made:
         self._decided.append(
             Decided(
                 spend=spend,
-                number=wallet.transfers,
+                transfer_number=wallet.transfers,
                 credits_posted=wallet.credits_posted,
                 debits_posted=wallet.debits_posted,
                 debits_pending=wallet.debits_pending,
@@ -380,9 +382,8 @@ class _Made:
 
 
 class _RecentKeys:
-    """Idempotency keys that this process used lately, by their hash: a retry most often comes
-    soon, and to the same process. It may forget, and it may take one key for another; both only
-    cost time."""
+    """Hashes of the idempotency keys that this process used lately: a retry most often comes soon,
+    and to the same process. It may forget a key or take one for another; both only cost time."""
 
     def __init__(self) -> None:
         self._newer: set[int] = set()
@@ -406,7 +407,7 @@ class _Waiting:
     )
 
     def answer_with(self, outcome: Authorised | BaseException) -> None:
-        if self.answer.done():  # the caller went away; the spend stands, its key finds it
+        if self.answer.done():  # the caller is gone; the spend stands, and its key finds it
             return
         if isinstance(outcome, Authorised):
             self.answer.set_result(outcome)
@@ -415,7 +416,7 @@ class _Waiting:
 
 
 class _Queue:
-    """One batch at a time: what arrives meanwhile is the next batch."""
+    """One batch at a time: requests that arrive meanwhile form the next."""
 
     def __init__(self, write: _Write) -> None:
         self._write = write
@@ -443,16 +444,16 @@ class _Queue:
     async def _decide(self, batch: Sequence[_Waiting], *, hurried: bool = False) -> None:
         try:
             outcomes = await self._write([waiting.request for waiting in batch], hurried)
-        except Exception as problem:  # noqa: BLE001 - whatever it is, the waiting are told
-            # A wallet that somebody else holds is of one request, and surely nothing was written.
+        except Exception as problem:  # noqa: BLE001 - every caller is answered, whatever it is
+            # A wallet that another session has locked is of one request, and nothing was written.
             locked = isinstance(problem, asyncpg.LockNotAvailableError)
             if len(batch) == 1 or (isinstance(problem, OUT_OF_REACH) and not locked):
-                # Perhaps it was committed, perhaps not: the idempotency key finds out.
+                # It may have been committed: a retry with the idempotency key finds out.
                 for waiting in batch:
                     waiting.answer_with(problem)
                 return
-            # One request must not fail its neighbours: each gets a transaction of its own.
-            _log.warning("batch_undone", size=len(batch), problem=type(problem).__name__)
+            # No request may fail because of another: each gets a transaction of its own.
+            _log.warning("batch_rolled_back", size=len(batch), problem=type(problem).__name__)
             for waiting in batch:
                 await self._decide([waiting], hurried=locked)
             return

@@ -1,4 +1,4 @@
-"""The end of a spend that will not be paid: its funds, its day, its totals, its event."""
+"""Rejecting an open spend: releases funds and cap, corrects totals and costs, writes the event."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -29,8 +29,8 @@ async def reject_spends(
     reason: str | None,
     cost_lamports: int = 0,
 ) -> list[SpendRow]:
-    """Rejects those of one locked wallet that are still in the expected state. `cost_lamports`:
-    what attempts to pay it have cost, each."""
+    """Rejects those of one locked wallet that are still in the expected state. `cost_lamports` is
+    what failed attempts to pay have cost each of them."""
     check("rejected" in MOVES[expected], "only an open spend can be rejected")
     spends = await store.move_spends(
         tx,
@@ -49,7 +49,7 @@ async def reject_spends(
     totals = Totals(shard=0)
     for spend in spends:
         wallet.void(spend.id, spend.amount_micros)
-        # To its own day: yesterday's refusal makes no room today.
+        # To the day it was requested on: rejecting yesterday's spend makes no room today.
         given_back[spend.agent_id, spend.day] += spend.amount_micros
         network[spend.agent_id, spend.day] += cost_lamports - spend.network_lamports
         totals.reject(spend)

@@ -3,7 +3,7 @@
 pending   waits for a person; the amount is reserved
 approved  will be paid; the amount is reserved
 settled   paid, final on the chain
-rejected  refused, or ended refused; nothing is reserved
+rejected  refused at once or later; nothing is reserved
 """
 
 from datetime import UTC, date, datetime, timedelta
@@ -55,7 +55,7 @@ class SpendRow(msgspec.Struct, frozen=True, kw_only=True):
     settled_at: datetime | None
     updated_at: datetime
     decision_number: int
-    # What it holds of its day's network budget, or has cost in the end.
+    # What is reserved for it of its day's network budget; what it cost, once it has ended.
     network_lamports: int
 
     @property
@@ -74,6 +74,6 @@ def bounds_of(config: Config) -> Bounds:
 
 @lru_cache(maxsize=1_024)
 def midnight_after(moment: datetime) -> datetime:
-    """When the UTC day of this moment ends."""
+    """The end of the UTC day of this moment."""
     day = moment.date()
     return datetime(day.year, day.month, day.day, tzinfo=UTC) + timedelta(days=1)

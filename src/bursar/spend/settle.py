@@ -1,4 +1,4 @@
-"""approved -> settled: ledger, statistics and event, in the commit that says so."""
+"""approved -> settled: spend, ledger, totals and event in one commit."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ from bursar.spend.view import show_spend
 
 
 async def settle_spends(tx: Tx, wallets: Mapping[str, LockedWallet], paid: Sequence[Paid]) -> None:
-    """Spends of wallets whose locks the caller holds. Posts to the wallets; the caller saves
+    """Settles spends of wallets that the caller has locked. Posts to the wallets; the caller saves
     them."""
     if not paid:
         return
@@ -24,8 +24,8 @@ async def settle_spends(tx: Tx, wallets: Mapping[str, LockedWallet], paid: Seque
     settled = await store.settle_spends(tx, paid, now)
     spends = [spend for spend, _ in settled]
     costs: defaultdict[tuple[str, date], int] = defaultdict(int)
-    for spend, held in settled:
-        costs[spend.agent_id, spend.day] += spend.network_lamports - held
+    for spend, reserved in settled:
+        costs[spend.agent_id, spend.day] += spend.network_lamports - reserved
     await cost_store.correct_usage(tx, costs)
     totals = Totals(shard=0)
     for spend in spends:

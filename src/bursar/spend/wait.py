@@ -1,4 +1,4 @@
-"""`Prefer: wait=N`: answers that come when a spend is settled or rejected."""
+"""`Prefer: wait=N`: the answer waits until the spend is settled or rejected."""
 
 import asyncio
 import re
@@ -20,11 +20,11 @@ def wanted_seconds(prefer: str | None) -> int:
 
 
 class Waiter:
-    """One poll for all who wait in this process, however many they are."""
+    """One poll for all requests of this process that wait, however many there are."""
 
     def __init__(self, db: Database) -> None:
         self._db = db
-        # A future for each who waits: one that gives up must not silence the others.
+        # A future for each request: one that gives up must not end the wait of the others.
         self._waiting: dict[str, set[asyncio.Future[SpendRow]]] = {}
         self._polling: asyncio.Task[None] | None = None
 
@@ -52,7 +52,7 @@ class Waiter:
                     async with self._db.connection() as tx:
                         done = await store.finished(tx, list(self._waiting))
                 except OUT_OF_REACH:
-                    continue  # those who wait have their own end
+                    continue  # each request has its own time-out
                 for spend in done:
                     for future in self._waiting.pop(spend.id, ()):
                         if not future.done():

@@ -31,15 +31,12 @@ class WalletRow:
 
 
 def low(balance_micros: int, cap_micros_daily: int) -> bool:
-    """Below a tenth of the daily cap. Exactly a tenth is not low, and nothing is below no cap."""
+    """Below a tenth of the daily cap; with a cap of zero no balance is low."""
     return balance_micros * 10 < cap_micros_daily
 
 
-# Withdrawals and deposits -------------------------------------------------------------------------
-
-
 class UnreadRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A transaction that mentions a wallet and that nobody could read: perhaps a deposit."""
+    """A transaction that mentions a wallet and could not be read: perhaps a deposit."""
 
     signature: str
     token_account: str

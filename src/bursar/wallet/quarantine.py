@@ -1,7 +1,7 @@
 """A wallet whose commit raises is set aside: it is tried alone and rarely, and the others go on.
 
 Whatever the reason is (a broken row, a bug), it shows in the log, the metrics, `/readyz` and
-`bursar doctor`, and a person has to look. Once a try goes well the wallet is as any other.
+`bursar doctor`, and a person has to look into it. One try that goes well ends it.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -41,11 +41,12 @@ async def apart(
     items: Sequence[Item],
     work: Callable[[Sequence[Item]], Awaitable[None]],
 ) -> None:
-    """Does the work for all at once, but each of a wallet that is set aside alone. When that
-    raises, in halves, until the one that raises is alone; its wallet is set aside.
+    """Does the work for all items at once, but alone for each wallet that is set aside. When the
+    work raises, it is done in halves, until the item that makes it raise is alone; its wallet is
+    set aside.
 
-    `work` may meet what it has done already. Raises only what is nobody's fault: that the database
-    or the chain is out of reach.
+    `work` may be given items that it has done already. Raises only what is no fault of a wallet:
+    that the database or the chain is out of reach.
     """
     failed: set[str] = set()
 
@@ -53,9 +54,9 @@ async def apart(
         try:
             await work(some)
         except Exception as problem:
-            # A row that another session holds is of one wallet, unlike a database that is gone.
-            held = isinstance(problem, asyncpg.LockNotAvailableError)
-            if isinstance(problem, NOBODYS_FAULT) and not held:
+            # A row that another session has locked is of one wallet, unlike a lost database.
+            locked = isinstance(problem, asyncpg.LockNotAvailableError)
+            if isinstance(problem, NOBODYS_FAULT) and not locked:
                 raise
             if len(some) > 1:
                 middle = len(some) // 2
@@ -77,7 +78,7 @@ async def apart(
 async def alone(
     db: Database, duty: Duty, agent_id: str, work: Callable[[], Awaitable[object]]
 ) -> None:
-    """As `apart`, for what is done for one wallet at a time anyway."""
+    """As `apart`, for work that is done for one wallet at a time anyway."""
     try:
         await work()
     except NOBODYS_FAULT:
@@ -89,7 +90,7 @@ async def alone(
 
 
 async def set_aside(db: Database, agent_id: str, duty: Duty, problem: Exception) -> None:
-    """To be called while the problem is handled, so that the log has its traceback."""
+    """Must be called while the problem is being handled, so that the log has its traceback."""
     _log.exception("wallet_set_aside", agent=agent_id, duty=duty)
     async with db.connection() as tx:
         await store.set_aside(tx, agent_id, duty, type(problem).__name__)

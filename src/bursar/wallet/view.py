@@ -1,4 +1,4 @@
-"""How a wallet, a withdrawal and a deposit show themselves."""
+"""How a wallet and a deposit show themselves."""
 
 from datetime import datetime
 from typing import Literal

@@ -13,7 +13,7 @@ from bursar.ledger import book, lock
 from bursar.ledger.model import LockedWallet
 from bursar.money import format_micros
 from bursar.trail.trail import leave_trail
-from bursar.withdrawal import store as withdrawal_store
+from bursar.withdrawal import store
 from bursar.withdrawal.model import FailureCode, WithdrawalRow
 from bursar.withdrawal.view import show_withdrawal
 
@@ -31,7 +31,7 @@ async def withdraw(
     created_by: str,
     request_id: str,
 ) -> WithdrawalRow:
-    """Reserves at once; the settlement pays. Also from a terminated agent's wallet."""
+    """Reserves the amount; a worker pays it later. A terminated agent's wallet can pay too."""
     locked = (await lock.lock_agents(tx, [agent_id], [realm_id])).get(agent_id)
     if locked is None:
         raise not_found("agent")
@@ -64,7 +64,7 @@ async def withdraw(
         settled_at=None,
     )
     wallet.reserve(row.id, amount_micros)
-    await withdrawal_store.insert_withdrawal(tx, row)
+    await store.insert_withdrawal(tx, row)
     await book.save(tx, [wallet])
     await leave_trail(
         tx,
@@ -84,7 +84,7 @@ async def settle_withdrawals(
     """As `settle_spends`: posts; the caller saves the wallets."""
     now = max(wallet.now for wallet in wallets.values())
     for each in paid:
-        row = await withdrawal_store.settle_withdrawal(tx, each, now)
+        row = await store.settle_withdrawal(tx, each, now)
         if row is not None:
             wallets[row.agent_id].post(row.id, row.amount_micros)
             await _announce(tx, EventType.WITHDRAWAL_SETTLED, row, wallets[row.agent_id])
@@ -94,7 +94,7 @@ async def fail_withdrawal(
     tx: Tx, wallet: LockedWallet, withdrawal_id: str, failure_code: FailureCode
 ) -> None:
     """pending -> failed; what was reserved is available again."""
-    row = await withdrawal_store.fail_withdrawal(tx, withdrawal_id, failure_code)
+    row = await store.fail_withdrawal(tx, withdrawal_id, failure_code)
     if row is None:
         return
     wallet.void(row.id, row.amount_micros)
