@@ -53,6 +53,20 @@ async def test_a_day_at_the_desk(console: Console):
     assert tree - console.ran == set()
 
 
+async def test_what_payments_may_cost_the_network(console: Console):
+    """Goal: the budget for fees and token accounts is set, changed and left to the service."""
+    lamports = "--daily-network-lamports"
+    made = await console.json("agents", "create", "x", "--daily-cap", "1", lamports, "5000000")
+    assert made["policy"]["dailyNetworkLamports"] == 5_000_000
+    for said, kept in (("0", 0), ("7000000", 7_000_000), ("none", None)):
+        policy = await console.json("policies", "set", made["id"], lamports, said)
+        assert policy["dailyNetworkLamports"] == kept
+    for wrong in ("-1", "1.5", "much"):
+        refused = await console("policies", "set", made["id"], lamports, wrong)
+        assert refused.code == ExitCode.USAGE
+        assert "lamports" in refused.err.lower()
+
+
 async def _agents(console: Console, agent: str) -> None:
     allow = ("--allow", "api.example.com", "--allow", "*.example.org", "--block", "x.example.org")
     policy = await console.json("policies", "set", agent, *allow, "--approval-threshold", "5")

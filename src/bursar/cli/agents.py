@@ -61,6 +61,10 @@ def create(
     block: _Block = None,
     per_transaction_cap: _PerTransaction = None,
     approval_threshold: _Threshold = None,
+    daily_network_lamports: Annotated[
+        int | None,
+        typer.Option(min=0, help="Fees and token accounts a day; left out: the service's default."),
+    ] = None,
     metadata_: Pairs = None,
 ) -> None:
     """Make an agent with its policy and wallet. Prints its id when piped."""
@@ -71,6 +75,7 @@ def create(
         blocklist=block or (),
         per_transaction_cap=per_transaction_cap,
         approval_threshold=approval_threshold,
+        daily_network_lamports=daily_network_lamports,
         metadata=metadata(metadata_),
     )
     if to.out.as_json or to.out.on_terminal:
@@ -211,6 +216,10 @@ def set_policy(
     approval_threshold: Annotated[
         str | None, typer.Option(help="Spends above it wait for a person; `none`: none do.")
     ] = None,
+    daily_network_lamports: Annotated[
+        str | None,
+        typer.Option(help="Fees and token accounts a day; `none`: the service's default."),
+    ] = None,
 ) -> None:
     """Change what is given, in force at once. Refuses when somebody else changed it meanwhile."""
     before = to.client.agents.get(agent_id).policy
@@ -221,6 +230,8 @@ def set_policy(
         changes["per_transaction_cap"] = _or_none(per_transaction_cap)
     if approval_threshold is not None:
         changes["approval_threshold"] = _or_none(approval_threshold)
+    if daily_network_lamports is not None:
+        changes["daily_network_lamports"] = _lamports(daily_network_lamports)
     if allow or disallow:
         changes["allowlist"] = _changed(before.allowlist, allow, disallow, "--disallow")
     if block or unblock:
@@ -233,6 +244,14 @@ def set_policy(
 
 def _or_none(text: str) -> str | None:
     return None if text == "none" else text
+
+
+def _lamports(text: str) -> int | None:
+    if text == "none":
+        return None
+    if not (text.isascii() and text.isdigit()):
+        raise ConfigError("--daily-network-lamports", f"is a whole number or `none`, not {text!r}")
+    return int(text)
 
 
 def _changed(
