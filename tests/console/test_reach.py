@@ -55,7 +55,7 @@ async def test_an_agents_key_sees_its_agent_alone(tenant: Tenant):
     other = await new_agent(tenant.api, name="other", policy={"approvalThreshold": "1.00"})
     for agent in (mine, other):
         await tenant.service.fund(agent["id"], "33.33")
-    waiting = await spend(tenant.api, other["id"], "2.22")
+    waiting = await spend(tenant.api, other["id"], "2.220022")
     body = {"name": "x", "scope": "agent", "agentId": mine["id"]}
     key = (await tenant.api.post("/v1/keys", json=body)).json()["data"]["key"]
     async with browser_of(tenant.service) as http:
@@ -73,7 +73,7 @@ async def test_an_agents_key_sees_its_agent_alone(tenant: Tenant):
             "/console/transactions.csv",
         ):
             page = (await visitor.get(path)).text
-            for secret in (other["id"], waiting["id"], "2.22", "66.66", "1 waiting"):
+            for secret in (other["id"], waiting["id"], "2.220022", "66.66", "1 waiting"):
                 assert secret not in page.replace(f'value="{other["id"]}"', "").replace(
                     f"agentId={other['id']}", ""
                 ), (path, secret)
