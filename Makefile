@@ -13,7 +13,7 @@ BANDIT := 1.9.4
 PIP_AUDIT := 2.10.1
 
 .DEFAULT_GOAL := help
-.PHONY: help install serve test quick check lint types quick-tests bench prove fuzz security audit-deps screenshots format schema reference lock clean
+.PHONY: help install serve test quick check lint types quick-tests bench prove fuzz security audit-deps screenshots format reference lock clean
 
 help: ## Show this help
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -66,9 +66,6 @@ security: $(VENV)/.dev ## Static security checks of the source (bandit's rules, 
 audit-deps: $(VENV)/.dev ## Ask the vulnerability database about every locked dependency (needs the internet)
 	$(BIN)/uv tool run --quiet pip-audit@$(PIP_AUDIT) --strict --disable-pip \
 		--requirement locks/server.txt --requirement locks/dev.txt
-
-schema: $(VENV)/.dev ## Write migrations/schema.sql again after a new migration
-	$(BIN)/python -m tests.migration.schema
 
 reference: $(VENV)/.dev ## Write docs/api.md again after a change of the routes
 	$(BIN)/python -m tests.documents.reference

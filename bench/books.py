@@ -155,19 +155,19 @@ _LOAD: Final = (
               CASE status WHEN 'settled' THEN 5000 END,
               CASE status WHEN 'settled' THEN at + interval '1 second' END, at, r + 1
          FROM made JOIN round USING (r) ORDER BY n""",
-    """INSERT INTO transfer (agent_id, number, kind, payment_id, amount_micros,
+    """INSERT INTO transfer (agent_id, number, kind, subject_id, amount_micros,
                              credits_posted_after, debits_posted_after, debits_pending_after,
                              created_at)
        SELECT id, 1, 'deposit', 'dep_' || substr(id, 4), 100000000000000, 100000000000000, 0, 0,
               created_at FROM agent""",
-    """INSERT INTO transfer (agent_id, number, kind, payment_id, amount_micros,
+    """INSERT INTO transfer (agent_id, number, kind, subject_id, amount_micros,
                              credits_posted_after, debits_posted_after, debits_pending_after,
                              created_at)
        SELECT agent_id, 1 + reserves + posts - (status = 'settled')::int, 'reserve', id, {micros},
               100000000000000, {micros} * (posts - (status = 'settled')::int),
               {micros} * (reserves - posts + (status = 'settled')::int), at
          FROM made JOIN round USING (r) WHERE status <> 'rejected' ORDER BY n""",
-    """INSERT INTO transfer (agent_id, number, kind, payment_id, amount_micros,
+    """INSERT INTO transfer (agent_id, number, kind, subject_id, amount_micros,
                              credits_posted_after, debits_posted_after, debits_pending_after,
                              created_at)
        SELECT agent_id, 1 + reserves + posts, 'post', id, {micros}, 100000000000000,

@@ -34,8 +34,8 @@ ACCOUNT: Final = "bench"
 DEPOSITS_AS_FROM_THE_CHAIN: Final = """
 INSERT INTO deposit (id, realm_id, agent_id, amount_micros, token_account, signature, status,
                      created_at, credited_at)
-SELECT t.payment_id, w.realm_id, w.agent_id, t.amount_micros, w.address,
-       'not on the chain: ' || t.payment_id, 'credited', t.created_at, t.created_at
+SELECT t.subject_id, w.realm_id, w.agent_id, t.amount_micros, w.address,
+       'not on the chain: ' || t.subject_id, 'credited', t.created_at, t.created_at
   FROM transfer t JOIN wallet w USING (agent_id) WHERE t.kind = 'deposit'"""
 # More than any run can spend.
 PLENTY_MICROS: Final = 10**14

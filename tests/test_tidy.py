@@ -10,6 +10,8 @@ from typing import Final
 
 import pytest
 
+from bursar import advisory
+
 ROOT: Final = Path(__file__).parents[1]
 SOURCE: Final = ROOT / "src/bursar"
 
@@ -38,6 +40,7 @@ _SQL = re.compile(
     r"\s*(SELECT\s|INSERT\s+INTO|UPDATE\s+\w+\s+SET|DELETE\s+FROM|WITH\s+\w+\s+AS|SET\s+LOCAL"
     r"|TRUNCATE\s|LOCK\s+TABLE|NOTIFY\s|LISTEN\s)"
 )
+_ADVISORY = re.compile(r"pg_(?:try_)?advisory_(?:xact_)?(?:un)?lock\w*\(([^,)]+)")
 _QUERY_CALLS = {"execute", "executemany", "fetch", "fetchrow", "fetchval", "cursor"}
 _WALL_CLOCK = {
     "time": {"time", "time_ns", "localtime", "gmtime", "ctime", "strftime"},
@@ -226,6 +229,29 @@ def test_stores_ask_for_the_moment():
             assert not re.search(r"\bnow\(\)|current_(timestamp|date)", text, re.IGNORECASE), file
 
 
+def test_advisory_locks_are_listed():
+    """Goal: no two things are locked by one number, and `advisory.py` shows them all."""
+    numbers = {name: n for name, n in vars(advisory).items() if isinstance(n, int)}
+    assert len(set(numbers.values())) == len(numbers)
+    in_sql = [
+        argument
+        for path in (SOURCE / "migrations").glob("*.sql")
+        for argument in _ADVISORY.findall(path.read_text("utf-8"))
+    ]
+    used = {name for name, number in numbers.items() if str(number) in in_sql}
+    assert len(used) == len(set(in_sql)), in_sql
+    for file in _files():
+        texts = [n.value for n in ast.walk(_tree(file)) if isinstance(n, ast.Constant)]
+        calls = _ADVISORY.findall("\n".join(text for text in texts if isinstance(text, str)))
+        # An idempotency key is locked by a hash of it.
+        calls = [argument for argument in calls if not argument.startswith("hashtextextended")]
+        assert not [argument for argument in calls if argument[0] not in "$:"], file
+        named = {node.id for node in ast.walk(_tree(file)) if isinstance(node, ast.Name)}
+        assert len(named & numbers.keys()) == len(calls) or file == "advisory.py", file
+        used |= named & numbers.keys() if calls else set()
+    assert used == numbers.keys()
+
+
 def test_only_clock_reads_the_wall_clock():
     """Goal: every decision about time can be tested at any time."""
     wrong: list[str] = []
@@ -314,7 +340,6 @@ def test_lines_fit():
         place
         for place, line in _lines(".py", ".sql")
         if len(line.partition("  # noqa")[0]) > MOST_COLUMNS
-        and not place.startswith("src/bursar/migrations/schema.sql")
     ]
     assert wide == []
 

@@ -333,20 +333,20 @@ TAMPERING = [
     ("DELETE FROM spend WHERE id = '{approved}'",
      {RESERVES, USAGE, COST, TOTALS, DECISIONS, ANSWERS}, "approved"),
     ("UPDATE spend SET network_lamports = 1 WHERE id = '{refused}'", {COST}, "agent"),
-    ("UPDATE transfer SET amount_micros = 1 WHERE payment_id = '{approved}'",
+    ("UPDATE transfer SET amount_micros = 1 WHERE subject_id = '{approved}'",
      {FOLLOWS, WALLETS, ACCOUNTS, SPENDS, SEALS}, "approved"),
     (("UPDATE transfer SET credits_posted_after = credits_posted_after + 1"
-     " WHERE payment_id = '{approved}'"), {FOLLOWS, SEALS}, "agent"),
-    ("UPDATE transfer SET payment_id = 'txn_nobody' WHERE payment_id = '{approved}'",
+     " WHERE subject_id = '{approved}'"), {FOLLOWS, SEALS}, "agent"),
+    ("UPDATE transfer SET subject_id = 'txn_nobody' WHERE subject_id = '{approved}'",
      {SPENDS, RESERVES, SEALS}, "approved"),
     (("UPDATE transfer SET created_at = created_at - interval '1 millisecond'"
-     " WHERE payment_id = '{approved}'"), {SEALS}, None),
-    ("UPDATE transfer SET xact = '1' WHERE payment_id = '{approved}'", {SEALS}, None),
+     " WHERE subject_id = '{approved}'"), {SEALS}, None),
+    ("UPDATE transfer SET xact = '1' WHERE subject_id = '{approved}'", {SEALS}, None),
     ("DELETE FROM transfer WHERE agent_id = '{agent}' AND number = 1",
      {FOLLOWS, WALLETS, ACCOUNTS, DEPOSITS, SEALS}, "agent"),
     ("DELETE FROM transfer WHERE agent_id = '{agent}' AND number = 3",
      {FOLLOWS, WALLETS, ACCOUNTS, SPENDS, SEALS}, "agent"),
-    ("DELETE FROM transfer WHERE payment_id = '{released}' AND kind = 'void'",
+    ("DELETE FROM transfer WHERE subject_id = '{released}' AND kind = 'void'",
      {FOLLOWS, WALLETS, ACCOUNTS, SPENDS, SEALS}, "released"),
     ("UPDATE usage SET spent_micros = spent_micros - 1 WHERE agent_id = '{agent}'",
      {USAGE}, "agent"),
@@ -360,12 +360,12 @@ TAMPERING = [
     (("INSERT INTO spend_total SELECT realm_id, agent_id, 7, day, 'new.example.com', 1, 0, 0"
      " FROM spend_total WHERE agent_id = '{agent}' LIMIT 1"), {TOTALS}, "agent"),
     # A view that shows a release as if it had left.
-    (("CREATE OR REPLACE VIEW ledger_entry AS SELECT agent_id, number, payment_id, kind,"
+    (("CREATE OR REPLACE VIEW ledger_entry AS SELECT agent_id, number, subject_id, kind,"
      " created_at, account, debit_micros, credit_micros FROM (SELECT t.*, side.* FROM transfer t"
      " CROSS JOIN LATERAL (VALUES (CASE kind WHEN 'deposit' THEN 'outside' WHEN 'reserve'"
-     " THEN 'wallet:' || agent_id ELSE 'held:' || agent_id END, amount_micros, 0::bigint),"
+     " THEN 'wallet:' || agent_id ELSE 'reserved:' || agent_id END, amount_micros, 0::bigint),"
      " (CASE kind WHEN 'deposit' THEN 'wallet:' || agent_id WHEN 'reserve'"
-     " THEN 'held:' || agent_id ELSE 'outside' END, 0::bigint, amount_micros))"
+     " THEN 'reserved:' || agent_id ELSE 'outside' END, 0::bigint, amount_micros))"
      " AS side (account, debit_micros, credit_micros)) AS entry"), {ACCOUNTS}, "agent"),
     # Caps, lowered for the version that the spends were decided under.
     ("UPDATE policy SET cap_micros_daily = 7500000 - 10000 WHERE agent_id = '{agent}'",
@@ -377,7 +377,7 @@ TAMPERING = [
     ("DELETE FROM event WHERE data LIKE '%{refused}%'", {EVENTS}, "refused"),
     (("UPDATE event SET data = replace(data, '\"2.000000\"', '\"2.000001\"')"
      " WHERE data LIKE '%{released}%'"), {EVENTS}, "released"),
-    (("INSERT INTO event SELECT id || 'x', realm_id, type, agent_id, data, created_at, xact"
+    (("INSERT INTO event SELECT id || 'x', realm_id, type, agent_id, data, created_at"
      " FROM event WHERE type = 'transaction.rejected' AND data LIKE '%{released}%'"),
      {EVENTS}, "released"),
     ("UPDATE withdrawal SET signature = 'another' WHERE agent_id = '{agent}'",
@@ -486,7 +486,7 @@ async def write_transfers(tx: Tx | asyncpg.Connection, agent_id: str, count: int
         " , d AS (INSERT INTO deposit (id, realm_id, agent_id, amount_micros, token_account,"
         " signature, status, created_at, credited_at) SELECT $3 || n, realm_id, agent_id, 1,"
         " address, $3 || n, 'credited', moment(), moment() FROM w, generate_series(1, $2::int) n)"
-        " INSERT INTO transfer (agent_id, number, kind, payment_id, amount_micros,"
+        " INSERT INTO transfer (agent_id, number, kind, subject_id, amount_micros,"
         " credits_posted_after, debits_posted_after, debits_pending_after, created_at)"
         " SELECT agent_id, transfers - $2 + n, 'deposit', $3 || n, 1, credits_posted - $2 + n,"
         " debits_posted, debits_pending, moment() FROM w, generate_series(1, $2::int) AS n",

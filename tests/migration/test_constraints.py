@@ -37,7 +37,7 @@ INSERT INTO spend (id, realm_id, agent_id, amount_micros, recipient, pay_to, sta
     FROM (VALUES ('pending', NULL, NULL, 1), ('approved', NULL, NULL, 2),
                  ('settled', NULL, 'sig-1', 3), ('rejected', 'policy_frozen', NULL, 4))
       AS s (status, reject_code, signature, number);
-INSERT INTO transfer (agent_id, number, kind, payment_id, amount_micros, credits_posted_after,
+INSERT INTO transfer (agent_id, number, kind, subject_id, amount_micros, credits_posted_after,
                       debits_posted_after, debits_pending_after, created_at)
   VALUES ('{AGENT}', 1, 'deposit', 'dep_1', 100, 100, 0, 0, moment()),
          ('{AGENT}', 2, 'reserve', 'txn_1', 20, 100, 0, 20, moment()),
@@ -65,8 +65,8 @@ INSERT INTO submission (payment_id, attempt, mode, state, raw, signature, blockh
                  ('settled', 'settled', 'finalized')) AS x (p, s, o);
 INSERT INTO usage VALUES ('{AGENT}', 'day', '2026-11-15', 10, 100);
 INSERT INTO seal (number, xact_below, transfer_count, hash) VALUES (1, '1', 1, sha256('x'::bytea));
-INSERT INTO audit_log (realm_id, actor, request_id, action, subject)
-  VALUES (1001, 'key_1', 'req_1', 'agent.created', '{AGENT}');
+INSERT INTO audit_log (line_id, realm_id, actor, request_id, action, subject)
+  VALUES ('log_1', 1001, 'key_1', 'req_1', 'agent.created', '{AGENT}');
 """
 
 
@@ -93,7 +93,7 @@ def _transfer(**changes: object) -> str:
         "agent_id": f"'{AGENT}'",
         "number": 4,
         "kind": "'deposit'",
-        "payment_id": "'dep_2'",
+        "subject_id": "'dep_2'",
         "amount_micros": 5,
         "credits_posted_after": 105,
         "debits_posted_after": 20,
@@ -220,10 +220,10 @@ REFUSED: list[tuple[str, str]] = [
     (_transfer(kind="'gift'"), "transfer_kind_check"),
     (_transfer(number=0), "transfer_number_check"),
     (_transfer(number=1), "transfer_pkey"),
-    (_transfer(payment_id="'dep_1'"), "transfer_once"),
-    (_transfer(kind="'reserve'", payment_id="'txn_1'"), "transfer_once"),
-    (_transfer(kind="'post'", payment_id="'txn_1'"), "transfer_once"),
-    (_transfer(kind="'void'", payment_id="'txn_1'"), "transfer_once"),
+    (_transfer(subject_id="'dep_1'"), "transfer_once"),
+    (_transfer(kind="'reserve'", subject_id="'txn_1'"), "transfer_once"),
+    (_transfer(kind="'post'", subject_id="'txn_1'"), "transfer_once"),
+    (_transfer(kind="'void'", subject_id="'txn_1'"), "transfer_once"),
     # What the day and the totals hold
     (_set("usage", "spent_micros = -1"), "micros_check"),
     (_set("usage", "spent_micros = 101"), "cap_not_passed"),
@@ -328,8 +328,9 @@ REFUSED: list[tuple[str, str]] = [
     (_submission("state = 'live', outcome = NULL", "waiting"), "submission_is_final"),
     (
         (
-            "INSERT INTO submission SELECT payment_id, 2, mode, state, raw, 'sent-2', blockhash, 1,"
-            " 1, moment(), moment() FROM submission WHERE state = 'live'"
+            "INSERT INTO submission (payment_id, attempt, mode, state, raw, signature, blockhash,"
+            " last_valid_height, signed_slot, next_check_at) SELECT payment_id, 2, mode, state,"
+            " raw, 'sent-2', blockhash, 1, 1, moment() FROM submission WHERE state = 'live'"
         ),
         "submission_one_alive",
     ),
@@ -360,7 +361,7 @@ ACCEPTED: list[str] = [
     _spend("status = 'rejected', reject_code = 'settlement_failed'"),
     _spend("fee_lamports = 5000", "settled"),
     _transfer(),
-    _transfer(kind="'reserve'", payment_id="'txn_2'", debits_pending_after=5),
+    _transfer(kind="'reserve'", subject_id="'txn_2'", debits_pending_after=5),
     _policy(),
     _policy(cap_micros_per_transaction=0, approval_threshold_micros=20000),
     _set("agent", "status = 'terminated', terminated_at = moment()"),

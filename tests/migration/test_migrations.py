@@ -6,12 +6,13 @@ import sys
 import asyncpg
 import pytest
 
+from bursar.advisory import MIGRATING
 from bursar.db import Database
 from bursar.errors import CommandFailed
 from bursar.migrations import migrate as module
 from bursar.migrations.migrate import Migration, latest, migrate, migrations, misfit
 from tests.migration.conftest import NewDatabase
-from tests.migration.schema import SCHEMA_FILE, dump_schema
+from tests.migration.dump import dump_schema
 from tests.processes import clean_environment
 
 # The sum -----------------------------------------------------------------------------------------
@@ -22,19 +23,32 @@ def test_migrations_are_numbered_without_gaps():
     assert [each.number for each in migrations()] == list(range(1, latest() + 1))
 
 
-async def test_schema_sql_is_the_sum_of_the_migrations(new_database: NewDatabase):
-    """Goal: the file people read is what the migrations make (`make schema` writes it again)."""
-    stepwise = await new_database()
-    assert await migrate(stepwise) == list(range(1, latest() + 1))
-    at_once = await new_database()
-    connection = await asyncpg.connect(at_once)
+async def test_a_database_is_the_sum_of_the_migrations(new_database: NewDatabase):
+    """Goal: what the files say is all that there is, but for the table of what was applied."""
+    migrated = await new_database()
+    assert await migrate(migrated) == list(range(1, latest() + 1))
+    by_hand = await new_database()
+    connection = await asyncpg.connect(by_hand)
     try:
-        await connection.execute(SCHEMA_FILE.read_text("utf-8"))
+        for each in migrations():
+            await connection.execute(each.sql)
     finally:
         await connection.close()
-    sum_of_steps = await dump_schema(stepwise)
-    assert sum_of_steps == SCHEMA_FILE.read_text("utf-8"), "run `make schema`"
-    assert await dump_schema(at_once) == sum_of_steps
+    schema = await dump_schema(migrated, "migration")
+    assert schema.count("CREATE TABLE") > 30, "the test sees the schema at all"
+    assert schema == await dump_schema(by_hand)
+
+
+async def test_upgrades_in_any_steps_end_in_the_same_schema(
+    new_database: NewDatabase, monkeypatch: pytest.MonkeyPatch
+):
+    """Goal: a database that saw every version is one that was made by the last."""
+    through_all, at_once = await new_database(), await new_database()
+    for more in ((), (False,), (False, True), (False, True, False)):
+        release(monkeypatch, *more)
+        await migrate(through_all)
+    assert await migrate(at_once) == list(range(1, len(STEPS) + 4))
+    assert await dump_schema(at_once) == await dump_schema(through_all)
 
 
 async def test_migrating_again_does_nothing(new_database: NewDatabase):
@@ -72,7 +86,7 @@ async def test_a_migration_waits_for_the_one_that_runs(new_database: NewDatabase
     holder = await asyncpg.connect(dsn)
     watcher = await asyncpg.connect(dsn)
     try:
-        await holder.execute("SELECT pg_advisory_lock($1)", module._LOCK)
+        await holder.execute("SELECT pg_advisory_lock($1)", MIGRATING)
         waiting = asyncio.create_task(migrate(dsn))
         for _ in range(500):
             blocked = await watcher.fetchval(
@@ -85,7 +99,7 @@ async def test_a_migration_waits_for_the_one_that_runs(new_database: NewDatabase
             pytest.fail("nobody waits for the lock")
         assert not waiting.done()
         assert await watcher.fetchval("SELECT to_regclass('migration')") is None
-        await holder.execute("SELECT pg_advisory_unlock($1)", module._LOCK)
+        await holder.execute("SELECT pg_advisory_unlock($1)", MIGRATING)
         assert await waiting == list(range(1, latest() + 1))
     finally:
         await holder.close()

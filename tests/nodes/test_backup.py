@@ -242,10 +242,10 @@ async def test_restore_to_a_point_in_time(site: Site):
     await site.settled()
     assert await site.statuses(approved) == dict.fromkeys(approved, "settled")
 
-    # The deposit is back in the books, and the wallet with payments that nobody remembers is held.
+    # The deposit is back in the books; the wallet with payments that nobody remembers is frozen.
     async def as_it_should() -> bool:
         async with site.database() as db, db.connection() as tx:
-            rows = await tx.fetch("SELECT agent_id, held, credits_posted::bigint FROM wallet")
+            rows = await tx.fetch("SELECT agent_id, is_frozen, credits_posted::bigint FROM wallet")
         return {row[0]: (row[1], row[2]) for row in rows} == {
             first: (False, 150_000_000),
             second: (True, 100_000_000),

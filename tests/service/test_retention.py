@@ -114,8 +114,9 @@ async def test_the_trail_is_never_forgotten(postgres: EmbeddedPostgres):
         realm_id = await _realm(db)
         async with db.transaction() as tx:
             await tx.execute(
-                "INSERT INTO audit_log (at, realm_id, actor, request_id, action, subject) VALUES"
-                " (clock_timestamp() - interval '10 years', $1, 'key_1', 'req_1', 'x', 'ag_1')",
+                "INSERT INTO audit_log (line_id, at, realm_id, actor, request_id, action, subject)"
+                " VALUES ('log_1', clock_timestamp() - interval '10 years', $1, 'key_1', 'req_1',"
+                " 'x', 'ag_1')",
                 realm_id,
             )
         assert await forget_old(db) == 0

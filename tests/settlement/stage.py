@@ -128,7 +128,8 @@ class Stage:
         """(type, data) in the order they were written; those of `types`, or all."""
         async with self.db.connection() as tx:
             rows = await tx.fetch(
-                "SELECT type, data::text FROM event WHERE agent_id = $1 ORDER BY xact, id", agent_id
+                "SELECT type, data::text FROM event WHERE agent_id = $1 ORDER BY created_at, id",
+                agent_id,
             )
         events = [(row["type"], cast("dict[str, Any]", _decode(row["data"]))) for row in rows]
         return [event for event in events if not types or event[0] in types]

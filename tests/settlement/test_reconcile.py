@@ -59,14 +59,15 @@ async def state_of(stage: Stage, payment_id: str) -> str | None:
         return await tx.fetchval("SELECT state FROM payment WHERE id = $1", payment_id)
 
 
-async def held(stage: Stage, agent_id: str) -> bool:
+async def wallet_frozen(stage: Stage, agent_id: str) -> bool:
     async with stage.db.connection() as tx:
-        return await tx.fetchval("SELECT held FROM wallet WHERE agent_id = $1", agent_id)
+        return await tx.fetchval("SELECT is_frozen FROM wallet WHERE agent_id = $1", agent_id)
 
 
 async def test_a_theft_stops_the_wallet(stage: Stage):
-    """Goal: frozen by `system` with version and event, held, in the metric, named by the audit;
-    nothing more is signed; when it is whole again payments go on, and the policy stays frozen."""
+    """Goal: policy and wallet are frozen by `system` with version and event, in the metric, named
+    by the audit; nothing more is signed; when it is whole again payments go on, and the policy
+    stays frozen."""
     async with await stage.service.admin() as client:
         agent = await stage.funded_agent(client, "10")
         other = await stage.funded_agent(client, "10")
@@ -74,9 +75,9 @@ async def test_a_theft_stops_the_wallet(stage: Stage):
         for _ in range(2):
             await stage.reconciler.sweep()
         # One look proves nothing; the third does.
-        assert not await held(stage, agent["id"])
+        assert not await wallet_frozen(stage, agent["id"])
         await stage.reconciler.sweep()
-        assert await held(stage, agent["id"])
+        assert await wallet_frozen(stage, agent["id"])
         assert metric("short") == 1
 
         shown = await get(client, f"/v1/agents/{agent['id']}")
@@ -117,7 +118,7 @@ async def test_a_theft_stops_the_wallet(stage: Stage):
         # One look at a node that is behind proves nothing here either.
         for _ in range(3):
             await stage.reconciler.sweep()
-        assert not await held(stage, agent["id"])
+        assert not await wallet_frozen(stage, agent["id"])
         assert metric("short") == 0
         wallet = await stage.wallet(client, agent["id"])
         assert (wallet["balance"], wallet["reserved"]) == ("4.000000", "0.000000")
@@ -199,7 +200,7 @@ async def test_one_node_that_answers_null_freezes_nothing(stage: Stage):
                 async with reconciler_at(stage, liar, other) as reconciler:
                     for _ in range(4):
                         await reconciler.sweep()
-                assert not await held(stage, agent["id"])
+                assert not await wallet_frozen(stage, agent["id"])
                 assert not await frozen(client, agent)
         paid = await spend(client, agent["id"], "2")
         assert (await stage.ended(client, paid["id"]))["status"] == "settled"
@@ -232,7 +233,7 @@ async def test_a_node_that_is_behind_freezes_nothing(stage: Stage):
             for _ in range(4):
                 with pytest.raises(ChainOutOfReach, match="before the slot"):
                     await reconciler.sweep()
-        assert not await held(stage, agent["id"])
+        assert not await wallet_frozen(stage, agent["id"])
         assert not await frozen(client, agent)
 
 
@@ -247,7 +248,7 @@ async def test_many_at_once_are_not_frozen_but_told(stage: Stage):
             for _ in range(4):
                 await reconciler.sweep()
             assert too_many_short() == 1
-        assert not any([await held(stage, agent["id"]) for agent in agents])
+        assert not any([await wallet_frozen(stage, agent["id"]) for agent in agents])
         assert not any([await frozen(client, agent) for agent in agents])
         for _ in range(2):
             await stage.reconciler.sweep()
@@ -270,16 +271,16 @@ async def test_a_freeze_that_proves_wrong_thaws_with_an_event(stage: Stage):
             for _ in range(3):
                 await reconciler.sweep()
         for agent in (wrongly, touched):
-            assert await held(stage, agent["id"])
+            assert await wallet_frozen(stage, agent["id"])
             assert await frozen(client, agent)
         changed = {"policy": {"dailyCap": "7.00"}}
         await client.patch(f"/v1/agents/{touched['id']}", json=changed)
         for _ in range(2):
             await stage.reconciler.sweep()
-        assert await held(stage, wrongly["id"]), "one look proves nothing here either"
+        assert await wallet_frozen(stage, wrongly["id"]), "one look proves nothing here either"
         await stage.reconciler.sweep()
-        assert not await held(stage, wrongly["id"])
-        assert not await held(stage, touched["id"])
+        assert not await wallet_frozen(stage, wrongly["id"])
+        assert not await wallet_frozen(stage, touched["id"])
         assert not await frozen(client, wrongly)
         assert await frozen(client, touched)
         newest = (await get(client, f"/v1/agents/{wrongly['id']}/policies"))[0]
@@ -355,7 +356,7 @@ async def test_payments_on_their_way_are_no_difference(stage: Stage):
             await stage.reconciler.sweep()
             assert metric("short") == 0
             await stage.ended(client, made["id"])
-        assert not await held(stage, agent["id"])
+        assert not await wallet_frozen(stage, agent["id"])
         assert (await get(client, f"/v1/agents/{agent['id']}"))["policy"]["version"] == 1
         assert (await stage.wallet(client, agent["id"]))["balance"] == "44.000042"
 
@@ -598,4 +599,4 @@ async def test_a_wallet_that_cannot_be_read_hides_no_theft(
         for _ in range(4):
             with contextlib.suppress(ChainOutOfReach):
                 await stage.reconciler.sweep()
-        assert await held(stage, robbed["id"])
+        assert await wallet_frozen(stage, robbed["id"])

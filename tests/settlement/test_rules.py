@@ -442,7 +442,7 @@ async def test_a_wallet_is_not_frozen_for_what_was_forgotten(stage: Stage):
     shown = (await stage.client.get(f"/v1/agents/{agent['id']}")).json()["data"]
     assert shown["policy"]["frozen"] is False
     async with stage.db.connection() as tx:
-        assert await tx.fetchval("SELECT held FROM wallet") is False
+        assert await tx.fetchval("SELECT is_frozen FROM wallet") is False
 
 
 async def _pay_unknown_to_us(stage: Stage, agent: dict[str, Any], payment_id: str) -> None:

@@ -25,7 +25,7 @@ _STEPS = {
         "UPDATE ON wallet",
         "OLD.agent_id = '{}' AND NEW.debits_posted <> OLD.debits_posted",
     ),
-    "stopping": ("UPDATE ON wallet", "OLD.agent_id = '{}' AND NEW.held <> OLD.held"),
+    "stopping": ("UPDATE ON wallet", "OLD.agent_id = '{}' AND NEW.is_frozen <> OLD.is_frozen"),
     "expiring": ("UPDATE ON spend", "OLD.agent_id = '{}' AND NEW.status = 'rejected'"),
 }
 
@@ -130,7 +130,7 @@ async def test_a_stop_that_raises_stops_no_other(stage: Stage):
 
 async def held(db: Database) -> set[str]:
     async with db.connection() as tx:
-        rows = await tx.fetch("SELECT agent_id FROM wallet WHERE held")
+        rows = await tx.fetch("SELECT agent_id FROM wallet WHERE is_frozen")
     return {row["agent_id"] for row in rows}
 
 

@@ -129,7 +129,7 @@ async def test_a_cold_wallet_that_is_short_is_watched_until_it_is_whole(stage: S
 
 async def is_held(db: Database, agent: dict[str, Any]) -> bool:
     async with db.connection() as tx:
-        return await tx.fetchval("SELECT held FROM wallet WHERE agent_id = $1", agent["id"])
+        return await tx.fetchval("SELECT is_frozen FROM wallet WHERE agent_id = $1", agent["id"])
 
 
 async def test_of_two_workers_one_sweeps(stage: Stage):

@@ -306,7 +306,7 @@ async def _funded_agent(client: httpx.AsyncClient) -> dict[str, Any]:
 async def _check(rpc: Rpc, db: Database, ids: set[str]) -> None:
     async with db.connection() as tx:
         ended = await tx.fetch(_ENDED)
-        frozen = await tx.fetchval("SELECT count(*) FROM wallet WHERE held")
+        frozen = await tx.fetchval("SELECT count(*) FROM wallet WHERE is_frozen")
     assert ids <= {row["id"] for row in ended}, "an acknowledged payment is gone"
     assert len(ended) <= PAYMENTS, "an answer that was lost made a second payment"
     memos = await paid_times(rpc, {row["address"] for row in ended})

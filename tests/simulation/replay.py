@@ -140,7 +140,7 @@ class History:
             elif transfer < end[1] and spend.decision.status != "rejected":
                 row = self.transfers[transfer]
                 after = state.use(spend.day, spend.amount_micros).hold(spend)
-                if (row["kind"], row["payment_id"]) == ("reserve", spend.id) and agrees(after, row):
+                if (row["kind"], row["subject_id"]) == ("reserve", spend.id) and agrees(after, row):
                     yield (decision + 1, transfer + 1, line), after
 
     def _decided(self, state: State, spend: SpendRow) -> tuple[int, Any]:
@@ -177,10 +177,10 @@ class History:
             case "deposit":
                 after = replace(state, credits=state.credits + micros)
             case "void":
-                spend = self.spends[row["payment_id"]]
+                spend = self.spends[row["subject_id"]]
                 after = state.close(spend).use(spend.day, -micros)
             case "post":
-                closed = state.close(self.spends[row["payment_id"]])
+                closed = state.close(self.spends[row["subject_id"]])
                 after = replace(
                     closed, pending=state.pending - micros, debits=state.debits + micros
                 )
@@ -269,5 +269,5 @@ async def _read(tx: Tx, agent_id: str, bounds: Bounds) -> History:
         decisions=spends,
         transfers=transfers,
         trail=trail,
-        reserved={row["payment_id"] for row in transfers if row["kind"] == "reserve"},
+        reserved={row["subject_id"] for row in transfers if row["kind"] == "reserve"},
     )

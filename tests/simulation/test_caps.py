@@ -42,9 +42,9 @@ OVERRUNS = """
 SELECT a.id || ': ' || counted.micros || ' counted, ' || u.spent_micros || ' used of '
        || p.cap_micros_daily
   FROM agent a
- CROSS JOIN LATERAL (SELECT payment_id FROM transfer t WHERE t.agent_id = a.id
+ CROSS JOIN LATERAL (SELECT subject_id FROM transfer t WHERE t.agent_id = a.id
                         AND kind = 'reserve' ORDER BY number DESC LIMIT 1) AS newest
-  JOIN spend n ON n.id = newest.payment_id
+  JOIN spend n ON n.id = newest.subject_id
   JOIN policy p ON p.agent_id = a.id AND p.version = n.policy_version
   JOIN usage u ON u.agent_id = a.id
               AND u.window_start = (n.created_at AT TIME ZONE 'UTC')::date

@@ -98,8 +98,6 @@ async def change_agent(tx: Tx, actor: Actor, agent_id: str, change: AgentChange)
 async def terminate_agent(tx: Tx, actor: Actor, agent_id: str) -> AgentRow:
     """Idempotent and permanent. The wallet stays readable and can still be withdrawn from."""
     await get_agent(tx, actor.realm_id, agent_id)
-    # The realm before the wallet, as every spend does: the other way around, this and a spend and
-    # a change of the directory could wait for each other in a circle.
     locked = await lock.lock_agents(tx, [agent_id], [actor.realm_id])
     before = await get_agent(tx, actor.realm_id, agent_id)
     if before.status == "terminated":

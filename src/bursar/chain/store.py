@@ -1,14 +1,11 @@
 """Queries on the networks that are pinned."""
 
 from dataclasses import asdict, dataclass
-from typing import Final
 
+from bursar.advisory import PINNING
 from bursar.config import Mode
 from bursar.db import Tx
 from bursar.sql import Query, columns, made_or_none
-
-# Any fixed number; it names "pinning a network" among advisory locks.
-_LOCK_NUMBER: Final = 17_482
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +31,7 @@ async def pin(tx: Tx, network: Pinned) -> Pinned:
     Two processes that start at once take turns. A genesis hash that the other mode has is not
     pinned: see `holder_of`.
     """
-    await _LOCK.run(tx, number=_LOCK_NUMBER)
+    await _LOCK.run(tx, number=PINNING)
     earlier = await pinned(tx, network.mode)
     if earlier is None and await holder_of(tx, network.genesis_hash) is None:
         await _INSERT.run(tx, **asdict(network))

@@ -57,7 +57,7 @@ async def overview(visit: Visit) -> Reply:
             "agents": rest.agents,
             "recipients": _ranked(rest.recipients),
             "recipient_days": _RECIPIENT_DAYS,
-            "settlement": _settlement(rest.approved, rest.in_doubt, fleet.held, now),
+            "settlement": _settlement(rest.approved, rest.in_doubt, fleet.frozen_wallets, now),
             "webhooks": _webhooks(list(rest.hooks.values())),
             "network": _network(
                 rest.network_lamports, visit.services.config.account_network_lamports, rest.runway
@@ -125,12 +125,12 @@ def _ranked(totals: list[dict[str, str]]) -> list[tuple[str, str, int]]:
     ]
 
 
-def _settlement(approved: store.Waiting, in_doubt: int, held: int, now: datetime) -> Health:
-    if held:
+def _settlement(approved: store.Waiting, in_doubt: int, frozen: int, now: datetime) -> Health:
+    if frozen:
         return Health(
             "bad",
-            f"{held} wallet{'s hold' if held > 1 else ' holds'} less on the chain than the books"
-            " say. Nothing more is signed for it. Run bursar audit.",
+            f"{frozen} wallet{'s hold' if frozen > 1 else ' holds'} less on the chain than the"
+            " books say. Nothing more is signed for it. Run bursar audit.",
         )
     if in_doubt:
         return Health(

@@ -67,7 +67,7 @@ class Fleet:
     spent_micros: int
     available_micros: int
     reserved_micros: int
-    held: int
+    frozen_wallets: int
     near_cap: list[Budget]
     low: list[Budget]
 
@@ -94,7 +94,7 @@ _JOINS = """
                          OFFSET 0) AS u ON true"""
 _FLEET = Query(f"""
     WITH fleet AS MATERIALIZED (
-        SELECT {_BUDGET}, w.debits_pending, w.held, w.is_low
+        SELECT {_BUDGET}, w.debits_pending, w.is_frozen, w.is_low
           FROM (SELECT id, name, status, policy_version
                   FROM agent
                  WHERE realm_id = :realm_id
@@ -122,7 +122,7 @@ _FLEET = Query(f"""
            coalesce(sum(debits_pending), 0)::numeric AS reserved_micros,
            count(*) AS agents,
            count(*) FILTER (WHERE status = 'active' AND NOT frozen) AS active,
-           count(*) FILTER (WHERE held) AS held
+           count(*) FILTER (WHERE is_frozen) AS frozen_wallets
       FROM fleet
      UNION ALL
     SELECT 'near', {columns(Budget)}, 0, 0, 0, 0 FROM near
@@ -175,7 +175,7 @@ async def fleet(tx: Tx, realm_id: int, today: date, listed: int) -> Fleet:
         spent_micros=int(total["spent_micros"]),
         available_micros=int(total["available_micros"]),
         reserved_micros=int(total["reserved_micros"]),
-        held=total["held"],
+        frozen_wallets=total["frozen_wallets"],
         near_cap=[_budget(row) for row in rows if row["kind"] == "near"],
         low=[_budget(row) for row in rows if row["kind"] == "low"],
     )

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Final, Literal
 
+from bursar.advisory import MASTER_KEYS
 from bursar.config import Mode
 from bursar.custody.model import SealedKey, SealedSecret
 from bursar.db import Tx
@@ -49,8 +50,6 @@ def fee_payer_owner(mode: Mode) -> str:
 
 # Master keys -------------------------------------------------------------------------------------
 
-# Any fixed number; it names "the master keys" among advisory locks.
-_LOCK_NUMBER: Final = 17_483
 
 _LOCK = Query("SELECT pg_advisory_xact_lock(:number)")
 _ADD = Query("INSERT INTO master_key (version) VALUES (:version) ON CONFLICT DO NOTHING")
@@ -67,7 +66,7 @@ _RETIRE = Query("DELETE FROM master_key WHERE version <> :newest")
 
 async def lock_masters(tx: Tx) -> None:
     """Processes that start at once look at the master keys one after the other."""
-    await _LOCK.run(tx, number=_LOCK_NUMBER)
+    await _LOCK.run(tx, number=MASTER_KEYS)
 
 
 async def add_master(tx: Tx, version: int) -> None:

@@ -113,7 +113,7 @@ QUESTIONS: Final = (
           SELECT agent_id, side.account, side.micros
             FROM wallet CROSS JOIN LATERAL (VALUES
               ('wallet:' || agent_id, credits_posted - debits_posted - debits_pending),
-              ('held:' || agent_id, debits_pending::bigint),
+              ('reserved:' || agent_id, debits_pending::bigint),
               ('outside', debits_posted - credits_posted)) AS side (account, micros))
         SELECT agent_id || ' ' || account || ': its entries say ' || coalesce(entered.micros, 0)
                || ', its wallet ' || coalesce(counted.micros::text, 'nothing')
@@ -127,11 +127,11 @@ QUESTIONS: Final = (
         SELECT s.id || ' is ' || s.status || ', but its transfers are: '
                || coalesce(t.kinds, 'none')
           FROM spend s
-          LEFT JOIN (SELECT payment_id, string_agg(kind, ' ' ORDER BY number) AS kinds,
+          LEFT JOIN (SELECT subject_id, string_agg(kind, ' ' ORDER BY number) AS kinds,
                             min(amount_micros) AS least, max(amount_micros) AS most,
                             min(agent_id) AS agent_id
-                       FROM transfer WHERE kind <> 'deposit' GROUP BY payment_id) t
-            ON t.payment_id = s.id
+                       FROM transfer WHERE kind <> 'deposit' GROUP BY subject_id) t
+            ON t.subject_id = s.id
          WHERE NOT CASE s.status
                      WHEN 'pending' THEN t.kinds IS NOT DISTINCT FROM 'reserve'
                      WHEN 'approved' THEN t.kinds IS NOT DISTINCT FROM 'reserve'
@@ -147,11 +147,11 @@ QUESTIONS: Final = (
         SELECT w.id || ' is ' || w.status || ', but its transfers are: '
                || coalesce(t.kinds, 'none')
           FROM withdrawal w
-          LEFT JOIN (SELECT payment_id, string_agg(kind, ' ' ORDER BY number) AS kinds,
+          LEFT JOIN (SELECT subject_id, string_agg(kind, ' ' ORDER BY number) AS kinds,
                             min(amount_micros) AS least, max(amount_micros) AS most,
                             min(agent_id) AS agent_id
-                       FROM transfer WHERE kind <> 'deposit' GROUP BY payment_id) t
-            ON t.payment_id = w.id
+                       FROM transfer WHERE kind <> 'deposit' GROUP BY subject_id) t
+            ON t.subject_id = w.id
          WHERE t.kinds IS DISTINCT FROM CASE w.status WHEN 'pending' THEN 'reserve'
                                                       WHEN 'settled' THEN 'reserve post'
                                                       ELSE 'reserve void' END
@@ -162,21 +162,21 @@ QUESTIONS: Final = (
         "every reserve belongs to a payment",
         "SELECT count(*) FROM transfer WHERE kind = 'reserve'",
         """
-        SELECT t.payment_id || ' is reserved, but there is no such spend or withdrawal'
-          FROM transfer t LEFT JOIN spend s ON s.id = t.payment_id
-          LEFT JOIN withdrawal w ON w.id = t.payment_id
+        SELECT t.subject_id || ' is reserved, but there is no such spend or withdrawal'
+          FROM transfer t LEFT JOIN spend s ON s.id = t.subject_id
+          LEFT JOIN withdrawal w ON w.id = t.subject_id
          WHERE t.kind = 'reserve' AND s.id IS NULL AND w.id IS NULL""",
     ),
     _Question(
         "every deposit in the journal came from the chain, and the reverse",
         "SELECT count(*) FROM deposit WHERE status = 'credited'",
         """
-        SELECT coalesce(d.id, t.payment_id) || ' is ' || coalesce(d.amount_micros::text, 'no')
+        SELECT coalesce(d.id, t.subject_id) || ' is ' || coalesce(d.amount_micros::text, 'no')
                || ' credited deposit, ' || coalesce(t.amount_micros::text, 'nothing')
                || ' in the journal'
           FROM (SELECT * FROM deposit WHERE status = 'credited') d
-          FULL JOIN (SELECT * FROM transfer WHERE kind = 'deposit') t ON t.payment_id = d.id
-         WHERE d.id IS NULL OR t.payment_id IS NULL OR t.amount_micros <> d.amount_micros
+          FULL JOIN (SELECT * FROM transfer WHERE kind = 'deposit') t ON t.subject_id = d.id
+         WHERE d.id IS NULL OR t.subject_id IS NULL OR t.amount_micros <> d.amount_micros
             OR t.agent_id <> d.agent_id""",
     ),
     _Question(
@@ -270,7 +270,7 @@ QUESTIONS: Final = (
                                               ELSE -t.amount_micros END)
                               OVER (PARTITION BY r.agent_id, r.day ORDER BY t.number) AS used
             FROM full_days JOIN ruled r USING (agent_id, day)
-            JOIN transfer t ON t.payment_id = r.id AND t.kind IN ('reserve', 'void'))
+            JOIN transfer t ON t.subject_id = r.id AND t.kind IN ('reserve', 'void'))
         SELECT id || ' took its day to ' || used || ', beyond the ' || cap || ' of policy version '
                || version
           FROM played WHERE kind = 'reserve' AND used > cap

@@ -1,4 +1,39 @@
-"""What is locked, in which order, by whom."""
+"""What is locked, in which order, by whom; and why a change holds once it was answered.
+
+**A wallet's row is its agent's lock.** Whatever decides about an agent's money or policy takes
+it first: spends in their batches, approvals, expiry, settlement, deposits, withdrawals, policy
+changes, termination. It is held until the commit, and nothing else has to be, because
+
+- `lock_agents` reads in a statement that begins after the lock is held: what a decision rests on
+  is never older than the lock, and nobody changes it before the decision is committed;
+- every decision and its money are one commit, and the next one begins with the counters it left.
+
+**In which order.** Each kind of row in the order of its ids, and the kinds in this one:
+
+1. an idempotency key (`access/store.py`), which only the request that brought it waits for
+2. realm: changes of the directory and new webhooks take turns on it (`recipient/`, `webhook/`);
+   spends read its epoch and do not lock it
+3. wallet: here, and `wallet/store.py`
+4. api_key, spend, withdrawal, deposit, policy, usage, totals: rows of the locked wallet's agent.
+   The account-wide totals are many agents', and sorted
+5. payment, then submission (`settlement/store.py`): claims skip what others hold
+6. payee_account, then network_cost (`cost/store.py`): the last that a transaction does
+
+Deliveries and webhooks (`webhook/store.py`) are locked by transactions that take nothing else of
+this. Advisory locks have their list in `advisory.py`. Two that wait for each other all the same
+are a fault, but one that costs time only: PostgreSQL ends one of them, and `Database.transact`
+runs it again.
+
+**Why a change is in force for what is requested after its answer.** A change (of a policy, of
+the directory, of a key, a termination) is committed before it is answered. A spend that is
+requested afterwards is read by the server afterwards, so its transaction's statements begin
+after that commit, and under READ COMMITTED each statement sees what was committed before it
+began. `lock_agents` reads the agent's status, the policy's version and the directory's epoch in
+such a statement; what a process remembers is named by that version or epoch, and by the history
+of the database, so nothing older can be taken for it. A spend that overlaps the change may fall
+on either side of it: its caller cannot tell which was first. Nothing is held beyond the commit,
+so a pooler between Bursar and PostgreSQL changes nothing here.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,8 +44,8 @@ from bursar.ledger.model import LockedWallet
 from bursar.policy.model import AgentStatus, PolicyKey
 from bursar.sql import Query, made
 
-_LOCK = Query("SELECT * FROM lock_agents(:agent_ids, :realm_ids, 'commit')")
-_READ = Query("SELECT * FROM lock_agents(:agent_ids, :realm_ids, 'none')")
+_LOCK = Query("SELECT * FROM read_agents(:agent_ids, :realm_ids, lock => true)")
+_READ = Query("SELECT * FROM read_agents(:agent_ids, :realm_ids, lock => false)")
 
 
 @dataclass(frozen=True, slots=True)

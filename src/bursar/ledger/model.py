@@ -23,7 +23,7 @@ class Transfer(msgspec.Struct, frozen=True):
     agent_id: str
     number: int
     kind: TransferKind
-    payment_id: str
+    subject_id: str
     amount_micros: int
     credits_posted_after: int
     debits_posted_after: int
@@ -59,33 +59,33 @@ class LockedWallet:
     def available_micros(self) -> int:
         return self.balance_micros - self.debits_pending
 
-    def deposit(self, payment_id: str, amount_micros: int) -> None:
+    def deposit(self, subject_id: str, amount_micros: int) -> None:
         """Money came in from outside."""
         self.credits_posted += amount_micros
         self.status = "funded"
         self.last_funded_at = self.now
-        self._note("deposit", payment_id, amount_micros)
+        self._note("deposit", subject_id, amount_micros)
 
-    def reserve(self, payment_id: str, amount_micros: int) -> None:
+    def reserve(self, subject_id: str, amount_micros: int) -> None:
         """Sets an amount aside for a payment that is decided but not made."""
         check(amount_micros <= self.available_micros, "a reserve is within what is available")
         self.debits_pending += amount_micros
-        self._note("reserve", payment_id, amount_micros)
+        self._note("reserve", subject_id, amount_micros)
 
-    def post(self, payment_id: str, amount_micros: int) -> None:
+    def post(self, subject_id: str, amount_micros: int) -> None:
         """The payment was made: what was reserved leaves the wallet."""
         check(amount_micros <= self.debits_pending, "only what is reserved is posted")
         self.debits_pending -= amount_micros
         self.debits_posted += amount_micros
         if self.balance_micros == 0:
             self.status = "depleted"
-        self._note("post", payment_id, amount_micros)
+        self._note("post", subject_id, amount_micros)
 
-    def void(self, payment_id: str, amount_micros: int) -> None:
+    def void(self, subject_id: str, amount_micros: int) -> None:
         """The payment will never be made: what was reserved is available again."""
         check(amount_micros <= self.debits_pending, "only what is reserved is voided")
         self.debits_pending -= amount_micros
-        self._note("void", payment_id, amount_micros)
+        self._note("void", subject_id, amount_micros)
 
     def row(self) -> WalletRow:
         return WalletRow(
@@ -100,7 +100,7 @@ class LockedWallet:
             last_funded_at=self.last_funded_at,
         )
 
-    def _note(self, kind: TransferKind, payment_id: str, amount_micros: int) -> None:
+    def _note(self, kind: TransferKind, subject_id: str, amount_micros: int) -> None:
         check(amount_micros > 0, "a transfer moves something")
         check(self.available_micros >= 0, "no wallet is overdrawn")
         self.transfers += 1
@@ -109,7 +109,7 @@ class LockedWallet:
                 self.agent_id,
                 self.transfers,
                 kind,
-                payment_id,
+                subject_id,
                 amount_micros,
                 self.credits_posted,
                 self.debits_posted,

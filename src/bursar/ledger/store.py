@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
 
 import msgspec
 
+from bursar.advisory import SEALING
 from bursar.db import Tx
 from bursar.ledger.model import LockedWallet, Transfer
 from bursar.sql import Query, columns, made
@@ -49,9 +49,6 @@ async def update_wallets(tx: Tx, wallets: Sequence[LockedWallet]) -> None:
 
 # The seal ----------------------------------------------------------------------------------------
 
-# Names "sealing the journal" among advisory locks.
-_SEAL_LOCK: Final = 0x5345414C
-
 
 @dataclass(frozen=True, slots=True)
 class SealedTransfer:
@@ -59,7 +56,7 @@ class SealedTransfer:
     agent_id: str
     number: int
     kind: str
-    payment_id: str
+    subject_id: str
     amount_micros: int
     credits_posted_after: int
     debits_posted_after: int
@@ -69,7 +66,7 @@ class SealedTransfer:
     def line(self) -> str:
         """All that is sealed of a transfer. No field can hold a space or a line break."""
         return (
-            f"{self.agent_id} {self.number} {self.kind} {self.payment_id} {self.amount_micros}"
+            f"{self.agent_id} {self.number} {self.kind} {self.subject_id} {self.amount_micros}"
             f" {self.credits_posted_after} {self.debits_posted_after} {self.debits_pending_after}"
             f" {self.created_at_millis}\n"
         )
@@ -107,7 +104,7 @@ _SEALS_AFTER = Query("""
 
 async def lock_seal(tx: Tx) -> bool:
     """False when another process is sealing."""
-    return await _LOCK_SEAL.value(tx, lock=_SEAL_LOCK)
+    return await _LOCK_SEAL.value(tx, lock=SEALING)
 
 
 async def last_seal(tx: Tx) -> tuple[int, int, bytes] | None:

@@ -1,18 +1,60 @@
--- The whole ground: accounts and keys, agents and policies, wallets and their ledger, spends,
--- statistics, events with their deliveries, idempotency, the audit log and the seal.
+-- The schema of Bursar, by concept. Until a version is released this file is changed in place;
+-- from then on it stays as it is, and changes come as 0002, 0003 …
+--
+--   1  Ground           domains, the moment, what triggers refuse
+--   2  Accounts         account, realm, network
+--   3  Agents           agent, agent_label, policy
+--   4  Access           api_key, console_session, idempotency
+--   5  Directory        recipient
+--   6  Wallets          wallet, wallet_stop; master_key, wallet_key, system_key
+--   7  The journal      transfer, ledger_entry, seal
+--   8  Spends           spend, usage, spend_total
+--   9  Money in and out withdrawal, deposit, deposit_cursor, unread_deposit
+--  10  Settlement       payment, submission, settlement_watch
+--  11  Network cost     payee_account, network_cost, fee_payer_balance
+--  12  Events           event, webhook, webhook_secret, delivery
+--  13  The audit log    audit_log
+--  14  Workers          heartbeat, lease, quarantine
+--  15  Functions        read_agents, exchange_deliveries
 --
 -- Rules that hold all through:
---   * money is BIGINT micro-units, never negative;
---   * moments are timestamptz(3), so what the API shows is what is compared;
+--   * money is bigint micro-units and never negative; what the chain charges is bigint lamports;
+--   * moments that rows show are timestamptz(3), so what the API shows is what is compared. Those
+--     that only a worker waits for (`leased_until`, `next_try_at` …) keep their microseconds;
 --   * ids are text in the "C" collation, so they order by time on every server;
---   * a realm is one account in one mode; every tenant-owned row hangs below one.
+--   * a realm is one account in one mode; every row of a tenant hangs below one, and names it
+--     together with its agent where it has one, so that no row can join two tenants;
+--   * a state that an operator could be asked about is text with a CHECK, and its moves stand above
+--     it. A trigger refuses every other move, because REVOKE does not bind a superuser;
+--   * a list is read newest first, by (created_at, id). Its index ascends all the same: the newest
+--     row then goes to the right edge, where PostgreSQL appends without a search and leaves full
+--     pages behind;
+--   * spends, transfers, events, usage and totals have no foreign keys: each check would lock the
+--     realm's and the agent's row once a spend, and the wallet's row, which every writer of these
+--     holds, proves that both exist (neither is ever deleted).
+--
+-- `ledger/lock.py` says who locks what, in which order.
+
+-- 1  Ground ---------------------------------------------------------------------------------------
 
 CREATE DOMAIN id AS text COLLATE "C";
 CREATE DOMAIN micros AS bigint CHECK (VALUE >= 0);
 CREATE DOMAIN mode AS text CHECK (VALUE IN ('test', 'live'));
 CREATE DOMAIN sha256 AS bytea CHECK (octet_length(VALUE) = 32);
 
--- REVOKE does not bind a superuser, so append-only is a trigger.
+-- The millisecond that rows show. clock_timestamp() and not now(): now() is the start of the
+-- transaction, which may lie before the lock that the moment must follow.
+CREATE FUNCTION moment() RETURNS timestamptz LANGUAGE sql VOLATILE
+  RETURN date_trunc('milliseconds', clock_timestamp());
+
+-- Which history this database is: another one after a promotion, after a restore to a point in
+-- time, and after a dump was restored into a new cluster. A version or an epoch that such a change
+-- forgot is given again and then means something else, so what processes remember is named by it.
+CREATE FUNCTION history() RETURNS text LANGUAGE sql VOLATILE
+  RETURN (SELECT system_identifier || '/' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8)
+            FROM pg_control_system());
+
+-- For tables whose rows are never changed, or never deleted.
 CREATE FUNCTION refuse_change() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
   RAISE EXCEPTION '% is append-only: % refused', TG_TABLE_NAME, TG_OP
@@ -26,59 +68,61 @@ BEGIN
   RAISE EXCEPTION '%: refused', TG_NAME USING ERRCODE = 'restrict_violation';
 END $$;
 
--- The millisecond that rows show. clock_timestamp() and not now(): now() is the start of the
--- transaction, which may lie before the lock that the moment must follow.
-CREATE FUNCTION moment() RETURNS timestamptz LANGUAGE sql VOLATILE
-  RETURN date_trunc('milliseconds', clock_timestamp());
+-- 2  Accounts -------------------------------------------------------------------------------------
 
--- Access -----------------------------------------------------------------------------------------
-
+-- A tenant. The operator names it, and finds it by its name: hence unique.
 CREATE TABLE account (
   id         id PRIMARY KEY,
   name       text NOT NULL UNIQUE CHECK (length(name) BETWEEN 1 AND 100),
   created_at timestamptz(3) NOT NULL DEFAULT moment()
 );
 
+-- An account in one mode. A number, because every row of the tenant repeats it. Its row is what
+-- changes of the directory and new webhooks take turns on; no spend locks it.
 CREATE TABLE realm (
   id              integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
   account_id      id NOT NULL REFERENCES account,
   mode            mode NOT NULL,
-  -- Rises with every change of the recipients directory, so that cached look-ups can be checked.
+  -- Rises with every change of the directory, so that remembered look-ups can be checked.
   directory_epoch bigint NOT NULL DEFAULT 1,
   UNIQUE (account_id, mode)
 );
 
--- Genesis hash and mint are pinned per mode at the first start: another network later is refused.
+-- The network of each mode, pinned at the first start: another one later is refused. One genesis
+-- hash for both modes would make test money of live money.
 CREATE TABLE network (
   mode         mode PRIMARY KEY,
-  genesis_hash text,
+  genesis_hash text NOT NULL UNIQUE,
   mint         text NOT NULL,
+  -- Micro-units are counted as such because the token has six places.
   decimals     smallint NOT NULL CHECK (decimals = 6),
-  pinned_at    timestamptz(3) NOT NULL DEFAULT moment(),
-  UNIQUE (genesis_hash)
+  pinned_at    timestamptz(3) NOT NULL DEFAULT moment()
 );
 
--- Agents, policies, wallets ----------------------------------------------------------------------
+-- 3  Agents ---------------------------------------------------------------------------------------
 
+-- What spends. Never deleted: its spends, policies and audit lines tell of it.
 CREATE TABLE agent (
   id             id PRIMARY KEY,
   realm_id       integer NOT NULL REFERENCES realm,
   name           text NOT NULL CHECK (length(name) BETWEEN 1 AND 100),
-  -- active <-> paused; both -> terminated, which is for ever
+  -- active <-> paused; active | paused -> terminated, for good
   status         text NOT NULL DEFAULT 'active'
                  CHECK (status IN ('active', 'paused', 'terminated')),
   metadata       jsonb NOT NULL DEFAULT '{}' CHECK (jsonb_typeof(metadata) = 'object'),
   policy_id      id NOT NULL UNIQUE,
+  -- The version in force; it must exist (see the foreign key below `policy`).
   policy_version integer NOT NULL DEFAULT 1 CHECK (policy_version >= 1),
   created_at     timestamptz(3) NOT NULL,
   updated_at     timestamptz(3) NOT NULL,
   terminated_at  timestamptz(3),
   CONSTRAINT terminated_has_a_date CHECK ((status = 'terminated') = (terminated_at IS NOT NULL)),
-  -- What hangs below an agent names its realm too, so that no row can join two tenants.
+  -- What the foreign keys of an agent's rows point at.
   UNIQUE (id, realm_id)
 );
 CREATE TRIGGER agent_ends_for_good BEFORE UPDATE ON agent FOR EACH ROW
   WHEN (OLD.status = 'terminated' AND NEW.status <> 'terminated') EXECUTE FUNCTION refuse_move();
+-- The list of agents, and the same by status.
 CREATE INDEX agent_by_age ON agent (realm_id, created_at, id);
 CREATE INDEX agent_by_status ON agent (realm_id, status, created_at, id);
 
@@ -93,16 +137,21 @@ CREATE TABLE agent_label (
   PRIMARY KEY (agent_id, name),
   FOREIGN KEY (agent_id, realm_id) REFERENCES agent (id, realm_id)
 );
+-- The list of agents by one pair.
 CREATE INDEX agent_label_by_age
   ON agent_label (realm_id, name, value_hash, created_at, agent_id);
 
--- Every version of every policy. A version never changes, so any process may cache it for ever.
+-- Every version of every policy. A version never changes, so any process may remember it for ever.
 CREATE TABLE policy (
   agent_id                    id NOT NULL REFERENCES agent,
   version                     integer NOT NULL CHECK (version >= 1),
+  -- Limits are cents: the API takes two places.
   cap_micros_daily            micros NOT NULL CHECK (cap_micros_daily % 10000 = 0),
   cap_micros_per_transaction  micros CHECK (cap_micros_per_transaction % 10000 = 0),
   approval_threshold_micros   micros CHECK (approval_threshold_micros % 10000 = 0),
+  -- What its payments may cost on the chain in a day; null is the service's own limit.
+  network_lamports_daily      bigint CHECK (network_lamports_daily >= 0),
+  -- Bounded, because every decision of an agent goes through them.
   allowlist                   text[] NOT NULL CHECK (cardinality(allowlist) <= 1000),
   blocklist                   text[] NOT NULL CHECK (cardinality(blocklist) <= 1000),
   frozen                      boolean NOT NULL,
@@ -113,20 +162,26 @@ CREATE TABLE policy (
 CREATE TRIGGER policy_append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON policy
   FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();
 
+-- An agent and its first policy name each other, so the check waits for the commit.
 ALTER TABLE agent ADD FOREIGN KEY (id, policy_version) REFERENCES policy (agent_id, version)
   DEFERRABLE INITIALLY DEFERRED;
 
+-- 4  Access ---------------------------------------------------------------------------------------
+
+-- Who may ask for what. Never deleted: rows say which key did it.
 CREATE TABLE api_key (
   id           id PRIMARY KEY,
   realm_id     integer NOT NULL REFERENCES realm,
   scope        text NOT NULL CHECK (scope IN ('admin', 'agent', 'approver', 'read')),
   agent_id     id,
   name         text NOT NULL CHECK (length(name) BETWEEN 1 AND 100),
-  -- SHA-256 of the key. The key has 190 random bits, so a slow hash would add nothing.
+  -- SHA-256 of the key, by which a request finds it. The key has 190 random bits, so a slow hash
+  -- would add nothing.
   hash         sha256 NOT NULL UNIQUE,
   created_at   timestamptz(3) NOT NULL DEFAULT moment(),
   expires_at   timestamptz(3),
   last_used_at timestamptz(3),
+  -- null -> a date, for good
   revoked_at   timestamptz(3),
   CONSTRAINT agent_scope_has_an_agent CHECK ((scope = 'agent') = (agent_id IS NOT NULL)),
   FOREIGN KEY (agent_id, realm_id) REFERENCES agent (id, realm_id)
@@ -134,27 +189,99 @@ CREATE TABLE api_key (
 CREATE TRIGGER api_key_is_revoked_for_good BEFORE UPDATE ON api_key FOR EACH ROW
   WHEN (OLD.revoked_at IS NOT NULL AND NEW.revoked_at IS DISTINCT FROM OLD.revoked_at)
   EXECUTE FUNCTION refuse_move();
+-- The list of keys; and an agent's, which are revoked with it.
 CREATE INDEX api_key_by_age ON api_key (realm_id, created_at, id);
 CREATE INDEX api_key_by_agent ON api_key (agent_id) WHERE agent_id IS NOT NULL;
 
--- The wallet row is also the lock of its agent: whatever decides about the agent's money or policy
--- takes it first. Half of each page stays free and no counter is indexed, so updates stay in place.
+-- Who is signed in to the console. The token is in the browser's cookie and nowhere else: what is
+-- kept is its hash, and which key it stands for.
+CREATE TABLE console_session (
+  token_hash   sha256 PRIMARY KEY,
+  -- What a session is called on pages: its hash would tell whether a token fits.
+  id           id NOT NULL UNIQUE,
+  key_id       id NOT NULL REFERENCES api_key,
+  -- What the browser called itself when it signed in.
+  browser      text NOT NULL DEFAULT '' CHECK (length(browser) <= 200),
+  created_at   timestamptz(3) NOT NULL DEFAULT moment(),
+  expires_at   timestamptz(3) NOT NULL,
+  last_used_at timestamptz(3) NOT NULL DEFAULT moment(),
+  -- Where it was last used from, as far as it is known.
+  address      text NOT NULL DEFAULT '' CHECK (length(address) <= 100),
+  CONSTRAINT session_has_a_span CHECK (expires_at > created_at)
+);
+-- A key's oldest sessions, which end when it has too many; and those to sweep up.
+CREATE INDEX console_session_by_key ON console_session (key_id, created_at);
+CREATE INDEX console_session_to_forget ON console_session (expires_at);
+
+-- What a request with an idempotency key was answered, so that its repetition gets the same.
+-- Written in the commit of the effect it stands for: both are there, or neither.
+CREATE TABLE idempotency (
+  realm_id    integer NOT NULL,
+  route       text NOT NULL,
+  -- The resolved agent for spends, '' elsewhere.
+  agent_id    id NOT NULL DEFAULT '',
+  key         text COLLATE "C" NOT NULL CHECK (length(key) BETWEEN 1 AND 255),
+  -- Of the request: another one with the same key is refused.
+  fingerprint sha256 NOT NULL,
+  -- Only what had an effect is remembered.
+  status      smallint NOT NULL CHECK (status BETWEEN 200 AND 299),
+  -- The answer itself, or the event whose data it is.
+  body        bytea,
+  event_id    id,
+  created_at  timestamptz(3) NOT NULL DEFAULT moment(),
+  PRIMARY KEY (realm_id, route, agent_id, key),
+  CONSTRAINT answer_is_somewhere CHECK ((body IS NULL) <> (event_id IS NULL))
+);
+-- Rows lie in the order of their age, so this costs a spend next to nothing.
+CREATE INDEX idempotency_to_forget ON idempotency USING brin (created_at);
+
+-- 5  Directory ------------------------------------------------------------------------------------
+
+-- Which address a hostname is paid at.
+CREATE TABLE recipient (
+  realm_id   integer NOT NULL REFERENCES realm,
+  hostname   text COLLATE "C" NOT NULL CHECK (length(hostname) BETWEEN 3 AND 253),
+  -- Base58 of 32 bytes.
+  address    text NOT NULL CHECK (length(address) BETWEEN 32 AND 44),
+  created_by text NOT NULL,
+  created_at timestamptz(3) NOT NULL,
+  updated_at timestamptz(3) NOT NULL,
+  PRIMARY KEY (realm_id, hostname)
+);
+-- The list; and which hosts are paid at an address, because blocking one of them blocks it.
+CREATE INDEX recipient_by_age ON recipient (realm_id, created_at, hostname);
+CREATE INDEX recipient_by_address ON recipient (realm_id, address);
+
+-- 6  Wallets --------------------------------------------------------------------------------------
+
+-- An agent's money. The row is also the lock of its agent: whatever decides about the agent's money
+-- or policy takes it first. Half of each page stays free and no counter is indexed, so updates stay
+-- in place.
+--   balance = credits posted - debits posted;  reserved = debits pending
 CREATE TABLE wallet (
   agent_id       id PRIMARY KEY,
   realm_id       integer NOT NULL,
   address        text NOT NULL UNIQUE,
   mint           text NOT NULL,
-  -- provisioned -> funded at the first deposit, funded <-> depleted with the balance
+  -- provisioned -> funded, at the first deposit; funded <-> depleted, with the balance
   status         text NOT NULL DEFAULT 'provisioned'
                  CHECK (status IN ('provisioned', 'funded', 'depleted')),
   credits_posted micros NOT NULL DEFAULT 0,
   debits_posted  micros NOT NULL DEFAULT 0,
   debits_pending micros NOT NULL DEFAULT 0,
-  -- How many ledger transfers the wallet has: the next one's number is one more.
+  -- How many transfers the journal has of it: the next one's number is one more.
   transfers      bigint NOT NULL DEFAULT 0 CHECK (transfers >= 0),
+  -- How many spends were decided on it: the number of the newest decision.
+  decisions      bigint NOT NULL DEFAULT 0 CHECK (decisions >= 0),
   -- balance x 10 < daily cap, kept with every change of either
   is_low         boolean NOT NULL,
   last_funded_at timestamptz(3),
+  -- Frozen: the chain holds less than the journal says, so nothing new is signed for it.
+  is_frozen      boolean NOT NULL DEFAULT false,
+  -- The slot of the newest deposit that was credited: a node that is not as far says nothing of
+  -- what the wallet lacks.
+  credited_slot  bigint NOT NULL DEFAULT 0 CHECK (credited_slot >= 0),
+  -- The last guard of the money, whatever the code decides.
   CONSTRAINT no_overdraft CHECK (credits_posted - debits_posted - debits_pending >= 0),
   CONSTRAINT funded_has_a_date CHECK ((status = 'provisioned') = (last_funded_at IS NULL)),
   CONSTRAINT status_follows_balance CHECK (
@@ -165,50 +292,457 @@ CREATE TRIGGER wallet_totals_only_rise BEFORE UPDATE ON wallet FOR EACH ROW
   WHEN (NEW.credits_posted < OLD.credits_posted OR NEW.debits_posted < OLD.debits_posted
         OR NEW.transfers < OLD.transfers)
   EXECUTE FUNCTION refuse_move();
+-- Few, and compared with the chain in every sweep.
+CREATE INDEX wallet_frozen ON wallet (agent_id) WHERE is_frozen;
 CREATE TRIGGER wallet_stays BEFORE DELETE OR TRUNCATE ON wallet
   FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();
 
--- Sealed with AES-256-GCM; agent id, address and versions are the associated data.
+-- A wallet that was stopped because every node said that money is missing. While the row is there,
+-- the stop may turn out to be wrong and be undone. Entering a payment that was made outside proves
+-- it right, and the row goes.
+CREATE TABLE wallet_stop (
+  agent_id       id PRIMARY KEY REFERENCES agent,
+  -- The version that froze the policy; null when it was frozen before.
+  policy_version integer,
+  stopped_at     timestamptz(3) NOT NULL DEFAULT moment()
+);
+
+-- The master keys in force. The version is an id computed from the key, so that every process finds
+-- the right one whatever order they were configured in. A version can only be retired when nothing
+-- is sealed with it, and from then on nothing can be: the foreign keys to it see to both.
+CREATE TABLE master_key (
+  version  integer PRIMARY KEY CHECK (version >= 1),
+  added_at timestamptz(3) NOT NULL DEFAULT moment()
+);
+
+-- Keys of wallets, sealed with AES-256-GCM; agent id, address and versions are the associated data.
 CREATE TABLE wallet_key (
   agent_id       id PRIMARY KEY REFERENCES agent,
   address        text NOT NULL,
   key_version    integer NOT NULL CHECK (key_version >= 1),
-  master_version integer NOT NULL CHECK (master_version >= 1),
+  master_version integer NOT NULL REFERENCES master_key CHECK (master_version >= 1),
   sealed         bytea NOT NULL,
+  -- Who signs with it: 'embedded', or where it lives.
+  provider       text NOT NULL DEFAULT 'embedded',
+  created_at     timestamptz(3) NOT NULL DEFAULT moment()
+);
+-- What a rotation has yet to seal again, and whether a master key is still in use.
+CREATE INDEX wallet_key_by_master ON wallet_key (master_version);
+
+-- Keys of the service itself, sealed in the same way. The owner says what a key is for:
+-- `fee_payer:test`.
+CREATE TABLE system_key (
+  owner          text COLLATE "C" PRIMARY KEY,
+  address        text NOT NULL UNIQUE,
+  key_version    integer NOT NULL CHECK (key_version >= 1),
+  master_version integer NOT NULL REFERENCES master_key,
+  sealed         bytea NOT NULL,
+  provider       text NOT NULL,
   created_at     timestamptz(3) NOT NULL DEFAULT moment()
 );
 
-CREATE TABLE recipient (
-  realm_id   integer NOT NULL REFERENCES realm,
-  hostname   text COLLATE "C" NOT NULL CHECK (length(hostname) BETWEEN 3 AND 253),
-  address    text NOT NULL CHECK (length(address) BETWEEN 32 AND 44),
-  created_by text NOT NULL,
-  created_at timestamptz(3) NOT NULL,
-  updated_at timestamptz(3) NOT NULL,
-  PRIMARY KEY (realm_id, hostname)
+-- 7  The journal ----------------------------------------------------------------------------------
+
+-- Every move of every wallet. One row is both sides of a move, so a transfer cannot be out of
+-- balance; `ledger_entry` below shows them as debit and credit.
+--   deposit  outside  -> wallet           reserve  wallet   -> reserved
+--   post     reserved -> outside          void     reserved -> wallet
+CREATE TABLE transfer (
+  agent_id             id NOT NULL,
+  number               bigint NOT NULL CHECK (number >= 1),
+  kind                 text NOT NULL CHECK (kind IN ('deposit', 'reserve', 'post', 'void')),
+  -- The spend, withdrawal or deposit that it is about.
+  subject_id           id NOT NULL,
+  amount_micros        micros NOT NULL CHECK (amount_micros > 0),
+  credits_posted_after micros NOT NULL,
+  debits_posted_after  micros NOT NULL,
+  debits_pending_after micros NOT NULL,
+  created_at           timestamptz(3) NOT NULL,
+  -- Who wrote it: the seal covers only what is older than the oldest running transaction.
+  xact                 xid8 NOT NULL DEFAULT pg_current_xact_id(),
+  PRIMARY KEY (agent_id, number),
+  CONSTRAINT no_overdraft_after CHECK (
+    credits_posted_after - debits_posted_after - debits_pending_after >= 0)
 );
-CREATE INDEX recipient_by_age ON recipient (realm_id, created_at, hostname);
+-- A subject is opened once and closed at most once.
+CREATE UNIQUE INDEX transfer_once ON transfer (subject_id, (kind IN ('post', 'void')));
+-- The order in which transfers are sealed.
+CREATE INDEX transfer_by_xact ON transfer (xact);
+CREATE TRIGGER transfer_append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON transfer
+  FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();
 
--- Idempotency, events, audit ---------------------------------------------------------------------
+-- The journal as double entry, for the audit and for people.
+CREATE VIEW ledger_entry AS
+  SELECT agent_id, number, subject_id, kind, created_at, side.account, side.debit_micros,
+         side.credit_micros
+    FROM transfer
+   CROSS JOIN LATERAL (VALUES
+     (CASE kind WHEN 'deposit' THEN 'outside' WHEN 'void' THEN 'reserved:' || agent_id
+                WHEN 'post' THEN 'reserved:' || agent_id ELSE 'wallet:' || agent_id END,
+      amount_micros, 0::bigint),
+     (CASE kind WHEN 'deposit' THEN 'wallet:' || agent_id WHEN 'void' THEN 'wallet:' || agent_id
+                WHEN 'post' THEN 'outside' ELSE 'reserved:' || agent_id END,
+      0::bigint, amount_micros)) AS side (account, debit_micros, credit_micros);
 
--- Written in the commit of the effect it stands for: both are there, or neither.
-CREATE TABLE idempotency (
-  realm_id    integer NOT NULL,
-  route       text NOT NULL,
-  -- the resolved agent for spends, '' elsewhere
-  agent_id    id NOT NULL DEFAULT '',
-  key         text COLLATE "C" NOT NULL CHECK (length(key) BETWEEN 1 AND 255),
-  fingerprint sha256 NOT NULL,
-  status      smallint NOT NULL CHECK (status BETWEEN 200 AND 299),
-  -- The answer itself, or the event whose data it is.
-  body        bytea,
-  event_id    id,
-  created_at  timestamptz(3) NOT NULL DEFAULT moment(),
-  PRIMARY KEY (realm_id, route, agent_id, key),
-  CONSTRAINT answer_is_somewhere CHECK ((body IS NULL) <> (event_id IS NULL))
+-- The tamper-evident chain over the journal: each link hashes the one before and its transfers.
+CREATE TABLE seal (
+  number         bigint PRIMARY KEY CHECK (number >= 1),
+  xact_below     xid8 NOT NULL,
+  transfer_count bigint NOT NULL CHECK (transfer_count >= 1),
+  hash           sha256 NOT NULL,
+  sealed_at      timestamptz(3) NOT NULL DEFAULT moment()
 );
-CREATE INDEX idempotency_to_forget ON idempotency USING brin (created_at);
+CREATE TRIGGER seal_append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON seal
+  FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();
 
+-- 8  Spends ---------------------------------------------------------------------------------------
+
+-- One request to pay, decided; the API calls it a transaction.
+CREATE TABLE spend (
+  id               id PRIMARY KEY,
+  realm_id         integer NOT NULL,
+  agent_id         id NOT NULL,
+  -- What was asked for.
+  amount_micros    micros NOT NULL CHECK (amount_micros > 0),
+  recipient        text COLLATE "C" NOT NULL,
+  pay_to           text,
+  memo             text CHECK (length(memo) <= 200),
+  metadata         text NOT NULL DEFAULT '{}',
+  network          text NOT NULL,
+  created_by       text NOT NULL,
+  created_at       timestamptz(3) NOT NULL,
+  -- What became of it.
+  -- (new) -> pending | approved | rejected; pending -> approved | rejected;
+  -- approved -> settled | rejected
+  status           text NOT NULL CHECK (status IN ('pending', 'approved', 'settled', 'rejected')),
+  reject_code      text,
+  updated_at       timestamptz(3) NOT NULL,
+  -- What the policy said. JSON as text, as the metadata is; `policy/engine.py` names the places of
+  -- its array.
+  decision         text NOT NULL,
+  policy_version   integer NOT NULL,
+  -- Position of the decision among all decisions about this wallet: the order to replay them in.
+  decision_number  bigint NOT NULL CHECK (decision_number >= 1),
+  -- What a person said of one that was pending.
+  expires_at       timestamptz(3),
+  decided_by       text,
+  decided_at       timestamptz(3),
+  decision_reason  text,
+  -- What it reserves of its day's network budget while it is open, and what it cost in the end.
+  network_lamports bigint NOT NULL DEFAULT 0 CHECK (network_lamports >= 0),
+  -- What the chain said.
+  signature        text,
+  block_time       bigint,
+  fee_lamports     bigint CHECK (fee_lamports >= 0),
+  rent_lamports    bigint CHECK (rent_lamports >= 0),
+  settled_at       timestamptz(3),
+  CONSTRAINT rejected_has_a_code CHECK ((status = 'rejected') = (reject_code IS NOT NULL)),
+  CONSTRAINT settled_is_on_chain CHECK (
+    (status = 'settled') = (signature IS NOT NULL)
+    AND (status = 'settled') = (settled_at IS NOT NULL)
+    AND (status = 'settled' OR block_time IS NULL)),
+  CONSTRAINT decided_by_someone CHECK (
+    (decided_by IS NULL) = (decided_at IS NULL)
+    AND (decided_by IS NOT NULL OR decision_reason IS NULL)),
+  CONSTRAINT live_spend_has_a_payee CHECK (status = 'rejected' OR pay_to IS NOT NULL),
+  -- Money is not reserved for ever because nobody answers.
+  CONSTRAINT pending_expires CHECK (status <> 'pending' OR expires_at IS NOT NULL)
+);
+CREATE TRIGGER spend_moves BEFORE UPDATE ON spend FOR EACH ROW
+  WHEN (NEW.status <> OLD.status AND OLD.status || '->' || NEW.status NOT IN (
+    'pending->approved', 'pending->rejected', 'approved->settled', 'approved->rejected'))
+  EXECUTE FUNCTION refuse_move();
+-- What was decided about is what is paid.
+CREATE TRIGGER spend_terms_are_fixed BEFORE UPDATE ON spend FOR EACH ROW
+  WHEN (NEW.agent_id <> OLD.agent_id OR NEW.amount_micros <> OLD.amount_micros
+        OR NEW.recipient <> OLD.recipient OR NEW.pay_to IS DISTINCT FROM OLD.pay_to
+        OR NEW.created_at <> OLD.created_at)
+  EXECUTE FUNCTION refuse_move();
+CREATE TRIGGER spend_stays BEFORE DELETE OR TRUNCATE ON spend
+  FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();
+-- One transaction on the chain settles one spend.
+CREATE UNIQUE INDEX spend_signature ON spend (signature) WHERE signature IS NOT NULL;
+-- The list of transactions, and the same by agent, by recipient, by status, by settlement.
+CREATE INDEX spend_by_age ON spend (realm_id, created_at, id);
+CREATE INDEX spend_by_agent ON spend (agent_id, created_at, id);
+CREATE INDEX spend_by_recipient ON spend (realm_id, recipient, created_at, id);
+CREATE INDEX spend_by_status ON spend (realm_id, status, created_at, id);
+CREATE INDEX spend_by_settlement ON spend (realm_id, settled_at, id)
+  WHERE settled_at IS NOT NULL;
+-- What workers look for: those to expire, to pay, and settled ones whose block had no time yet.
+CREATE INDEX spend_to_expire ON spend (expires_at) WHERE status = 'pending';
+CREATE INDEX spend_to_settle ON spend (created_at) WHERE status = 'approved';
+CREATE INDEX spend_without_time ON spend (settled_at)
+  WHERE status = 'settled' AND block_time IS NULL;
+-- How many of an agent wait for a person: bounded, so counted under its wallet's lock.
+CREATE INDEX spend_pending ON spend (agent_id) WHERE status = 'pending';
+-- Open ones that reserve the rent of a token account (2,039,280 lamports): a second spend to the
+-- same payee need not.
+CREATE INDEX spend_opening ON spend (agent_id, pay_to)
+  WHERE status IN ('pending', 'approved') AND network_lamports >= 2039280;
+
+-- What an agent used of its caps in one window. Only days exist today; weeks need no new table.
+CREATE TABLE usage (
+  agent_id             id NOT NULL,
+  window_kind          text NOT NULL CHECK (window_kind = 'day'),
+  window_start         date NOT NULL,
+  spent_micros         micros NOT NULL,
+  -- The cap in force at the newest spend of the window. A cap that is lowered later does not undo
+  -- what was spent, but nothing can be added to the window beyond the cap it is added under.
+  cap_micros           micros NOT NULL,
+  -- The same for what payments cost on the chain.
+  network_lamports     bigint NOT NULL DEFAULT 0 CHECK (network_lamports >= 0),
+  network_cap_lamports bigint NOT NULL DEFAULT 0,
+  PRIMARY KEY (agent_id, window_kind, window_start),
+  -- The cap itself, whatever the code decides.
+  CONSTRAINT cap_not_passed CHECK (spent_micros <= cap_micros),
+  CONSTRAINT network_cap_not_passed CHECK (network_lamports <= network_cap_lamports)
+) WITH (fillfactor = 50);
+
+-- Whose wallets moved lately: a sweep compares them every time.
+CREATE INDEX usage_by_day ON usage (window_start);
+
+-- Running totals by the UTC day of createdAt. `shard` spreads the account-wide rows, so that two
+-- commits seldom meet on one; '' as agent_id is the account-wide row.
+CREATE TABLE spend_total (
+  realm_id       integer NOT NULL,
+  agent_id       id NOT NULL,
+  shard          smallint NOT NULL,
+  day            date NOT NULL,
+  recipient      text COLLATE "C" NOT NULL,
+  spend_count    bigint NOT NULL CHECK (spend_count >= 0),
+  rejected_count bigint NOT NULL CHECK (rejected_count >= 0),
+  settled_micros micros NOT NULL,
+  PRIMARY KEY (realm_id, agent_id, day, recipient, shard)
+) WITH (fillfactor = 70);
+
+-- 9  Money in and out -----------------------------------------------------------------------------
+
+-- Money sent out of a wallet by an operator, outside every cap.
+CREATE TABLE withdrawal (
+  id            id PRIMARY KEY,
+  realm_id      integer NOT NULL,
+  agent_id      id NOT NULL,
+  amount_micros micros NOT NULL CHECK (amount_micros > 0),
+  destination   text NOT NULL,
+  memo          text CHECK (length(memo) <= 200),
+  metadata      json NOT NULL DEFAULT '{}',
+  network       text NOT NULL,
+  created_by    text NOT NULL,
+  created_at    timestamptz(3) NOT NULL,
+  -- pending -> settled | failed
+  status        text NOT NULL CHECK (status IN ('pending', 'settled', 'failed')),
+  failure_code  text,
+  signature     text,
+  block_time    bigint,
+  fee_lamports  bigint CHECK (fee_lamports >= 0),
+  rent_lamports bigint CHECK (rent_lamports >= 0),
+  settled_at    timestamptz(3),
+  CONSTRAINT failed_has_a_code CHECK ((status = 'failed') = (failure_code IS NOT NULL)),
+  CONSTRAINT settled_withdrawal_is_on_chain CHECK (
+    (status = 'settled') = (signature IS NOT NULL)
+    AND (status = 'settled') = (settled_at IS NOT NULL)),
+  FOREIGN KEY (agent_id, realm_id) REFERENCES agent (id, realm_id)
+);
+-- One that ended stays as it is, but for a block's time, which may be known later than the block:
+-- then it is filled in, and nothing else.
+CREATE TRIGGER withdrawal_moves BEFORE UPDATE ON withdrawal FOR EACH ROW
+  WHEN (OLD.status <> 'pending'
+        AND (OLD.block_time IS NOT NULL
+             OR to_jsonb(NEW) - 'block_time' <> to_jsonb(OLD) - 'block_time')
+        OR NEW.amount_micros <> OLD.amount_micros OR NEW.destination <> OLD.destination
+        OR NEW.agent_id <> OLD.agent_id)
+  EXECUTE FUNCTION refuse_move();
+CREATE TRIGGER withdrawal_stays BEFORE DELETE OR TRUNCATE ON withdrawal
+  FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();
+-- One transaction on the chain settles one withdrawal.
+CREATE UNIQUE INDEX withdrawal_signature ON withdrawal (signature);
+-- An agent's list; those to pay; those whose block had no time yet.
+CREATE INDEX withdrawal_by_agent ON withdrawal (agent_id, created_at DESC, id DESC);
+CREATE INDEX withdrawal_to_settle ON withdrawal (created_at) WHERE status = 'pending';
+CREATE INDEX withdrawal_without_time ON withdrawal (settled_at)
+  WHERE status = 'settled' AND block_time IS NULL;
+
+-- One row per transfer on the chain into a wallet's token account.
+CREATE TABLE deposit (
+  id            id PRIMARY KEY,
+  realm_id      integer NOT NULL,
+  agent_id      id NOT NULL,
+  amount_micros micros NOT NULL CHECK (amount_micros > 0),
+  token_account text NOT NULL,
+  sender        text,
+  signature     text NOT NULL,
+  block_time    bigint,
+  -- pending -> credited
+  status        text NOT NULL CHECK (status IN ('pending', 'credited')),
+  created_at    timestamptz(3) NOT NULL,
+  credited_at   timestamptz(3),
+  -- Each is credited once, whoever notices it, and however often.
+  UNIQUE (signature, token_account),
+  CONSTRAINT credited_has_a_date CHECK ((status = 'credited') = (credited_at IS NOT NULL)),
+  FOREIGN KEY (agent_id, realm_id) REFERENCES agent (id, realm_id)
+);
+-- As for withdrawals, a block's time may come later.
+CREATE TRIGGER deposit_is_credited_once BEFORE UPDATE ON deposit FOR EACH ROW
+  WHEN (OLD.status = 'credited'
+        AND (OLD.block_time IS NOT NULL
+             OR to_jsonb(NEW) - 'block_time' <> to_jsonb(OLD) - 'block_time')
+        OR NEW.agent_id <> OLD.agent_id OR NEW.signature <> OLD.signature
+        OR NEW.token_account <> OLD.token_account)
+  EXECUTE FUNCTION refuse_move();
+CREATE TRIGGER deposit_stays BEFORE DELETE OR TRUNCATE ON deposit
+  FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();
+-- An agent's list; and those whose block had no time yet.
+CREATE INDEX deposit_by_agent ON deposit (agent_id, created_at DESC, id DESC);
+CREATE INDEX deposit_without_time ON deposit (credited_at)
+  WHERE status = 'credited' AND block_time IS NULL;
+
+-- Which wallets were funded lately, for the same sweep; rows lie in the order of their age.
+CREATE INDEX deposit_by_age ON deposit USING brin (created_at);
+
+-- How far the history of a wallet's token account has been read.
+CREATE TABLE deposit_cursor (
+  agent_id  id PRIMARY KEY,
+  signature text NOT NULL
+);
+
+-- A transaction that mentions a wallet's token account and that no node showed so that it could be
+-- read: perhaps a deposit. It is passed over, tried again ever more rarely, and shown to people.
+-- Gone once it was read or credited by hand; dismissed when a person says that it brought nothing.
+CREATE TABLE unread_deposit (
+  signature     text NOT NULL,
+  token_account text NOT NULL,
+  realm_id      integer NOT NULL,
+  agent_id      id NOT NULL,
+  problem       text NOT NULL CHECK (length(problem) <= 300),
+  tries         integer NOT NULL DEFAULT 0 CHECK (tries >= 0),
+  noticed_at    timestamptz(3) NOT NULL DEFAULT moment(),
+  next_try_at   timestamptz NOT NULL DEFAULT clock_timestamp(),
+  dismissed_at  timestamptz(3),
+  PRIMARY KEY (signature, token_account),
+  FOREIGN KEY (agent_id, realm_id) REFERENCES agent (id, realm_id)
+);
+-- Which agents have some to try again, and which those are.
+CREATE INDEX unread_deposit_due ON unread_deposit (next_try_at) WHERE dismissed_at IS NULL;
+CREATE INDEX unread_deposit_by_agent ON unread_deposit (agent_id) WHERE dismissed_at IS NULL;
+
+-- 10  Settlement ----------------------------------------------------------------------------------
+
+-- An approved spend or a withdrawal that has to be made on the chain; it has the id of that.
+CREATE TABLE payment (
+  id            id PRIMARY KEY,
+  mode          mode NOT NULL,
+  realm_id      integer NOT NULL,
+  agent_id      id NOT NULL,
+  amount_micros micros NOT NULL CHECK (amount_micros > 0),
+  destination   text NOT NULL,
+  -- waiting: nothing signed is alive; live: one attempt is
+  -- waiting <-> live; waiting | live -> settled | failed
+  state         text NOT NULL DEFAULT 'waiting'
+                CHECK (state IN ('waiting', 'live', 'settled', 'failed')),
+  attempts      integer NOT NULL DEFAULT 0 CHECK (attempts >= 0),
+  -- What the attempts that ended without paying have cost.
+  cost_lamports bigint NOT NULL DEFAULT 0 CHECK (cost_lamports >= 0),
+  -- The worker that claimed it has it until then; afterwards it is anybody's.
+  leased_until  timestamptz NOT NULL,
+  problem       text,
+  created_at    timestamptz(3) NOT NULL
+);
+-- It ends once, and what is paid to whom never changes.
+CREATE TRIGGER payment_moves BEFORE UPDATE ON payment FOR EACH ROW
+  WHEN (OLD.state IN ('settled', 'failed') OR NEW.amount_micros <> OLD.amount_micros
+        OR NEW.destination <> OLD.destination OR NEW.agent_id <> OLD.agent_id)
+  EXECUTE FUNCTION refuse_move();
+CREATE TRIGGER payment_stays BEFORE DELETE OR TRUNCATE ON payment
+  FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();
+-- What is still to be made, the oldest first.
+CREATE INDEX payment_open ON payment (mode, created_at) WHERE state IN ('waiting', 'live');
+
+-- Everything that was ever signed: one attempt at a payment. Committed before it is sent.
+CREATE TABLE submission (
+  payment_id        id NOT NULL REFERENCES payment,
+  attempt           integer NOT NULL CHECK (attempt >= 1),
+  mode              mode NOT NULL,
+  -- live -> settled; live -> dead, when it provably never pays
+  state             text NOT NULL CHECK (state IN ('live', 'dead', 'settled')),
+  raw               bytea NOT NULL,
+  signature         text NOT NULL UNIQUE,
+  -- By these the chain can prove that it never lands.
+  blockhash         text NOT NULL,
+  last_valid_height bigint NOT NULL,
+  signed_slot       bigint NOT NULL,
+  signed_at         timestamptz(3) NOT NULL DEFAULT moment(),
+  -- Whether it opens the payee's token account, and what it costs at most.
+  opens_account     boolean NOT NULL DEFAULT true,
+  network_lamports  bigint NOT NULL DEFAULT 0 CHECK (network_lamports >= 0),
+  -- When the worker looks for it next, and how often it did.
+  next_check_at     timestamptz NOT NULL,
+  checks            integer NOT NULL DEFAULT 0,
+  in_doubt          boolean NOT NULL DEFAULT false,
+  -- What a node said when it would not take it, if that can never change.
+  refusal           text,
+  outcome           text,
+  fee_lamports      bigint,
+  PRIMARY KEY (payment_id, attempt),
+  CONSTRAINT ended_has_an_outcome CHECK ((state = 'live') = (outcome IS NULL))
+);
+-- Two attempts that are alive could both land: the last guard against paying twice.
+CREATE UNIQUE INDEX submission_one_alive ON submission (payment_id) WHERE state = 'live';
+-- What the worker has to look for.
+CREATE INDEX submission_due ON submission (mode, next_check_at) WHERE state = 'live';
+CREATE TRIGGER submission_is_final BEFORE UPDATE ON submission FOR EACH ROW
+  WHEN (OLD.state <> 'live' OR NEW.raw <> OLD.raw OR NEW.signature <> OLD.signature)
+  EXECUTE FUNCTION refuse_move();
+CREATE TRIGGER submission_stays BEFORE DELETE OR TRUNCATE ON submission
+  FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();
+
+-- The history of this database, as far as payments care. After a failover or a restore it goes on
+-- in another one and may have forgotten attempts: nothing is signed until what it forgot can no
+-- longer land, and payments from before are looked for on the chain first.
+CREATE TABLE settlement_watch (
+  mode               mode PRIMARY KEY,
+  timeline           text NOT NULL,
+  quiet_until_height bigint NOT NULL DEFAULT 0,
+  careful_before     timestamptz,
+  -- Attempts on the chain up to this slot that the database does not know are explained: by a
+  -- restore that was noticed. Null until the first look that comes after the quiet.
+  explained_slot     bigint CHECK (explained_slot >= 0)
+);
+
+-- 11  Network cost --------------------------------------------------------------------------------
+
+-- Payees of an account, whether their token account was there when last seen, and how often this
+-- account paid for opening it.
+CREATE TABLE payee_account (
+  realm_id integer NOT NULL REFERENCES realm,
+  address  text NOT NULL,
+  is_open  boolean NOT NULL,
+  opened   integer NOT NULL DEFAULT 0 CHECK (opened >= 0),
+  -- The payment that last set out to open it.
+  opener   id,
+  PRIMARY KEY (realm_id, address)
+);
+
+-- What the payments of an account cost by the UTC day they were signed on.
+CREATE TABLE network_cost (
+  realm_id integer NOT NULL REFERENCES realm,
+  day      date NOT NULL,
+  lamports bigint NOT NULL CHECK (lamports >= 0),
+  PRIMARY KEY (realm_id, day)
+);
+-- What all accounts cost of late: how long the fee payer lasts.
+CREATE INDEX network_cost_by_day ON network_cost (day);
+
+-- What the fee payer of a mode held when the worker last looked.
+CREATE TABLE fee_payer_balance (
+  mode     mode PRIMARY KEY,
+  lamports bigint NOT NULL CHECK (lamports >= 0),
+  seen_at  timestamptz(3) NOT NULL DEFAULT moment()
+);
+
+-- 12  Events --------------------------------------------------------------------------------------
+
+-- What happened, written in the commit that caused it.
 CREATE TABLE event (
   id         id PRIMARY KEY,
   realm_id   integer NOT NULL,
@@ -216,51 +750,89 @@ CREATE TABLE event (
   agent_id   id,
   -- JSON, kept as text: it is made by us and only ever handed on, so nobody need parse it.
   data       text NOT NULL,
-  created_at timestamptz(3) NOT NULL,
-  -- Readers that must miss nothing read below the oldest running transaction.
-  xact       xid8 NOT NULL DEFAULT pg_current_xact_id()
+  created_at timestamptz(3) NOT NULL
 );
+-- The list of events, and the same by type and by agent.
 CREATE INDEX event_by_age ON event (realm_id, created_at, id);
+CREATE INDEX event_by_type ON event (realm_id, type, created_at, id);
+CREATE INDEX event_by_agent ON event (agent_id, created_at, id);
+-- Those that are old enough to go; rows lie in the order of their age.
 CREATE INDEX event_to_forget ON event USING brin (created_at);
 
+-- Where an account wants to be told.
 CREATE TABLE webhook (
-  id               id PRIMARY KEY,
-  realm_id         integer NOT NULL REFERENCES realm,
-  url              text NOT NULL CHECK (length(url) <= 2048),
-  events           text[] NOT NULL CHECK (cardinality(events) >= 1),
-  status           text NOT NULL DEFAULT 'enabled' CHECK (status IN ('enabled', 'disabled')),
-  disabled_reason  text,
-  secret_sealed    bytea NOT NULL,
-  previous_sealed  bytea,
-  previous_until   timestamptz(3),
-  created_at       timestamptz(3) NOT NULL,
-  CHECK ((previous_sealed IS NULL) = (previous_until IS NULL)),
-  CHECK (status = 'disabled' OR disabled_reason IS NULL)
+  id              id PRIMARY KEY,
+  realm_id        integer NOT NULL REFERENCES realm,
+  url             text NOT NULL CHECK (length(url) <= 2048),
+  -- Bounded, because every event goes through them.
+  events          text[] NOT NULL CHECK (cardinality(events) BETWEEN 1 AND 100),
+  -- enabled <-> disabled; a person does both, the worker disables (reason gone or failing)
+  status          text NOT NULL DEFAULT 'enabled' CHECK (status IN ('enabled', 'disabled')),
+  disabled_reason text,
+  -- Since when every attempt has failed; null while the last one went well.
+  failing_since   timestamptz(3),
+  created_at      timestamptz(3) NOT NULL,
+  CONSTRAINT only_disabled_has_a_reason CHECK (status = 'disabled' OR disabled_reason IS NULL)
 );
+-- The list of webhooks; and whether a realm has any, for every event.
 CREATE INDEX webhook_by_age ON webhook (realm_id, created_at, id);
 
--- pending -> delivered | failed; the row is written with its event, the worker does the rest.
+-- The secrets of a webhook: one in force, and those before it that still sign along. The owner is
+-- bound into the seal, so that a sealed secret moved to another webhook does not open.
+CREATE TABLE webhook_secret (
+  owner          text COLLATE "C" PRIMARY KEY,
+  webhook_id     id NOT NULL REFERENCES webhook ON DELETE CASCADE,
+  number         integer NOT NULL CHECK (number >= 1),
+  master_version integer NOT NULL REFERENCES master_key,
+  sealed         bytea NOT NULL,
+  -- null -> a date, when the next one comes
+  signs_until    timestamptz(3),
+  UNIQUE (webhook_id, number)
+);
+CREATE UNIQUE INDEX webhook_secret_in_force ON webhook_secret (webhook_id)
+  WHERE signs_until IS NULL;
+-- What a rotation has yet to seal again.
+CREATE INDEX webhook_secret_by_master ON webhook_secret (master_version);
+
+-- An event on its way to one webhook; the row is written with its event, the worker does the rest.
+--
+-- No foreign key to the webhook: it would make every event lock its webhooks' rows, and deleting a
+-- webhook would delete months of deliveries in one request. Deliveries of a webhook that is gone
+-- are never claimed; the worker sweeps them up.
 CREATE TABLE delivery (
   id              id PRIMARY KEY,
-  webhook_id      id NOT NULL REFERENCES webhook ON DELETE CASCADE,
+  webhook_id      id NOT NULL,
   event_id        id NOT NULL REFERENCES event ON DELETE CASCADE,
+  -- pending -> delivered | failed
   status          text NOT NULL DEFAULT 'pending'
                   CHECK (status IN ('pending', 'delivered', 'failed')),
-  attempts        json NOT NULL DEFAULT '[]',
+  attempts        jsonb NOT NULL DEFAULT '[]',
   attempt_count   integer NOT NULL DEFAULT 0,
   next_attempt_at timestamptz(3),
+  -- The worker that claimed it has it until then; afterwards it is anybody's.
   leased_until    timestamptz(3),
   created_at      timestamptz(3) NOT NULL,
-  CHECK ((status = 'pending') = (next_attempt_at IS NOT NULL))
+  CONSTRAINT only_pending_is_due CHECK ((status = 'pending') = (next_attempt_at IS NOT NULL)),
+  CONSTRAINT only_pending_is_leased CHECK (leased_until IS NULL OR status = 'pending')
 );
-CREATE INDEX delivery_due ON delivery (next_attempt_at) WHERE status = 'pending';
+-- By webhook first: who claims jumps from webhook to webhook, so that a long queue of one hides
+-- nobody else's.
+CREATE INDEX delivery_due ON delivery (webhook_id, next_attempt_at) WHERE status = 'pending';
+-- How many of a webhook are under way.
+CREATE INDEX delivery_leased ON delivery (webhook_id) WHERE leased_until IS NOT NULL;
+-- A webhook's list; and an event's, which go with it.
 CREATE INDEX delivery_by_webhook ON delivery (webhook_id, created_at, id);
 CREATE INDEX delivery_by_event ON delivery (event_id);
+
+-- 13  The audit log -------------------------------------------------------------------------------
 
 -- Who did what, with what was before and after. Secrets never get here.
 CREATE TABLE audit_log (
   id         bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+  -- What a line is called outside: the number would tell one account how much the others do.
+  line_id    id NOT NULL,
   at         timestamptz(3) NOT NULL DEFAULT moment(),
+  -- null for what concerns the service itself
   realm_id   integer REFERENCES realm,
   actor      text NOT NULL,
   request_id text NOT NULL,
@@ -269,6 +841,188 @@ CREATE TABLE audit_log (
   before     json,
   after      json
 );
+-- The list of lines, and what was done to one subject.
+CREATE INDEX audit_log_by_realm ON audit_log (realm_id, at, line_id);
 CREATE INDEX audit_log_by_subject ON audit_log (subject, id);
 CREATE TRIGGER audit_log_append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON audit_log
   FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();
+
+-- 14  Workers -------------------------------------------------------------------------------------
+
+-- That the workers live and move, for `/readyz` and `bursar doctor`: a row for each duty, of one
+-- mode or of all. `beat_at` says that a worker has the duty, `moved_at` when it last went well.
+CREATE TABLE heartbeat (
+  mode             text NOT NULL CHECK (mode IN ('test', 'live', 'all')),
+  duty             text NOT NULL,
+  beat_at          timestamptz NOT NULL,
+  moved_at         timestamptz NOT NULL,
+  patience_seconds double precision NOT NULL CHECK (patience_seconds > 0),
+  -- The kind of error that the last round ended in; null when it went well.
+  problem          text,
+  PRIMARY KEY (mode, duty)
+);
+
+-- What one worker at a time does: the one that holds the lease, until it ends or is given up.
+CREATE TABLE lease (
+  name   text PRIMARY KEY,
+  holder text NOT NULL,
+  until  timestamptz NOT NULL
+);
+
+-- Wallets whose commits raise, by the duty that could not be done: each is tried alone and rarely,
+-- so that it stops no other. No foreign key, because the wallet's row may be what is broken.
+CREATE TABLE quarantine (
+  agent_id    id NOT NULL,
+  duty        text NOT NULL CHECK (duty IN ('settle', 'expire', 'deposit', 'stop')),
+  problem     text NOT NULL,
+  tries       integer NOT NULL DEFAULT 1 CHECK (tries >= 1),
+  since       timestamptz(3) NOT NULL,
+  next_try_at timestamptz NOT NULL,
+  PRIMARY KEY (agent_id, duty)
+);
+
+-- 15  Functions -----------------------------------------------------------------------------------
+
+-- All that a decision about agents rests on. With `lock` it is the one way to an agent's money and
+-- policy: it locks the wallets' rows in the order of their ids until the transaction ends, then
+-- reads in a statement of its own, so that nothing read is older than the locks. Without, it locks
+-- nothing, for those who only look. Agents that are not in these realms are left out.
+CREATE FUNCTION read_agents(agent_ids text[], realm_ids integer[], lock boolean)
+RETURNS TABLE (
+  agent_id id, realm_id integer, address text, mint text, wallet_status text,
+  credits_posted bigint, debits_posted bigint, debits_pending bigint, transfers bigint,
+  decisions bigint, is_low boolean, last_funded_at timestamptz, now timestamptz,
+  agent_status text, policy_version integer, spent_today_micros bigint,
+  network_today_lamports bigint, pending_count bigint, directory_epoch text,
+  has_webhooks boolean, history text)
+LANGUAGE plpgsql AS $$
+DECLARE
+  read_at timestamptz;
+  read_in text := history();
+BEGIN
+  IF lock THEN
+    PERFORM FROM wallet w
+      WHERE w.agent_id = ANY (agent_ids) AND w.realm_id = ANY (realm_ids)
+      ORDER BY w.agent_id FOR NO KEY UPDATE;
+  END IF;
+  read_at := moment();
+  RETURN QUERY
+    SELECT w.agent_id, w.realm_id, w.address, w.mint, w.status, w.credits_posted::bigint,
+           w.debits_posted::bigint, w.debits_pending::bigint, w.transfers, w.decisions, w.is_low,
+           w.last_funded_at::timestamptz, read_at, a.status, a.policy_version,
+           coalesce(u.spent_micros, 0)::bigint, coalesce(u.network_lamports, 0)::bigint,
+           (SELECT count(*) FROM spend s WHERE s.agent_id = w.agent_id AND s.status = 'pending'),
+           format('%s/%s', read_in, r.directory_epoch),
+           EXISTS (SELECT FROM webhook h WHERE h.realm_id = w.realm_id AND h.status = 'enabled'),
+           read_in
+      FROM wallet w
+      JOIN agent a ON a.id = w.agent_id
+      JOIN realm r ON r.id = w.realm_id
+      LEFT JOIN usage u ON u.agent_id = w.agent_id AND u.window_kind = 'day'
+                       AND u.window_start = (read_at AT TIME ZONE 'UTC')::date
+     WHERE w.agent_id = ANY (agent_ids) AND w.realm_id = ANY (realm_ids);
+END $$;
+
+-- One round of a delivery worker in one round trip: records what became of its claims, then claims
+-- up to `most` deliveries that are due.
+--
+-- Locks the deliveries it records, then their webhooks in the order of their ids, then, by an
+-- advisory lock until the transaction ends, the claiming itself: one worker claims at a time, and
+-- counts what is under way in a statement that begins after the lock, so no bound is ever passed.
+--
+-- Who gets the room. Every webhook's first, then every second, and so on; no webhook has more than
+-- `per_webhook` under way; one that failed last gets one at a time, and all such together
+-- `most_failing`. Room is shared among accounts: each claim goes to the account that has the fewest
+-- under way, and none has more under way than are left free. So one account alone gets half of the
+-- room, two a third each, and the next one always finds some, however many receivers of others
+-- hang. The same for the part of the room that failing webhooks may take.
+--
+-- The query jumps over the index from webhook to webhook, so a long queue of one costs no more than
+-- a short one.
+CREATE FUNCTION exchange_deliveries(
+  done_ids text[], done_leases timestamptz[], done_statuses text[], done_waits float8[],
+  done_attempts text[], most integer, most_failing integer, per_webhook integer,
+  lease_seconds float8)
+RETURNS TABLE (
+  id text, lease timestamptz, attempt_count integer, webhook_id text, url text, failing boolean,
+  event_id text, type text, agent_id text, data text, created_at timestamptz, mode text)
+LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+  read_at timestamptz;
+BEGIN
+  -- A claim or a result that a crash of the database forgets only means one more delivery.
+  PERFORM set_config('synchronous_commit', 'off', true);
+  IF cardinality(done_ids) > 0 THEN
+    -- What somebody else took meanwhile, because the lease ended, is theirs to record.
+    UPDATE delivery d
+       SET status = r.status, attempts = d.attempts || r.attempt::jsonb,
+           attempt_count = d.attempt_count + 1, leased_until = NULL,
+           next_attempt_at = CASE WHEN r.status = 'pending'
+                                  THEN clock_timestamp() + make_interval(secs => r.wait) END
+      FROM unnest(done_ids, done_leases, done_statuses, done_waits, done_attempts)
+        AS r (id, lease, status, wait, attempt)
+     WHERE d.id = r.id AND d.leased_until = r.lease;
+    -- In id order, so that two workers cannot deadlock.
+    UPDATE webhook SET failing_since = NULL WHERE id IN (
+      SELECT w.id FROM webhook w WHERE w.failing_since IS NOT NULL AND w.id IN (
+        SELECT d.webhook_id FROM delivery d
+         WHERE d.id = ANY (done_ids) AND d.status = 'delivered')
+       ORDER BY w.id FOR NO KEY UPDATE);
+  END IF;
+  IF most <= 0 THEN
+    RETURN;
+  END IF;
+  PERFORM pg_advisory_xact_lock(17485);
+  read_at := clock_timestamp();
+  RETURN QUERY
+    WITH RECURSIVE queue (webhook_id) AS (
+      (SELECT d.webhook_id FROM delivery d WHERE d.status = 'pending'
+        ORDER BY d.webhook_id LIMIT 1)
+      UNION ALL
+      SELECT (SELECT d.webhook_id FROM delivery d
+               WHERE d.status = 'pending' AND d.webhook_id > q.webhook_id
+               ORDER BY d.webhook_id LIMIT 1)
+        FROM queue q WHERE q.webhook_id IS NOT NULL),
+    open AS MATERIALIZED (
+      SELECT w.id, w.url, r.account_id, w.failing_since IS NOT NULL AS failing, l.leased,
+             CASE WHEN w.failing_since IS NULL THEN per_webhook ELSE 1 END - l.leased AS room
+        FROM queue q JOIN webhook w ON w.id = q.webhook_id AND w.status = 'enabled'
+        JOIN realm r ON r.id = w.realm_id
+       CROSS JOIN LATERAL (SELECT count(*) AS leased FROM delivery l
+                            WHERE l.webhook_id = w.id AND l.leased_until > read_at) l),
+    under_way AS (
+      SELECT o.*, sum(o.leased) OVER (PARTITION BY o.account_id) AS of_account,
+             sum(o.leased) OVER (PARTITION BY o.account_id, o.failing) AS of_kind
+        FROM open o),
+    due AS (
+      SELECT h.id AS webhook_id, h.url, h.account_id, h.failing, h.of_account, d.id, d.turn,
+             d.next_attempt_at, h.of_kind + row_number() OVER (
+               PARTITION BY h.account_id, h.failing ORDER BY d.turn, d.next_attempt_at) AS share
+        FROM under_way h CROSS JOIN LATERAL (
+          SELECT p.id, p.next_attempt_at, row_number() OVER (ORDER BY p.next_attempt_at) AS turn
+            FROM (SELECT e.id, e.next_attempt_at FROM delivery e
+                   WHERE e.webhook_id = h.id AND e.status = 'pending'
+                     AND e.next_attempt_at <= read_at
+                     AND (e.leased_until IS NULL OR e.leased_until <= read_at)
+                   ORDER BY e.next_attempt_at LIMIT greatest(h.room, 0)) p) d),
+    of_kind AS (
+      SELECT due.*, row_number() OVER (
+               PARTITION BY due.failing ORDER BY due.share, due.next_attempt_at) AS place
+        FROM due),
+    fit AS (
+      SELECT k.webhook_id, k.url, k.failing, k.id, k.next_attempt_at,
+             k.of_account + row_number() OVER (
+               PARTITION BY k.account_id ORDER BY k.turn, k.next_attempt_at) AS share
+        FROM of_kind k WHERE NOT k.failing OR k.share <= most_failing - k.place + 1),
+    placed AS (
+      SELECT fit.*, row_number() OVER (ORDER BY fit.share, fit.next_attempt_at) AS place FROM fit),
+    taken AS (
+      SELECT * FROM placed p WHERE p.share <= most - p.place + 1)
+    UPDATE delivery d SET leased_until = clock_timestamp() + make_interval(secs => lease_seconds)
+      FROM taken t, event e, realm r
+     WHERE d.id = t.id AND e.id = d.event_id AND r.id = e.realm_id
+    RETURNING d.id::text, d.leased_until::timestamptz, d.attempt_count, t.webhook_id::text, t.url,
+              t.failing, e.id::text, e.type, e.agent_id::text, e.data, e.created_at::timestamptz,
+              r.mode::text;
+END $$;

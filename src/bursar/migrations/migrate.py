@@ -14,14 +14,13 @@ from typing import TYPE_CHECKING, Final
 
 import asyncpg
 
+from bursar.advisory import MIGRATING
 from bursar.db import Hosts, Row, Tx
 from bursar.errors import CommandFailed
 
 if TYPE_CHECKING:
     Connection = asyncpg.Connection[Row]
 
-# Any fixed number; it names "migrating this database" among advisory locks.
-_LOCK: Final = 0x42555253
 # Whoever waits for a table's lock makes everybody else wait behind it. So a migration waits only
 # shortly, gives way, and comes back.
 _LOCK_TIMEOUT: Final = "500ms"
@@ -60,10 +59,9 @@ def needed() -> int:
 
 async def misfit(tx: Tx) -> str | None:
     """What keeps this version from working on this database, if anything does."""
-    # The column is younger than the table.
     newest, breaking = await tx.fetchrow(
-        "SELECT coalesce(max(number), 0), coalesce(max(number)"
-        " FILTER (WHERE (to_jsonb(m) ->> 'after_deploy')::boolean), 0) FROM migration m"
+        "SELECT coalesce(max(number), 0),"
+        " coalesce(max(number) FILTER (WHERE after_deploy), 0) FROM migration"
     ) or (0, 0)
     if newest < needed():
         return f"at migration {newest}, this version needs {needed()}"
@@ -101,7 +99,7 @@ async def _take_turns(connection: "Connection") -> None:
     """Waits for whoever else is migrating this database."""
     await connection.execute(f"SET lock_timeout = '{_TURN_TIMEOUT}'")
     try:
-        await connection.execute("SELECT pg_advisory_lock($1)", _LOCK)
+        await connection.execute("SELECT pg_advisory_lock($1)", MIGRATING)
     except asyncpg.LockNotAvailableError:
         raise CommandFailed("Another process has been migrating this database for long.") from None
 
@@ -128,14 +126,6 @@ async def _prepare(connection: "Connection") -> None:
         " applied_at timestamptz NOT NULL DEFAULT now(),"
         " after_deploy boolean NOT NULL DEFAULT false)"
     )
-    known = await connection.fetchval(
-        "SELECT EXISTS (SELECT FROM pg_attribute WHERE attrelid = 'migration'::regclass"
-        " AND attname = 'after_deploy')"
-    )
-    if not known:
-        await connection.execute(
-            "ALTER TABLE migration ADD COLUMN after_deploy boolean NOT NULL DEFAULT false"
-        )
 
 
 async def _apply(connection: "Connection", migration: Migration) -> None:

@@ -42,11 +42,11 @@ _log = structlog.get_logger()
 
 
 class Swept(NamedTuple):
-    """What a sweep found: wallets that differ, with what the chain holds, and those that were held
-    when they were compared."""
+    """What a sweep found: wallets that differ, with what the chain holds, and those that were
+    frozen when they were compared."""
 
     differing: list[tuple[WatchedWallet, int]]
-    held: set[str]
+    frozen: set[str]
 
 
 @dataclass(slots=True)
@@ -70,15 +70,15 @@ class DepositWatcher:
             unread = await wallet_store.watched_wallets(tx, due)
         await self._look_at_those(unread)
         differing: list[tuple[WatchedWallet, int]] = []
-        held: set[str] = set()
+        frozen: set[str] = set()
         async for wallets in self.turns.next(doubtful):
             some = await compare(self.chain, self.mint, wallets)
             await self._look_at_those([wallet for wallet, _ in some])
             differing += some
-            held |= {wallet.agent_id for wallet in wallets if wallet.held}
+            frozen |= {wallet.agent_id for wallet in wallets if wallet.is_frozen}
         async with self.db.connection() as tx:
             Metrics.unread(self.mode, await wallet_store.count_unread(tx, self.mode))
-        return Swept(differing, held)
+        return Swept(differing, frozen)
 
     async def look_at(self, agent_id: str) -> None:
         """One wallet, because somebody knows that something came in."""

@@ -54,7 +54,7 @@ class Reconciler:
     watcher: DepositWatcher
     # By agent: how many looks in a row found a difference.
     _looks: dict[str, int] = field(default_factory=dict)
-    # By held agent: how many in a row found none.
+    # By agent whose wallet is frozen: how many in a row found none.
     _whole: dict[str, int] = field(default_factory=dict)
 
     async def sweep(self) -> int:
@@ -68,10 +68,10 @@ class Reconciler:
             [
                 wallet
                 for wallet, gap in differences
-                if gap < 0 and self._looks[wallet.agent_id] >= _LOOKS and not wallet.held
+                if gap < 0 and self._looks[wallet.agent_id] >= _LOOKS and not wallet.is_frozen
             ]
         )
-        await self._release_those_in_order(swept.held - short)
+        await self._release_those_in_order(swept.frozen - short)
         for wallet, gap in differences:
             if gap > 0 and reads_again(self._looks[wallet.agent_id]):
                 await self._look_again(wallet)

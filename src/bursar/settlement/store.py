@@ -126,7 +126,7 @@ async def _claim_due(tx: Tx, mode: Mode, limit: int) -> list[PaymentRow]:
         "WITH due AS (SELECT p.id FROM payment p JOIN wallet w ON w.agent_id = p.agent_id"
         " WHERE p.mode = $1 AND p.state = 'waiting' AND (p.leased_until <= clock_timestamp() OR"
         f" p.leased_until > clock_timestamp() + interval '{_CLOCK_WAS_SET_BACK}')"
-        f" AND NOT w.held AND {_MAY_BE_TRIED}"
+        f" AND NOT w.is_frozen AND {_MAY_BE_TRIED}"
         " ORDER BY p.created_at LIMIT $2 FOR UPDATE OF p SKIP LOCKED)"
         f" UPDATE payment p SET leased_until = clock_timestamp() + interval '{_LEASE}'"
         f" FROM due, wallet w WHERE p.id = due.id AND w.agent_id = p.agent_id RETURNING {_PAYMENT}",
@@ -162,7 +162,7 @@ async def insert_submissions(
     ids = [s.payment.id for s in submissions]
     rows = await tx.fetch(
         "SELECT p.id, p.attempts FROM payment p JOIN wallet w ON w.agent_id = p.agent_id"
-        " WHERE p.id = ANY($1) AND p.state = 'waiting' AND NOT w.held"
+        " WHERE p.id = ANY($1) AND p.state = 'waiting' AND NOT w.is_frozen"
         " ORDER BY p.id FOR UPDATE OF p",
         ids,
     )
@@ -411,10 +411,7 @@ async def backlog(tx: Tx, mode: Mode) -> Row:
 async def timeline(tx: Tx) -> str:
     """Which history this database is: another one after a promotion, a restore to a point in time,
     or a restore of a dump into a new cluster."""
-    return await tx.fetchval(
-        "SELECT system_identifier || '/' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8)"
-        " FROM pg_control_system()"
-    )
+    return await tx.fetchval("SELECT history()")
 
 
 async def get_watch(tx: Tx, mode: Mode) -> Watch | None:

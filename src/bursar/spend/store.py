@@ -175,7 +175,7 @@ _WRITE_DECIDED = Query(f"""
              decision_number, network_lamports
         FROM decided
     ), transfers AS (
-      INSERT INTO transfer (agent_id, number, kind, payment_id, amount_micros,
+      INSERT INTO transfer (agent_id, number, kind, subject_id, amount_micros,
                             credits_posted_after, debits_posted_after, debits_pending_after,
                             created_at)
       SELECT agent_id, transfer_number, 'reserve', id, amount_micros,

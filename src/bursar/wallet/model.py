@@ -70,7 +70,7 @@ class WatchedWallet(msgspec.Struct, frozen=True, kw_only=True):
     debits_micros: int
     # A node that is not as far cannot say what is missing.
     credited_slot: int
-    held: bool
+    is_frozen: bool
 
     @property
     def balance_micros(self) -> int:

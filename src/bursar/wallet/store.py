@@ -39,7 +39,7 @@ _SET_LOW = Query("""
 """)
 _SET_FROZEN = Query("""
     UPDATE wallet
-       SET held = :frozen
+       SET is_frozen = :frozen
      WHERE agent_id = :agent_id
 """)
 _NOTE_STOP = Query("""
@@ -119,7 +119,7 @@ def wallet_of(row: Row) -> WalletRow:
 # Against the chain --------------------------------------------------------------------------------
 
 _WATCHED: Final = (
-    "w.agent_id, w.realm_id, w.address, w.held, w.credits_posted::bigint AS credits_micros,"
+    "w.agent_id, w.realm_id, w.address, w.is_frozen, w.credits_posted::bigint AS credits_micros,"
     " w.debits_posted::bigint AS debits_micros, w.credited_slot"
 )
 _WATCH_THESE = Query(f"""
@@ -138,7 +138,7 @@ _WATCH_AFTER = Query(f"""
 # Each part has an index of its own: however many wallets are cold, none of them is read.
 _HOT = Query("""
     WITH busy AS (
-      SELECT w.agent_id FROM wallet w WHERE w.held
+      SELECT w.agent_id FROM wallet w WHERE w.is_frozen
       UNION
       SELECT p.agent_id FROM payment p WHERE p.mode = :mode AND p.state IN ('waiting', 'live')
     ), lately AS (

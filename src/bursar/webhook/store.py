@@ -331,7 +331,7 @@ async def exchange(
     lease_seconds: float,
 ) -> list[Claim]:
     """Records these results and claims what is due: one round trip, one transaction of its own.
-    `migrations/schema.sql` has the query, and `0010_heartbeat.sql` says how it is fair."""
+    The function in `migrations/0001_initial.sql` says how it is fair."""
     rows = await _EXCHANGE.rows(
         tx,
         ids=[r.claim.id for r in results],
