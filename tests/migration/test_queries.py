@@ -62,7 +62,7 @@ ROWS: list[tuple[type, str, set[str]]] = [
 ]
 
 
-@pytest.mark.parametrize(("kind", "table", "other"), ROWS, ids=lambda value: str(value))
+@pytest.mark.parametrize(("kind", "table", "other"), ROWS, ids=[table for _, table, _ in ROWS])
 async def test_every_row_has_the_columns_of_its_struct(
     db: Database, kind: type[Any], table: str, other: set[str]
 ):

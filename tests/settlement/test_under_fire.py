@@ -224,7 +224,12 @@ async def _ask(client: httpx.AsyncClient, plan: Plan) -> str | None:
         body = {"amount": plan.amount, "destination": plan.destination, "allowOffCurve": True}
     else:
         path = "/v1/spend/authorise"
-        body = {"agentId": plan.agent_id, "amount": plan.amount, "recipient": plan.destination}
+        body = {
+            "agentId": plan.agent_id,
+            "amount": plan.amount,
+            "recipient": plan.destination,
+            "allowOffCurve": True,
+        }
     for _ in range(600):
         with suppress(httpx.TransportError):
             answer = await client.post(

@@ -198,6 +198,10 @@ class View(Protocol):
         """None until it is finalized on the node that answers."""
         ...
 
+    async def accounts(self, addresses: Sequence[str]) -> dict[str, Account | None]:
+        """At `confirmed`; every address is a key, None where nothing exists."""
+        ...
+
     async def token_balances(
         self, owners: Sequence[str], mint: str, *, from_slot: int = 0
     ) -> Balances:
@@ -224,10 +228,6 @@ class Chain(View, Protocol):
 
     async def send(self, raw: bytes) -> SendResult:
         """Never raises. May be repeated with the same bytes at will."""
-        ...
-
-    async def accounts(self, addresses: Sequence[str]) -> dict[str, Account | None]:
-        """At `confirmed`; every address is a key, None where nothing exists."""
         ...
 
     async def priority_fee(self, writable: Sequence[str]) -> int:

@@ -165,14 +165,10 @@ class Settler:
             wallet_keys = await custody_store.wallet_keys(tx, [p.agent_id for p in unpaid])
         fee, accounts, blockhash = await asyncio.gather(
             self.chain.priority_fee(sorted({token_account(p.source, p.mint) for p in unpaid})),
-            self.chain.accounts(
-                sorted(
-                    {
-                        fee_payer.address,
-                        *(p.destination for p in unpaid),
-                        *(token_account(p.destination, p.mint) for p in unpaid),
-                    }
-                )
+            self._accounts(
+                fee_payer.address,
+                *(p.destination for p in unpaid),
+                *(token_account(p.destination, p.mint) for p in unpaid),
             ),
             self.chain.latest_blockhash(),
         )
@@ -222,6 +218,18 @@ class Settler:
         await self._refuse_cost(
             [(s.payment, _ACCOUNT_SPENT) for s in signed if s.payment.id in stored.over_budget]
         )
+
+    async def _accounts(self, fee_payer: str, *others: str) -> Mapping[str, Account | None]:
+        """From a node that knows the fee payer, if any does: one that has lost its accounts would
+        have every payment wait for SOL, and every payee's token account opened again."""
+        addresses = sorted({fee_payer, *others})
+        found = await self.chain.accounts(addresses)
+        for witness in self.chain.witnesses() if found[fee_payer] is None else ():
+            with suppress(ChainOutOfReach):
+                told = await witness.accounts(addresses)
+                if told[fee_payer] is not None:
+                    return told
+        return found
 
     def _message(
         self,
