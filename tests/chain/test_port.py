@@ -250,7 +250,7 @@ async def test_the_priority_fee_follows_the_network_within_the_cap(
     fees = [{"slot": n, "prioritizationFee": n * 100} for n in range(100)]
     proxy.result("getRecentPrioritizationFees", fees)
     assert await busy.priority_fee(accounts) == 7_500
-    proxy.result("getRecentPrioritizationFees", [{"slot": 1, "prioritizationFee": 2**63}])
+    proxy.result("getRecentPrioritizationFees", [{"slot": 1, "prioritizationFee": 2**63 - 1}])
     cap = await busy.priority_fee(accounts)
     assert cap * 60_000 // 1_000_000 <= FEE_MAX_LAMPORTS < (cap + 2) * 60_000 // 1_000_000 + 1
     proxy.result("getRecentPrioritizationFees", [])

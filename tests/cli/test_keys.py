@@ -260,7 +260,7 @@ def test_every_flag_that_is_a_setting_has_its_variable():
                 found.add(option.name)
                 assert option.opts == [f"--{option.name.replace('_', '-')}"]
                 assert f"[{variable(option.name)}]" in option.help, (command.name, option.name)
-    assert found == {"host", "port", "data_dir", "workers"}
+    assert found == {"host", "port", "data_dir", "backup_dir", "workers"}
 
 
 def _commands(command: Any) -> list[Any]:

@@ -286,6 +286,7 @@ READERS: dict[str, tuple[Callable[[Any], Any], Any]] = {
             "slot": 1, "blockTime": 1,
             "meta": {
                 "err": None, "fee": 5000, "innerInstructions": [],
+                "preBalances": [9000, 1], "postBalances": [4000, 1],
                 "preTokenBalances": [], "postTokenBalances": _TOKENS,
                 "loadedAddresses": {"writable": [], "readonly": []},
             },

@@ -10,6 +10,7 @@ from typing import Any
 import httpx
 from solders.keypair import Keypair
 
+from bursar.service.first_key import FIRST_KEY_FILE
 from bursar.service.ports import free_port
 from bursar_localnet.genesis import TEST_MINT
 from tests.processes import bursar, clean_environment
@@ -33,11 +34,13 @@ async def serving(data_dir: Path, **settings: str) -> AsyncGenerator[tuple[str, 
         assert process.stdout is not None
         said = ""
         async with asyncio.timeout(READY_SECONDS):
-            while "bur_test_" not in said:
+            # There is no terminal, so that is in a file.
+            while FIRST_KEY_FILE not in said:
                 line = await process.stdout.readline()
                 assert line, f"ended early: {said}"
                 said += line.decode()
-        yield f"http://127.0.0.1:{settings['port']}", said.split()[-1]
+        key = (data_dir / FIRST_KEY_FILE).read_text("ascii").strip()
+        yield f"http://127.0.0.1:{settings['port']}", key
     finally:
         if process.returncode is None:
             process.terminate()
