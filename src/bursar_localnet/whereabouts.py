@@ -8,7 +8,9 @@ _FILE: Final = "rpc-address"
 
 def note_address(folder: Path, host: str, port: int) -> None:
     name = f"[{host}]" if ":" in host else host
-    (folder / _FILE).write_text(f"http://{name}:{port}\n", "ascii")
+    file = folder / _FILE
+    file.touch(mode=0o600)
+    file.write_text(f"http://{name}:{port}\n", "ascii")
 
 
 def noted_address(folder: Path) -> str | None:

@@ -278,6 +278,12 @@ async def _keys(driver: Driver) -> None:
         await robot.ask(robot.client.agents.pause, agent)
     assert [key.id for key in await driver.rows(keys.list)] == [made.id, me.id]
     assert await driver.ask(keys.revoke, made.id) is None
+    lines = await driver.rows(driver.client.audit_log.list, subject=made.id)
+    assert [line.action for line in lines] == ["key.revoked", "key.created"]
+    exported = b"".join(await driver.rows(driver.client.audit_log.export, subject=made.id))
+    assert [row["id"] for row in csv.DictReader(io.StringIO(exported.decode()))] == [
+        line.id for line in lines
+    ]
 
     async def refused() -> bool:
         try:

@@ -1,17 +1,15 @@
 """The HTTP process alone: how it begins and how it ends."""
 
 import asyncio
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
 
 import pytest
-from structlog.testing import capture_logs
+import structlog
+from structlog.testing import LogCapture
 
 from bursar.config import Config, load_config
-from bursar.logs import set_up_logs
-from bursar.service.api import warn_if_in_the_open
+from bursar.service import api
 from bursar.service.postgres import EmbeddedPostgres
 from tests.databases import own_database
 from tests.processes import spawn_api
@@ -23,35 +21,31 @@ async def test_it_says_why_it_died(postgres: EmbeddedPostgres, config: Config, t
     async with own_database(postgres) as (dsn, database):
         config = replace(config, database_url=dsn, data_dir=tmp_path)
         with (tmp_path / "log").open("wb") as log:
-            api = await spawn_api(config, log)
+            process = await spawn_api(config, log)
         try:
-            service = Service(api.url, config, database)
+            service = Service(process.url, config, database)
             async with await service.admin() as client:
                 assert (await client.get("/v1/me")).status_code == 200
             async with database.transaction() as tx:
                 # What checks the keys in use again, once a second, finds no table.
                 await tx.execute("ALTER TABLE api_key RENAME TO hidden")
-            assert await asyncio.wait_for(api.process.wait(), 30) != 0
+            assert await asyncio.wait_for(process.process.wait(), 30) != 0
         finally:
-            if api.process.returncode is None:
-                api.process.kill()
-                await api.process.wait()
+            if process.process.returncode is None:
+                process.process.kill()
+                await process.process.wait()
         assert "UndefinedTableError" in (tmp_path / "log").read_text()
 
 
-@pytest.fixture
-def warnings_logged() -> Iterator[list[Any]]:
-    set_up_logs("warning", "test")
-    with capture_logs() as logged:
-        yield cast("list[Any]", logged)
-    set_up_logs("error", "test")
-
-
-def test_a_port_in_the_open_is_warned_of(warnings_logged: list[Any]):
+def test_a_port_in_the_open_is_warned_of(monkeypatch: pytest.MonkeyPatch):
     """Goal: the log of a process that others reach without TLS says so."""
-    warn_if_in_the_open(load_config({"BURSAR_HOST": "127.0.0.1"}))
-    warn_if_in_the_open(load_config({"BURSAR_HOST": "0.0.0.0", "BURSAR_TLS_IN_FRONT": "on"}))
-    assert warnings_logged == []
-    warn_if_in_the_open(load_config({"BURSAR_HOST": "0.0.0.0"}))
-    (line,) = warnings_logged
+    told = LogCapture()
+    everything = structlog.make_filtering_bound_logger(0)
+    log = structlog.wrap_logger(None, processors=[told], wrapper_class=everything)
+    monkeypatch.setattr(api, "_log", log)
+    api.warn_if_in_the_open(load_config({"BURSAR_HOST": "127.0.0.1"}))
+    api.warn_if_in_the_open(load_config({"BURSAR_HOST": "0.0.0.0", "BURSAR_TLS_IN_FRONT": "on"}))
+    assert told.entries == []
+    api.warn_if_in_the_open(load_config({"BURSAR_HOST": "0.0.0.0"}))
+    (line,) = told.entries
     assert (line["event"], line["log_level"]) == ("listening_without_tls", "warning")

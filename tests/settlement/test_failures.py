@@ -45,7 +45,7 @@ async def paying(
     """An agent with 10 USDC and an approved spend of `amount` to an address."""
     async with await stage.service.admin() as client:
         agent = await stage.funded_agent(client, "10", policy={"allowlist": ["*"]})
-        made = await spend(client, agent["id"], amount, recipient=to)
+        made = await spend(client, agent["id"], amount, recipient=to, allowOffCurve=True)
         assert made["status"] == "approved"
         yield client, agent, made
 

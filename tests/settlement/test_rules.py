@@ -233,17 +233,20 @@ async def test_without_sol_payments_wait(stage: Stage):
     agent = await stage.agent()
     payment_id = await stage.spend(agent)
     settler = await stage.settler()
-    accounts = settler.chain.accounts
+    accounts, witnesses = settler.chain.accounts, settler.chain.witnesses
 
     async def empty(addresses: Any) -> Any:
         return dict.fromkeys(await accounts(addresses))
 
+    # No node knows of any SOL.
     settler.chain.accounts = empty  # type: ignore[method-assign]
+    settler.chain.witnesses = tuple  # type: ignore[method-assign]
     await stage.round(settler, 2)
     assert await stage.attempts(payment_id) == []
     async with stage.db.connection() as tx:
         assert "SOL" in await tx.fetchval("SELECT problem FROM payment WHERE id = $1", payment_id)
     settler.chain.accounts = accounts  # type: ignore[method-assign]
+    settler.chain.witnesses = witnesses  # type: ignore[method-assign]
     await stage.round(settler, 2)
     assert await stage.made(agent, payment_id) == 1
 

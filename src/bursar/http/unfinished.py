@@ -1,6 +1,7 @@
 """Requests whose body is still on its way, bounded in number per peer: who announces bodies and
 sends none must not be able to use up the connections of all others."""
 
+import asyncio
 from collections import Counter
 from collections.abc import MutableMapping
 from typing import Any, Final
@@ -12,6 +13,9 @@ from bursar.http.peer import Proxies, peer_of
 from bursar.http.request import AsgiScope, Receive, Send, request_id
 
 _CLOSED: Final = (b"connection", b"close")
+# How long a peer with too many is waited for. Bodies of a crowd that comes at once are there by
+# then; of silent peers none is.
+_CROWDED_SECONDS: Final = 1.0
 
 
 class Unfinished:
@@ -20,28 +24,46 @@ class Unfinished:
         self._proxies = proxies
         self._count: Counter[str] = Counter()
 
-    def watch(self, scope: AsgiScope, receive: Receive) -> "Watched | None":
-        """None: this peer has too many. Whoever got one calls `end` when the request is over."""
+    def watch(self, scope: AsgiScope, receive: Receive) -> "Watched":
+        """The caller calls `end` when the request is over."""
         peer = peer_of(scope)
-        if self._count[peer] >= self._most and not self._proxies.is_one(peer):
-            return None
+        crowded = self._count[peer] >= self._most and not self._proxies.is_one(peer)
         self._count[peer] += 1
-        return Watched(self._count, peer, _announced(scope), receive)
+        return Watched(self._count, peer, _announced(scope), receive, crowded)
 
 
 class Watched:
     """One such request: counted until the last of its body is here."""
 
-    __slots__ = ("_count", "_left", "_peer", "_receive")
+    __slots__ = ("_count", "_first", "_left", "_peer", "_receive", "crowded")
 
-    def __init__(self, count: Counter[str], peer: str, left: int | None, receive: Receive) -> None:
+    def __init__(
+        self,
+        count: Counter[str],
+        peer: str,
+        left: int | None,
+        receive: Receive,
+        crowded: bool,
+    ) -> None:
+        # Whether its peer had too many when it came.
+        self.crowded = crowded
         self._count = count
         self._peer: str | None = peer
         self._left = left
         self._receive = receive
+        self._first: MutableMapping[str, Any] | None = None
+
+    async def begins(self) -> bool:
+        """Whether the body begins to come within a moment."""
+        try:
+            async with asyncio.timeout(_CROWDED_SECONDS):
+                self._first = await self._receive()
+        except TimeoutError:
+            return False
+        return True
 
     async def receive(self) -> MutableMapping[str, Any]:
-        message = await self._receive()
+        message, self._first = self._first or await self._receive(), None
         if self._left is not None:
             self._left -= len(message.get("body", b""))
         if not message.get("more_body", False) or self._left == 0:
@@ -58,7 +80,7 @@ class Watched:
 
 
 async def refuse(scope: AsgiScope, send: Send) -> None:
-    """At once and without reading on: what is refused here would only be waited for."""
+    """Without reading on: what is refused here would only be waited for."""
     problem = unavailable("Too many requests of yours are unfinished: send their bodies first.")
     name = request_id(dict(scope["headers"]))
     body = msgspec.json.encode(problem.body(name))

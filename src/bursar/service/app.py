@@ -77,11 +77,13 @@ class App:
                 await _send_page(await page(), scope, send)
             elif not has_body(scope):
                 await self._handle(scope, receive, send)
-            elif (watched := self._unfinished.watch(scope, receive)) is None:
-                await refuse(scope, send)
             else:
+                watched = self._unfinished.watch(scope, receive)
                 try:
-                    await self._handle(scope, watched.receive, send)
+                    if watched.crowded and not await watched.begins():
+                        await refuse(scope, send)
+                    else:
+                        await self._handle(scope, watched.receive, send)
                 finally:
                     watched.end()
         finally:
