@@ -204,8 +204,10 @@ class Stage:
         assert changed == "UPDATE 1", "the settlement had not noted any history yet"
 
 
-async def times_made(rpc: Rpc, owner: str, payment_id: str, micros: int) -> int:
-    account = token_account(owner, TEST_MINT)
+async def times_made(
+    rpc: Rpc, owner: str, payment_id: str, micros: int, mint: str = TEST_MINT
+) -> int:
+    account = token_account(owner, mint)
     count = 0
     before: str | None = None
     while True:
