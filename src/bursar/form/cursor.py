@@ -27,8 +27,8 @@ def encode_cursor(place: Place, bound: Mapping[str, Any]) -> str:
 
 
 def decode_cursor(text: str, bound: Mapping[str, Any] | None) -> Place:
-    """Raises ValidationFailed when it is not, to the letter, a cursor of this list with these
-    filters. Where the filters are at fault themselves (None) only its form can be judged."""
+    """Raises ValidationFailed unless it is exactly a cursor that we made for this list with these
+    filters. When the filters themselves are invalid (None), only the cursor's form is checked."""
     try:
         raw = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
         digest, row = raw[:_DIGEST_BYTES], raw[_DIGEST_BYTES:]
@@ -36,7 +36,7 @@ def decode_cursor(text: str, bound: Mapping[str, Any] | None) -> Place:
         place = (_EPOCH + millis * _MILLISECOND, row[_MILLIS_BYTES:].decode("ascii"))
     except (binascii.Error, ValueError, OverflowError):
         raise bad_cursor() from None
-    # The same bytes can be written in several ways; only ours is a cursor.
+    # Base 64 can spell the same bytes in several ways; only our spelling is a cursor.
     if _text(raw) != text or not place[1] or "\0" in place[1] or len(place[1]) > 300:
         raise bad_cursor()
     if bound is not None and digest != _digest(row, bound):

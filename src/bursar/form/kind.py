@@ -1,4 +1,4 @@
-"""What a value that callers send is made of.
+"""The interface of a kind of value that callers send.
 
 A `Kind` parses one value and describes itself for OpenAPI, so the two cannot drift. Parsing goes
 on after a fault: a caller learns of everything that is wrong in one reply.
@@ -13,7 +13,7 @@ Schema = dict[str, Any]
 
 class Kind(Protocol):
     def parse(self, value: Any, path: str, faults: list[Fault]) -> Any:
-        """The value in the form the use cases want; appends to `faults` what is wrong."""
+        """The value as the use cases take it; appends to `faults` what is wrong."""
         ...
 
     def schema(self) -> Schema: ...

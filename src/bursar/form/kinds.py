@@ -23,7 +23,8 @@ MAX_METADATA_KEY: Final = 40
 
 MAX_METADATA_VALUE: Final = 500
 
-# Of the whole, as JSON in UTF-8, which is how it is stored: with every spend, refused ones too.
+# Of all pairs together, as JSON in UTF-8. It is bounded because it is stored with every spend,
+# refused ones included.
 MAX_METADATA_BYTES: Final = 8 * 1024
 
 MAX_ENTRIES: Final = 1_000
@@ -54,7 +55,7 @@ class Text:
         return made
 
 
-# Which object is meant. One of the wrong form is not malformed, it is just not found.
+# The id of an object. An id of the wrong form is not a validation error: the object is not found.
 ID: Final = Text(0, 1_000)
 
 
@@ -95,7 +96,7 @@ class Cap:
 @dataclass(frozen=True, slots=True)
 class Choice:
     values: tuple[str, ...]
-    # Sentences for values that people try and that mean something else here.
+    # Advice for wrong values that people are likely to send.
     advice: tuple[tuple[str, str], ...] = ()
 
     def parse(self, value: Any, path: str, faults: list[Fault]) -> Any:

@@ -27,13 +27,14 @@ class Moment:
 
 
 class Span(NamedTuple):
-    """What a boundary names: from its first moment to the one after it. An instant is empty."""
+    """The time that a boundary names: from its first moment up to, not including, `end`. An instant
+    names an empty span."""
 
     start: datetime
     end: datetime
 
     def lies_after(self, other: "Span") -> bool:
-        """Whether nothing can be both from this one on and up to the other."""
+        """Whether no moment can be both at or after this span and before or within the other."""
         return self.start > other.start and self.start >= other.end
 
 
@@ -41,8 +42,8 @@ class Span(NamedTuple):
 class Boundary:
     """A date or timestamp that bounds a list. A bare date stands for its whole day.
 
-    Between two of the milliseconds that rows have, an instant stands for the later one: as a start
-    that is the first row not before it, and as an end it still includes the earlier one.
+    Rows have whole milliseconds, so an instant between two is rounded up: as a start it excludes
+    the earlier millisecond, as an end it includes it.
     """
 
     def parse(self, value: Any, path: str, faults: list[Fault]) -> Any:
@@ -56,7 +57,8 @@ class Boundary:
             )
             return None
         whole_day = _BARE_DATE.fullmatch(value) is not None
-        # A day before the calendar's end, where no row is, so that a day can still be added to it.
+        # One day before the calendar ends, so that adding a day cannot overflow; no row is that
+        # late.
         moment = min(moment, _LATEST - _DAY)
         return Span(moment, moment + _DAY if whole_day else moment)
 
@@ -68,15 +70,15 @@ _BARE_DATE = re.compile(r"\d{4}-\d{2}-\d{2}|\d{8}", re.ASCII)
 
 _DAY: Final = timedelta(days=1)
 
-# The calendar's ends. What would lie beyond them, by its offset or its last moment, is put there.
+# The calendar's ends. A time that its offset would move beyond them is set to them.
 _EARLIEST: Final = datetime(1, 1, 1, tzinfo=UTC)
 
 _LATEST: Final = datetime(9999, 12, 31, 23, 59, 59, 999_000, tzinfo=UTC)
 
 
 def parse_moment(text: str, *, up: bool = False) -> datetime | None:
-    """Any ISO-8601 date or time, to UTC at the millisecond, cut or rounded up; None when it is not
-    one."""
+    """Any ISO-8601 date or time as UTC, with milliseconds cut off or rounded up; None when it is
+    not one."""
     if not text.isascii() or len(text) > 40:
         return None
     try:

@@ -13,7 +13,7 @@ from bursar.form.record import Field, unknown_name
 from bursar.form.strict_json import decode_object
 
 _MAX_PARAMETERS: Final = 100
-# Where a list is bounded from below and above, the one must not lie after the other.
+# Pairs of parameters that bound a list: the first must not lie after the second.
 _RANGES: Final = (("from", "to"), ("settledFrom", "settledTo"))
 
 

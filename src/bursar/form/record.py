@@ -8,7 +8,7 @@ from typing import Any, Final, cast
 from bursar.errors import Fault
 from bursar.form.kind import Kind, Schema, json_name
 
-# Unknown fields that are named one by one; a body may hold tens of thousands.
+# How many unknown fields an error names; a body may hold tens of thousands.
 MAX_UNKNOWN: Final = 100
 
 
@@ -81,7 +81,7 @@ class Record:
         return made
 
     def accepted(self) -> str:
-        """The whole payload in a sentence, so that one bad request teaches it."""
+        """Lists every accepted field, so that one bad request is enough to learn the payload."""
         listed = ", ".join(
             f"{field.name} (required)" if field.required else field.name for field in self.fields
         )
@@ -101,5 +101,5 @@ def unknown_name(what: str, prefix: str, name: str, known: Sequence[str], accept
 
 
 def _folded(name: str) -> str:
-    """What is left of a name when the ways to write it are put aside: `daily_cap` is `dailyCap`."""
+    """A name without case and separators, so that `daily_cap` is recognised as `dailyCap`."""
     return name.casefold().replace("_", "").replace("-", "")

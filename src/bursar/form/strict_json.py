@@ -1,4 +1,4 @@
-"""Strict JSON: one reading of a body, or none."""
+"""Strict JSON: a body that two parsers could read differently is refused."""
 
 import json
 from typing import Any, Final, NoReturn, cast
@@ -24,8 +24,8 @@ def decode_object(raw: bytes) -> dict[str, Any]:
         raise _invalid_json(f"The body is not valid JSON: {problem}.") from None
     if not isinstance(value, dict):
         raise _invalid_json("The body must be a JSON object, as in {...}.")
-    # Only escapes can bring in what UTF-8 cannot hold, and only many brackets can nest deep, so
-    # the walk is needed for few bodies.
+    # Forbidden characters can only arrive as escapes, and deep nesting needs many brackets, so few
+    # bodies have to be walked.
     made = cast("dict[str, Any]", value)
     if b"\\u" in raw or raw.count(b"{") + raw.count(b"[") > MAX_NESTING:
         _inspect(made, depth=1)
@@ -48,7 +48,7 @@ def _no_constant(name: str) -> NoReturn:
 
 
 def _integer(text: str) -> int | float:
-    # Reading an endless number exactly takes quadratic time, and no field wants one.
+    # Parsing a very long number takes quadratic time, and no field accepts one.
     return int(text) if len(text) <= _MAX_INTEGER_DIGITS else float(text)
 
 
