@@ -1,4 +1,4 @@
-"""An answer on its way out, whichever surface it comes from: sent, timed and logged."""
+"""Sends an answer, and times and logs it, whether it comes from the API or from the console."""
 
 from collections.abc import Awaitable
 
@@ -22,12 +22,12 @@ class AnswerSender:
     async def send(
         self, request: Request, status: int, sending: Awaitable[None], started_ns: int
     ) -> None:
-        """Awaits `sending`, which sends the answer to a request that came at `started_ns`."""
+        """Awaits `sending`, which sends the answer. `started_ns` is when the request arrived."""
         try:
             await sending
-        except Exception as problem:  # noqa: BLE001 - whatever it is, the status is out already
-            # The end of the body is not sent, so the server breaks the connection: a caller cannot
-            # take half an export for the whole.
+        except Exception as problem:  # noqa: BLE001 - the status was sent already
+            # The body has no end, so the server breaks the connection: the caller cannot mistake
+            # half an export for all of it.
             self._metrics.broken(request.route_name)
             _log.error(
                 "answer_broken",

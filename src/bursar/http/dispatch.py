@@ -1,7 +1,7 @@
-"""The way of every /v1 request: route, key, limit, scope, body, idempotency, handler, answer.
+"""Takes every /v1 request through its steps: route, key, rate limit, scope, body, handler, answer.
 
-Plain ASGI, because a framework's middle layers cost more than the decision itself. The order of
-the checks is the contract's: what a caller may not know is decided before what it asked is read.
+Plain ASGI, because a framework's middle layers cost more than the decision itself. The order of the
+checks is the contract's: key, rate limit and scope come before the body is read.
 """
 
 import re
@@ -35,7 +35,8 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Dispatcher:
-    """Answers everything but the service's own `pages`, of which it knows only the paths."""
+    """Answers every path but the service's own `pages`. It is told their paths only to answer a
+    wrong method with 405."""
 
     def __init__(
         self,
@@ -77,7 +78,8 @@ class Dispatcher:
             large = len(raw) > SMALL_BODY_BYTES
             given = await beside(large, lambda: _decode_body(request, raw))
         finally:
-            # What says what it counts as cannot always be read; it counts all the same.
+            # For this route the body says which limit it counts towards. It counts even if the body
+            # cannot be read.
             if not isinstance(route.category, Category):
                 await self._count(request, caller, route.category(given))
         call = await beside(

@@ -39,7 +39,7 @@ def style_sheet() -> bytes:
 
 
 def _shapes(operation: dict[str, Any]) -> dict[str, Any]:
-    """The names of what goes in and what comes out, for links into the list of shapes."""
+    """The names of the request's and the answer's shapes, to link to their descriptions."""
     takes = gives = None
     if "requestBody" in operation:
         takes = _name(operation["requestBody"]["content"]["application/json"]["schema"])

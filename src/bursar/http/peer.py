@@ -1,4 +1,4 @@
-"""Where a request comes from: the peer, or what a proxy that is trusted says of it."""
+"""Where a request comes from: the peer's address, or the one that a trusted proxy reports."""
 
 from collections.abc import Mapping, Sequence
 from ipaddress import ip_address, ip_network
@@ -7,7 +7,7 @@ from bursar.http.request import AsgiScope
 
 
 class Proxies:
-    """The proxies in front, which speak for many."""
+    """The trusted proxies in front of the service."""
 
     def __init__(self, trusted: Sequence[str]) -> None:
         self._trusted = [ip_network(entry) for entry in trusted]
@@ -20,8 +20,9 @@ class Proxies:
         return any(address in network for network in self._trusted)
 
     def origin(self, scope: AsgiScope, headers: Mapping[bytes, bytes]) -> str:
-        """The nearest address that is not a proxy's; empty when it is no address. What stands
-        further to the left in X-Forwarded-For is only what a stranger said."""
+        """The nearest address that is not a trusted proxy's; empty when it is not an address.
+        Addresses further to the left in X-Forwarded-For are ignored: a client can write anything
+        there."""
         hops = headers.get(b"x-forwarded-for", b"").decode("latin-1").split(",")
         nearest = peer_of(scope)
         while hops and self.is_one(nearest):

@@ -1,4 +1,4 @@
-"""The raw request as the server hands it over: headers, and a body of bounded size and time."""
+"""The raw request from the server: headers, and a body of bounded size and duration."""
 
 import asyncio
 import contextlib
@@ -17,22 +17,23 @@ AsgiScope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
-# What a caller may choose as its request id: it lands in logs and headers, so not a key by mistake.
+# What a caller may send as its request id. It appears in logs and headers, so the pattern keeps out
+# an API key sent by mistake.
 _REQUEST_ID = re.compile(r"(?!bur_)[A-Za-z0-9._:-]{1,100}", re.ASCII)
 _BODY_SECONDS: Final = 30
-# How much of a refused body is read on, and for how long, so that the answer is not lost.
+# How much of a refused body is still read, and for how long, so that the caller gets its answer.
 _DISCARD_BYTES: Final = 16 * MAX_BODY_BYTES
 _DISCARD_SECONDS: Final = 5
 
 
 def request_id(headers: Mapping[bytes, bytes]) -> str:
-    """The caller's own, if it is well-formed, or a new one."""
+    """The caller's own request id if it is well-formed, else a new one."""
     given = headers.get(b"x-request-id", b"").decode("latin-1")
     return given if _REQUEST_ID.fullmatch(given) else new_id("req")
 
 
 class Request:
-    """The raw request, and what is known of it so far for the log."""
+    """The raw request, and what is known about it so far, for the log."""
 
     __slots__ = ("_receive", "_unread", "headers", "id", "key_id", "method", "path",
                  "route_name", "scope", "verdict")  # fmt: skip
@@ -56,7 +57,7 @@ class Request:
         return None if value is None else value.decode("latin-1")
 
     async def read_body(self) -> bytes:
-        """The whole body, refused as soon as it passes the limit or comes too slowly."""
+        """The whole body. It is refused as soon as it is too large or too slow."""
         length = self.headers.get(b"content-length", b"")
         announced = int(length[:20]) if length.isdigit() else None
         if announced is not None and announced > MAX_BODY_BYTES:
@@ -72,14 +73,15 @@ class Request:
         chunks: list[bytes] = []
         size = 0
         try:
-            # Also the first byte: a client that announces a body and sends none must not hold on.
+            # The deadline covers the first byte too: a client that announces a body and sends none
+            # must not keep the connection.
             async with asyncio.timeout(_BODY_SECONDS):
                 while self._unread and size <= MAX_BODY_BYTES:
                     chunks.append(await self._chunk())
                     size += len(chunks[-1])
                     if size == announced:
-                        # The server cannot tell yet that nothing follows; asking again would cost
-                        # as much as all the rest of reading a request.
+                        # The body is complete by its declared length. Awaiting the server's end
+                        # mark would double the cost of reading a request.
                         self._unread = False
         except TimeoutError:
             raise ApiError(
@@ -96,7 +98,7 @@ class Request:
         return message.get("body", b"")
 
     async def discard_rest(self) -> None:
-        """Reads on after a refusal: a connection closed on unread data loses the answer."""
+        """Reads on after a refusal: closing a connection with unread data would lose the answer."""
         if not self._unread:
             return
         size = 0

@@ -1,4 +1,4 @@
-"""Which row of a table of routes a request is for."""
+"""Finds the route of a request."""
 
 from collections.abc import Collection, Sequence
 from typing import Final, Generic, Protocol, TypeVar
@@ -20,7 +20,8 @@ R = TypeVar("R", bound=Routed)
 
 
 class Router(Generic[R]):
-    """Finds the route of a path: fixed paths by one look-up, the others by their shape."""
+    """Finds the route of a path: fixed paths in a dictionary, paths with parameters by their
+    shape."""
 
     def __init__(self, routes: Sequence[R], pages: Collection[str]) -> None:
         self._pages = pages

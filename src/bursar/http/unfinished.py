@@ -1,5 +1,5 @@
-"""Requests whose body is still on its way, bounded in number per peer: who announces bodies and
-sends none must not be able to use up the connections of all others."""
+"""Bounds how many requests with an unfinished body each peer may have: a peer that announces bodies
+and sends none must not use up everybody's connections."""
 
 import asyncio
 from collections import Counter
@@ -13,8 +13,8 @@ from bursar.http.peer import Proxies, peer_of
 from bursar.http.request import AsgiScope, Receive, Send, request_id
 
 _CLOSED: Final = (b"connection", b"close")
-# How long a peer with too many is waited for. Bodies of a crowd that comes at once are there by
-# then; of silent peers none is.
+# How long a request beyond the bound may take to send its first byte. An honest burst of requests
+# has done so by then; a silent peer has not.
 _CROWDED_SECONDS: Final = 1.0
 
 
@@ -25,7 +25,7 @@ class Unfinished:
         self._count: Counter[str] = Counter()
 
     def watch(self, scope: AsgiScope, receive: Receive) -> "Watched":
-        """The caller calls `end` when the request is over."""
+        """The caller must call `end` when the request is over."""
         peer = peer_of(scope)
         crowded = self._count[peer] >= self._most and not self._proxies.is_one(peer)
         self._count[peer] += 1
@@ -33,7 +33,7 @@ class Unfinished:
 
 
 class Watched:
-    """One such request: counted until the last of its body is here."""
+    """One request, counted until its body is complete."""
 
     __slots__ = ("_count", "_first", "_left", "_peer", "_receive", "crowded")
 
@@ -45,7 +45,7 @@ class Watched:
         receive: Receive,
         crowded: bool,
     ) -> None:
-        # Whether its peer had too many when it came.
+        # Whether its peer had too many unfinished requests when it arrived.
         self.crowded = crowded
         self._count = count
         self._peer: str | None = peer
@@ -54,7 +54,7 @@ class Watched:
         self._first: MutableMapping[str, Any] | None = None
 
     async def begins(self) -> bool:
-        """Whether the body begins to come within a moment."""
+        """Whether the body's first byte arrives in time."""
         try:
             async with asyncio.timeout(_CROWDED_SECONDS):
                 self._first = await self._receive()
@@ -80,7 +80,7 @@ class Watched:
 
 
 async def refuse(scope: AsgiScope, send: Send) -> None:
-    """Without reading on: what is refused here would only be waited for."""
+    """Answers without reading the body, which may never come."""
     problem = unavailable("Too many requests of yours are unfinished: send their bodies first.")
     name = request_id(dict(scope["headers"]))
     body = msgspec.json.encode(problem.body(name))
