@@ -14,12 +14,13 @@ from bursar.clock import Clock
 from bursar.db import OUT_OF_REACH, ROLLED_BACK, Database
 from bursar.errors import ApiError, ErrorCode
 
-# A revoked key must stop within a second everywhere. Entries are checked again in one query every
-# 0.3 s, and one that could not be checked (the database is away) is not trusted beyond 0.9 s.
+# A revoked key must stop working within a second in every process. All remembered keys are checked
+# again in one query every 0.3 s; a key that could not be checked (the database is away) is not
+# trusted beyond 0.9 s.
 _RECHECK_SECONDS: Final = 0.3
 _TRUST_NS: Final = 900_000_000
-# A key that was not used for so long is dropped; until then its re-check costs far less than the
-# look-up that its next use would need.
+# A key that was not used for this long is forgotten. Until then re-checking it costs far less than
+# looking it up at its next use.
 _KEEP_NS: Final = 10_000_000_000
 _TOUCH_EVERY_NS: Final = 60_000_000_000
 _MICROSECOND: Final = timedelta(microseconds=1)
@@ -31,7 +32,8 @@ _log = structlog.get_logger()
 class _Entry:
     caller: Caller
     checked_ns: int
-    # From then on it is not trusted, whenever it was checked; None: it does not expire.
+    # When the key itself expires: from then on it is refused however recently it was checked. None:
+    # never.
     expires_ns: int | None
     used_ns: int
     touched_ns: int
@@ -49,7 +51,8 @@ class Guard:
         self._entries: dict[bytes, _Entry] = {}
 
     async def authenticate(self, authorization: str | None) -> Caller:
-        """The caller of an `Authorization` header; every kind of bad key looks alike."""
+        """The caller that an `Authorization` header names. Every kind of bad key gets the same
+        answer."""
         scheme, _, key = (authorization or "").partition(" ")
         key = key.strip()
         if scheme.lower() != "bearer" or not key.isascii():
@@ -60,7 +63,7 @@ class Guard:
         if entry is not None and entry.is_trusted(now):
             entry.used_ns = now
             return entry.caller
-        # Only a key that is not known yet needs the look at its form.
+        # A remembered key was well-formed, so only an unknown one is checked for its form.
         if not well_formed(key):
             raise _unauthorized()
         async with self._db.connection() as tx:
@@ -79,7 +82,7 @@ class Guard:
         return caller
 
     def forget(self, key_id: str) -> None:
-        """Makes a revocation in this process take effect with the answer that reports it."""
+        """Forgets a key that this process revoked, so that it is refused from the answer on."""
         self._drop(lambda entry: entry.caller.key_id == key_id)
 
     def forget_agent(self, agent_id: str) -> None:

@@ -42,8 +42,8 @@ def fingerprint(method: str, path: str, agent_id: str, body: Any) -> bytes:
 
 
 def _without_defaults(value: Any) -> Any:
-    """The value without fields that are null, false or empty: leaving them out means the same,
-    because no body of a POST has a field with another default."""
+    """The value without fields that are null, false or empty. Leaving such a field out means the
+    same, because no field of a POST has another default."""
     if not isinstance(value, dict):
         return value
     fields = {name: _without_defaults(item) for name, item in cast("dict[str, Any]", value).items()}
@@ -55,7 +55,8 @@ def _without_defaults(value: Any) -> Any:
 
 
 def matching(stored: StoredAnswer, key: IdempotencyKey) -> StoredAnswer:
-    """The stored answer, if it answers this very request; raises 422 otherwise."""
+    """The stored answer, if its request was the same as this one; raises ApiError (422)
+    otherwise."""
     if stored.fingerprint != key.fingerprint:
         raise ApiError(
             ErrorCode.IDEMPOTENCY_KEY_REUSED,
@@ -67,9 +68,9 @@ def matching(stored: StoredAnswer, key: IdempotencyKey) -> StoredAnswer:
 
 
 async def claim(tx: Tx, key: IdempotencyKey) -> StoredAnswer | None:
-    """Waits for a running request with the same key, then returns its answer if it left one.
+    """Waits for a running request with the same key, then returns the answer it stored, if any.
 
-    Holds the key until the transaction ends, so that two requests with it never run side by side.
+    Locks the key until the transaction ends, so that two requests with it never run at once.
     """
     try:
         await store.lock_idempotency_key(tx, *key.place, WAIT_SECONDS)
@@ -82,11 +83,11 @@ async def claim(tx: Tx, key: IdempotencyKey) -> StoredAnswer | None:
 async def find(
     tx: Tx, keys: Sequence[IdempotencyKey]
 ) -> dict[tuple[int, str, str, str], StoredAnswer]:
-    """The answers stored for any of these keys. The caller holds the locks that keep them from
-    changing.
+    """The answers stored for these keys. The caller holds the wallets' locks, so none can be added
+    meanwhile.
 
-    An answer may be committed here but on no standby yet, because the request that wrote it gave up
-    waiting for one. So it is told to the client only once a standby has it.
+    A stored answer may be missing on the standby, because the request that wrote it gave up waiting
+    for that. So this transaction waits for a standby before the answer is sent to the client.
     """
     rows = await store.get_answers(tx, [key.place for key in keys])
     if rows:
@@ -95,7 +96,7 @@ async def find(
 
 
 async def record(tx: Tx, key: IdempotencyKey, status: int, body: bytes) -> None:
-    """Stores an answer in the transaction of the effect it stands for."""
+    """Stores the answer in the transaction that has the effect."""
     await store.insert_answer(tx, key, status, body)
 
 

@@ -26,7 +26,7 @@ async def issue_key(
     actor: str,
     request_id: str,
 ) -> NewKey:
-    """A new key; its secret is in the answer and nowhere else."""
+    """Makes a key. Its secret is in the answer and stored nowhere."""
     faults = key_faults(scope, agent_id, expires_at, await moment(tx))
     if faults:
         raise ValidationFailed(faults)
@@ -58,7 +58,8 @@ async def issue_key(
 def key_faults(
     scope: Scope | None, agent_id: str | None, expires_at: datetime | None, now: datetime
 ) -> list[Fault]:
-    """What is wrong with a key that is asked for, as far as its scope is known."""
+    """What is wrong with the request for a key; rules of the scope apply only if the scope is
+    valid."""
     faults: list[Fault] = []
     if scope is not None and (scope is Scope.AGENT) != (agent_id is not None):
         faults.append(Fault("agentId", "agentId is required for scope agent, and only for it."))
@@ -98,7 +99,7 @@ async def get_key(tx: Tx, realm_id: int, key_id: str) -> KeyRow:
 
 
 async def _check_agent(tx: Tx, realm_id: int, agent_id: str) -> None:
-    """Under the agent's lock: a key made beside a DELETE would outlive the agent."""
+    """Takes the agent's lock: a key made while a DELETE runs would outlive the agent."""
     locked = await lock.lock_agents(tx, [agent_id], [realm_id]) if is_id("ag", agent_id) else {}
     if agent_id not in locked:
         raise not_found("agent")

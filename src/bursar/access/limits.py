@@ -37,8 +37,8 @@ class Verdict(msgspec.Struct, frozen=True):
     allowed: bool
     limit: int
     remaining: int
-    # Seconds until the oldest counted request leaves the window; for a refused one, after which
-    # one request passes.
+    # Seconds until the oldest counted request leaves the window. After a refusal: seconds until one
+    # request passes again.
     reset_seconds: int
 
 
@@ -46,7 +46,7 @@ class Limiter(Protocol):
     async def take(self, key_id: str, category: Category, mode: Mode) -> Verdict:
         """Counts one request if it is within the limit. A refused one does not count.
 
-        Raises ApiError (503) when the counter is out of reach: never unlimited.
+        Raises ApiError (503) when the counter is out of reach: without a count nothing passes.
         """
         ...
 
@@ -56,7 +56,7 @@ class Limiter(Protocol):
 
 
 class ProcessLimiter:
-    """The count of one process, by its monotonic clock. A restart forgets it."""
+    """Counts in this process, by its monotonic clock. A restart forgets the counts."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -92,7 +92,7 @@ class ProcessLimiter:
         """Nothing is open."""
 
     def _sweep(self, now: int) -> None:
-        """Forgets keys that made no request lately, so idle keys cost no memory."""
+        """Forgets keys without a recent request, so idle keys cost no memory."""
         self._admitted = {
             name: admitted
             for name, admitted in self._admitted.items()

@@ -51,7 +51,7 @@ class Caller:
     agent_id: str | None
 
     def may_see_agent(self, agent_id: str) -> bool:
-        """An agent key sees only its own agent; for any other id it is as if there were none."""
+        """An agent key sees only its own agent; every other agent does not exist for it."""
         return self.agent_id is None or self.agent_id == agent_id
 
 

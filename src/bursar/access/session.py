@@ -1,8 +1,8 @@
 """Sessions of the console: a random token in the browser stands for a key, for some hours.
 
 The key itself is not kept: a session is the hash of its token and the id of its key. Every request
-looks both up, so a session that was ended, in whichever process, is over with the next one; so is
-one whose key was revoked or has expired.
+looks both up, so a session is over with the next request once it was ended in any process, or its
+key was revoked or has expired.
 """
 
 import hashlib
@@ -18,9 +18,9 @@ from bursar.ids import new_id
 from bursar.trail.trail import leave_trail
 
 SESSION_SECONDS: Final = 12 * 3600
-# Browsers that one key can be signed in with; the oldest makes room.
+# Sessions that one key may have; a further one ends the oldest.
 _MOST_SESSIONS: Final = 20
-# The newest that a page lists; all others can be ended at once, however many they are.
+# Sessions that a page lists, the newest first. Ending all others also ends those not listed.
 _MOST_LISTED: Final = 100
 _MOST_BROWSER_CHARACTERS: Final = 200
 _TOKEN_BYTES: Final = 32
@@ -31,8 +31,8 @@ def new_token() -> str:
 
 
 def form_token(token: str) -> str:
-    """What every form of this browser carries. Another site can make the browser send its cookie,
-    but can read neither that nor this."""
+    """The token that every form of this session carries. Another site can make the browser send its
+    cookie, but cannot read the cookie or this token."""
     return hmac.digest(token.encode(), b"form", "sha256").hex()
 
 
@@ -58,8 +58,8 @@ async def begin(tx: Tx, caller: Caller, request_id: str, *, address: str, browse
 
 
 async def find(tx: Tx, token: str, address: str) -> tuple[str, Caller] | None:
-    """(session, who is signed in) of this token, used from there now; None when nobody is, or no
-    longer."""
+    """(session, caller) of this token, and notes that it was used from this address; None when the
+    session does not exist or is over."""
     return await store.use_session(tx, _hash(token), address)
 
 
@@ -71,7 +71,7 @@ async def end(tx: Tx, token: str) -> None:
 
 
 async def listed(tx: Tx, caller: Caller) -> list[SessionRow]:
-    """The sessions that the caller may end, newest first."""
+    """The sessions that the caller may see and end, newest first."""
     return await store.list_sessions(tx, caller.realm_id, _only(caller), _MOST_LISTED)
 
 
@@ -89,7 +89,8 @@ async def end_others(tx: Tx, caller: Caller, request_id: str, kept_id: str) -> N
 
 
 def _only(caller: Caller) -> str | None:
-    """An admin sees the sessions of all keys of its account and mode, others those of their own."""
+    """An admin key sees the sessions of all keys of its account and mode, any other key only its
+    own."""
     return None if caller.scope is Scope.ADMIN else caller.key_id
 
 

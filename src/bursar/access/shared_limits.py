@@ -1,7 +1,7 @@
 """Rate limits that all HTTP processes of all machines share, counted by one Redis (or Valkey).
 
-The same exact window as `ProcessLimiter`, by one clock for everyone: Redis's own. So it does not
-matter what the clocks of the machines say, and no two processes can pass the limit together.
+The same exact window as `ProcessLimiter`, counted by Redis's own clock. So the machines' clocks do
+not matter, and processes cannot exceed the limit together.
 """
 
 import asyncio
@@ -20,8 +20,8 @@ from bursar.config import Mode, variable
 from bursar.errors import ApiError, ConfigError, unavailable
 
 # KEYS[1] holds the times of the admitted requests, oldest first, in microseconds. ARGV: the limit
-# and the window. Answers whether it was admitted, how many the window holds now, and how long until
-# the oldest leaves it.
+# and the window. Returns whether this request was admitted, how many the window holds now, and how
+# long until the oldest leaves it.
 SCRIPT: Final = """
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
@@ -55,13 +55,13 @@ return {allowed, count, oldest + window - now}
 """
 WINDOW_MICROS: Final = WINDOW_SECONDS * 1_000_000
 _MICROS: Final = 1_000_000
-# Redis answers in a fraction of a millisecond. One that takes this long is away, and the caller is
-# told to come back; waiting longer would only fill the process with requests.
+# Redis answers in a fraction of a millisecond. If it takes this long, it is away and the caller
+# gets a 503; waiting longer would only pile up requests.
 _ANSWER_SECONDS: Final = 1.0
 _CONNECT_SECONDS: Final = 1.0
-# A name to connect to may have to be looked up first.
+# Longer, because the host's name may have to be looked up first.
 _ROUND_SECONDS: Final = 2.5
-# Requests that one round trip counts at most.
+# The most requests that one round trip counts.
 _AT_ONCE: Final = 256
 
 _log = structlog.get_logger()
@@ -72,7 +72,7 @@ class SharedLimiter:
     process needs one connection however many requests it has."""
 
     def __init__(self, redis: Any) -> None:
-        # A `Redis`, whose methods have no complete types.
+        # `Any`, because the methods of `Redis` are not fully typed.
         self._redis = redis
         self._digest = ""
         self._waiting: deque[tuple[str, int, asyncio.Future[Verdict]]] = deque()
@@ -80,19 +80,19 @@ class SharedLimiter:
 
     @classmethod
     def open(cls, url: str) -> Self:
-        """Connects when it is first used. To be closed."""
+        """Connects when it is first used. The caller closes it."""
         try:
             redis = cast("Any", Redis).from_url(
                 url,
                 socket_connect_timeout=_CONNECT_SECONDS,
                 socket_timeout=_ANSWER_SECONDS,
-                # A request whose answer was lost may have been counted: asking again would count it
-                # twice. Whether to come back is for the caller to say.
+                # No retries: a request whose answer was lost may have been counted, and a retry
+                # would count it twice. The caller gets a 503 and may try again.
                 retry=Retry(NoBackoff(), 0),
                 client_name="bursar",
             )
         except ValueError:
-            # Not quoted: it may hold a password.
+            # The address is not quoted: it may hold a password.
             raise ConfigError(variable("redis_url"), "is no address of a Redis") from None
         return cls(redis)
 
@@ -127,7 +127,7 @@ class SharedLimiter:
                 verdicts: list[Verdict | ApiError] = [_out_of_reach() for _ in asked]
                 try:
                     verdicts = await self._ask([(name, limit) for name, limit, _ in asked])
-                finally:  # whatever happens, no request is left waiting
+                finally:  # every waiting request gets an answer
                     for (_, _, future), verdict in zip(asked, verdicts, strict=True):
                         _tell(future, verdict)
         finally:
@@ -142,8 +142,8 @@ class SharedLimiter:
         failures = [answer for answer in answers if isinstance(answer, Exception)]
         if failures:
             _log.warning("redis_out_of_reach", problem=type(failures[0]).__name__)
-            # What is wrong may be this connection: it leads to a Redis that was replaced, say.
-            # Closing it politely may fail too.
+            # The connection itself may be at fault, for example because Redis was replaced. Closing
+            # it in order may fail too.
             with contextlib.suppress(RedisError, OSError, TimeoutError):
                 await self._redis.connection_pool.disconnect()
         return [
@@ -152,13 +152,13 @@ class SharedLimiter:
         ]
 
     async def _count(self, wanted: list[tuple[str, int]]) -> list[Any]:
-        """One round trip, but for a Redis that does not know the script yet."""
+        """One round trip; two when Redis does not know the script yet."""
         if not self._digest:
             self._digest = await self._redis.script_load(SCRIPT)
         answers = await self._run("EVALSHA", self._digest, wanted)
         unknown = [n for n, answer in enumerate(answers) if isinstance(answer, NoScriptError)]
         if unknown:
-            # It was restarted, or is another one by now. Nothing of these was counted.
+            # Redis was restarted or replaced. None of these requests was counted.
             again = await self._run("EVAL", SCRIPT, [wanted[n] for n in unknown])
             for n, answer in zip(unknown, again, strict=True):
                 answers[n] = answer

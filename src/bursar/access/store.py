@@ -104,7 +104,7 @@ _STILL_VALID = Query(f"""
      WHERE k.id = ANY(:key_ids)
        AND {_IN_FORCE}
 """)
-# In id order, so that two processes cannot deadlock.
+# Locked in the order of their ids, so that two processes cannot deadlock.
 _TOUCH_KEYS = Query("""
     UPDATE api_key
        SET last_used_at = moment()
@@ -157,7 +157,7 @@ async def list_all_keys(tx: Tx) -> list[tuple[str, KeyRow]]:
 
 
 async def lock_key(tx: Tx, realm_id: int | None, key_id: str) -> tuple[int, KeyRow] | None:
-    """(realm, key); with `realm_id` None a key of any realm."""
+    """(realm, key), locked. With `realm_id` None the key may be of any realm."""
     row = await _LOCK_KEY.row(tx, realm_id=realm_id, key_id=key_id)
     return None if row is None else (row["realm_id"], _key(row))
 
@@ -176,7 +176,7 @@ async def still_valid(tx: Tx, key_ids: Sequence[str]) -> set[str]:
 
 
 async def touch_keys(tx: Tx, key_ids: Sequence[str]) -> None:
-    """Notes that the keys are in use."""
+    """Notes that the keys were used just now."""
     await _TOUCH_KEYS.run(tx, key_ids=key_ids)
 
 
@@ -199,7 +199,7 @@ _FIND_CALLER = Query(f"""
        AND {_IN_FORCE}
 """)
 _SESSION_IN_FORCE = f"s.expires_at > clock_timestamp() AND {_IN_FORCE}"
-# The use of a session is noted once a minute, and whenever it comes from somewhere else.
+# A session's use is noted at most once a minute, and whenever its address changes.
 _USE_SESSION = Query(f"""
     WITH found AS (
         {_CALLER.replace("SELECT", "SELECT s.id AS session_id,", 1)}
@@ -299,13 +299,13 @@ async def list_sessions(tx: Tx, realm_id: int, key_id: str | None, limit: int) -
 
 
 async def end_session(tx: Tx, realm_id: int, key_id: str | None, session_id: str) -> bool:
-    """Whether there was such a session."""
+    """False when there was no such session."""
     count = await _END_SESSION.count(tx, realm_id=realm_id, key_id=key_id, session_id=session_id)
     return count == 1
 
 
 async def end_other_sessions(tx: Tx, realm_id: int, key_id: str | None, kept_id: str) -> int:
-    """How many were ended."""
+    """Returns how many were ended."""
     return await _END_OTHER_SESSIONS.count(tx, realm_id=realm_id, key_id=key_id, kept_id=kept_id)
 
 
@@ -352,8 +352,8 @@ _DELETE_ANSWERS = Query("""
 async def lock_idempotency_key(
     tx: Tx, realm_id: int, route: str, agent_id: str, key: str, wait_seconds: int
 ) -> None:
-    """Holds the key until the transaction ends. Raises LockNotAvailableError when another
-    transaction holds it all this time."""
+    """Locks the key until the transaction ends. Raises LockNotAvailableError when another
+    transaction holds it for all of that time."""
     await tx.execute(f"SET LOCAL lock_timeout = '{wait_seconds}s'")
     await _LOCK_IDEMPOTENCY_KEY.run(tx, place=f"{realm_id}\n{route}\n{agent_id}\n{key}")
     await tx.execute("SET LOCAL lock_timeout TO DEFAULT")
@@ -362,8 +362,8 @@ async def lock_idempotency_key(
 async def get_answers(
     tx: Tx, keys: Sequence[tuple[int, str, str, str]]
 ) -> dict[tuple[int, str, str, str], tuple[bytes, int, bytes]]:
-    """(fingerprint, status, body) stored for any of these (realm, route, agent, key). An answer
-    that an event holds already is not stored a second time."""
+    """(fingerprint, status, body) stored for any of these (realm, route, agent, key). The body of a
+    spend's answer is read from its event, so that it is stored only once."""
     realm_ids, routes, agent_ids, names = zip(*keys, strict=True)
     rows = await _GET_ANSWERS.rows(
         tx, realm_ids=realm_ids, routes=routes, agent_ids=agent_ids, keys=names
@@ -379,8 +379,8 @@ async def get_answers(
 
 
 async def commit_on_standbys(tx: Tx) -> None:
-    """Makes the end of this transaction wait, as a write would, until a synchronous standby has all
-    that was committed before it. A transaction that only reads waits for none."""
+    """Makes the commit of this transaction wait, as a write would, until a synchronous standby has
+    all that was committed before. A transaction that only reads would not wait."""
     await _COMMIT_ON_STANDBYS.run(tx)
 
 
