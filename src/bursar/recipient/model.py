@@ -19,7 +19,8 @@ ALLOW_OFF_CURVE = Field(
 
 
 def curve_faults(body: dict[str, Any], name: str) -> list[Fault]:
-    """Money at an address that no key can spend from is lost, unless a program controls it."""
+    """Faults for an address off the curve: no key can spend from it, so money sent there is lost
+    unless a program controls it."""
     to: Any = body.get(name)
     if body.get("allowOffCurve") is True or not isinstance(to, str) or not is_address(to):
         return []

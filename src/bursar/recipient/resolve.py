@@ -1,4 +1,4 @@
-"""From a recipient to the address that is paid: an agent has no say in it."""
+"""Finds the address that a recipient is paid at. The agent cannot influence it."""
 
 import hashlib
 from collections.abc import Iterable
@@ -58,7 +58,7 @@ class Directory:
         policy: tuple[PolicyKey, EntryList],
         addresses: Iterable[str],
     ) -> set[str]:
-        """Those of the addresses that the directory gives to a host on the policy's blocklist."""
+        """Which of the addresses the directory also gives to a host on the policy's blocklist."""
         key, blocks = policy
         wanted = set(addresses)
         if not blocks.names_hosts or not wanted:
@@ -94,6 +94,6 @@ def _sandbox_address(mode: Mode, hostname: str) -> str | None:
 
 @lru_cache(maxsize=4_096)
 def test_address(hostname: str) -> str:
-    """The address that stands for a hostname in test mode, the same on every installation."""
+    """The address that a hostname is paid at in test mode; the same on every installation."""
     seed = hashlib.sha256(b"bursar test recipient " + hostname.encode("ascii")).digest()
     return str(Keypair.from_seed(seed).pubkey())

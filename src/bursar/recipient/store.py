@@ -57,7 +57,7 @@ _HOSTNAMES = Query("""
 
 
 async def lock_directory(tx: Tx, realm_id: int) -> None:
-    """One change of a directory at a time, so that each is told what it replaces."""
+    """Makes changes of a directory take turns, so that each knows what it replaces."""
     await _LOCK.run(tx, realm_id=realm_id)
 
 
@@ -95,6 +95,6 @@ async def addresses_of(tx: Tx, realm_id: int, hostnames: Sequence[str]) -> dict[
 
 
 async def hostnames_of(tx: Tx, realm_id: int, addresses: Sequence[str]) -> list[tuple[str, str]]:
-    """(address, hostname) of every entry that names one of the addresses."""
+    """(address, hostname) of every entry with one of these addresses."""
     rows = await _HOSTNAMES.rows(tx, realm_id=realm_id, addresses=addresses)
     return [(row["address"], row["hostname"]) for row in rows]
