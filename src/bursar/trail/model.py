@@ -12,7 +12,7 @@ class LogRow:
     request_id: str
     action: str
     subject: str
-    # The JSON as it was written.
+    # JSON text, as it was written.
     before: str | None
     after: str | None
 
@@ -20,7 +20,7 @@ class LogRow:
 @dataclass(frozen=True, slots=True)
 class LogFilter:
     realm_id: int
-    # Whether lines about keys are among them.
+    # Whether to include lines about keys.
     with_keys: bool
     actor: str | None
     action: str | None

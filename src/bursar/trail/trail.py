@@ -19,8 +19,8 @@ async def leave_trail(
     before: Any = None,
     after: Any = None,
 ) -> None:
-    """`before` and `after` are what the API shows of the subject, so they hold no secret. What
-    concerns the whole service has no realm."""
+    """`before` and `after` are what the API shows of the subject, so they hold no secret. A line
+    about the whole service has no realm."""
     await store.insert_trail(
         tx, realm_id, actor, request_id, action, subject, _json(before), _json(after)
     )
