@@ -1,4 +1,4 @@
-"""What one of several workers does at a time: the one that holds the lease, until that ends."""
+"""Work that only one of several workers does at a time: the one that holds the lease."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -9,7 +9,8 @@ from uuid import uuid4
 from bursar.db import OUT_OF_REACH, Database
 from bursar.heartbeat import store
 
-# How much longer than its holder's rests a lease lasts, and how often it is renewed meanwhile.
+# A lease lasts this much longer than its holder rests between rounds, and is renewed this often
+# during one.
 _GRACE_SECONDS: Final = 10.0
 _RENEW_SECONDS: Final = 3.0
 
@@ -24,7 +25,8 @@ class Lease:
     holder: str = field(default_factory=lambda: uuid4().hex)
 
     async def run(self, work: Callable[[], Awaitable[int]], otherwise: Callable[[], None]) -> int:
-        """The work, renewing the lease as long as it takes; `otherwise` while another holds it."""
+        """Runs the work and renews the lease meanwhile; runs `otherwise` if another worker holds
+        the lease."""
         if not await self._take():
             otherwise()
             return 0
@@ -35,7 +37,7 @@ class Lease:
             renewing.cancel()
 
     async def give_up(self) -> None:
-        """Whoever comes next need not wait for its end."""
+        """Ends the lease now, so that the next worker need not wait until it runs out."""
         async with self.db.connection() as tx:
             await store.give_up_lease(tx, self.name, self.holder)
 
@@ -51,4 +53,4 @@ class Lease:
             try:
                 await self._take()
             except OUT_OF_REACH:
-                continue  # the work finds that out for itself
+                continue  # the work itself notices that the database is away

@@ -5,19 +5,19 @@ from typing import Final, Literal
 
 import msgspec
 
-# Whose duty it is: one mode's, or all modes' together.
+# What a duty concerns: one mode, or all modes together.
 Part = Literal["test", "live", "all"]
 
-# The duty that a mode begins with: to reach its network.
+# The first duty of a mode: to reach its network.
 START: Final = "start"
 BEAT_SECONDS: Final = 5.0
-# Several beats missed in a row: the worker is gone, or hangs.
+# After this long several beats are missing: the worker is gone, or hangs.
 SILENT_SECONDS: Final = 30.0
 
 
 class Beat(msgspec.Struct, frozen=True, kw_only=True):
     """One duty as the database has it. `silent_seconds`: since a worker last reported it;
-    `still_seconds`: since it last went well."""
+    `still_seconds`: since a round of it last succeeded."""
 
     mode: Part
     duty: str
@@ -31,7 +31,7 @@ def health(beats: Sequence[Beat]) -> str:
     """`ok`, or what is wrong with a part's worker, in a few words."""
     if not beats:
         return "starting"
-    # A duty that no worker has any more, such as one of an older version, is left out.
+    # A duty that only an older version had is no longer reported by anyone, and is left out.
     alive = [beat for beat in beats if beat.silent_seconds < SILENT_SECONDS]
     if not alive:
         return f"silent for {min(beat.silent_seconds for beat in beats):.0f} s"

@@ -6,7 +6,7 @@ from bursar.db import Tx
 from bursar.heartbeat.model import Beat
 from bursar.sql import Query, columns
 
-# Of several workers with the same duty, the one that moved last counts. A `moved_at` in the future
+# If several workers have the same duty, the one that moved last counts. A `moved_at` in the future
 # was written before the clock was set back.
 _PUT = Query("""
     INSERT INTO heartbeat AS h (mode, duty, beat_at, moved_at, patience_seconds, problem)
@@ -29,7 +29,7 @@ _LIST = Query(f"""
       FROM heartbeat
      ORDER BY mode, duty
 """)
-# An end so far ahead was written before the clock was set back.
+# A lease that ends later than any lease can was written before the clock was set back.
 _TAKE_LEASE = Query("""
     INSERT INTO lease AS l (name, holder, until)
     VALUES (:name, :holder, clock_timestamp() + make_interval(secs => :seconds))
@@ -59,7 +59,7 @@ async def beats(tx: Tx) -> list[Beat]:
 
 
 async def take_lease(tx: Tx, name: str, holder: str, seconds: float) -> bool:
-    """For so long from now; False while another holds it."""
+    """Takes or renews the lease for this long; False while another worker holds it."""
     return await _TAKE_LEASE.value(tx, name=name, holder=holder, seconds=seconds) is True
 
 
