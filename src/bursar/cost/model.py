@@ -1,8 +1,7 @@
 """What payments cost in SOL: a fee each, and the rent of a token account for a payee without one.
 
-All accounts share one fee payer, so each agent and each account has a budget per UTC day. From its
-decision on, what a spend may cost is reserved; when it ends, what it did cost takes the place of
-that.
+All accounts share one fee payer, so each agent and each account has a budget per UTC day. A spend
+reserves the most it may cost when it is decided; when it ends, its real cost replaces that.
 """
 
 from datetime import date
@@ -11,8 +10,8 @@ from typing import Final, NamedTuple
 
 from bursar.chain.message import EMPTY_ACCOUNT_LAMPORTS, fee_lamports
 
-# How often an account ever pays for opening the token account of one payee. A payee that closes it
-# keeps the rent; after that many times the payee has to open it.
+# How often an account pays for opening the same payee's token account. A payee that closes it keeps
+# the rent, so after this many times the payee has to open it.
 MOST_OPENINGS: Final = 3
 
 
@@ -34,7 +33,8 @@ class Runway(NamedTuple):
 
     @property
     def payments(self) -> int:
-        """How many it pays for, to payees with a token account and without a priority fee."""
+        """How many payments the balance is enough for: without priority fee, to payees with a token
+        account."""
         return max(self.lamports - EMPTY_ACCOUNT_LAMPORTS, 0) // fee_lamports(0, 1)
 
     @property

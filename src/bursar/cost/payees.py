@@ -1,7 +1,7 @@
-"""Which payees are known to have a token account, as a process remembers it for a while.
+"""Remembers for a while which payees have a token account.
 
-What it remembers may be wrong by then. So the chain is asked before a payment is signed: rent that
-was not reserved is reserved then, or the payment fails.
+A payee may have closed its account since. So the chain is asked again before a payment is signed:
+rent that was not reserved is reserved then, or the payment fails.
 """
 
 import asyncio
@@ -23,7 +23,8 @@ class Payees:
     async def need_rent(
         self, tx: Tx, wanted: Iterable[tuple[str, int, str]]
     ) -> set[tuple[str, str]]:
-        """Of (agent, realm, address): those (agent, address) whose payment reserves the rent."""
+        """Takes (agent, realm, address); returns those (agent, address) whose payment has to
+        reserve the rent."""
         now = asyncio.get_running_loop().time()
         if now > self._until or len(self._open) > _MOST:
             self._open, self._until = set(), now + _SECONDS

@@ -1,7 +1,7 @@
 """Queries on what payments cost: agents' and accounts' budgets, and payees' token accounts.
 
-A transaction that locks several rows here takes payees before accounts, each in order, and waits
-for nothing else afterwards: so no two of them can wait for each other in a circle.
+A transaction that locks rows here takes payees before accounts, each in order, and no other lock
+afterwards, so no two of them can deadlock.
 """
 
 from collections import defaultdict
@@ -65,7 +65,7 @@ async def reserved_by(tx: Tx, spend_id: str) -> int:
 async def reserve_more(
     tx: Tx, agent_id: str, day: date, spend_id: str, more_lamports: int, budget_lamports: int
 ) -> None:
-    """More of the day's budget for an open spend. The caller holds the wallet's lock."""
+    """Reserves more of the day's budget for an open spend. The caller holds the wallet's lock."""
     await _RESERVE_OF_DAY.run(
         tx,
         agent_id=agent_id,
@@ -77,8 +77,8 @@ async def reserve_more(
 
 
 async def correct_usage(tx: Tx, deltas: Mapping[tuple[str, date], int]) -> None:
-    """What spends cost in the end, instead of what was reserved for them. The chain has the last
-    word: a cost that a restored database knew nothing of counts, even beyond the budget."""
+    """Replaces what was reserved for spends by what they cost. Real costs always count, even beyond
+    the budget: a restored database may not have known of them."""
     keys = sorted(key for key, lamports in deltas.items() if lamports)
     if keys:
         await _CORRECT_USAGE.run(
@@ -90,7 +90,7 @@ async def correct_usage(tx: Tx, deltas: Mapping[tuple[str, date], int]) -> None:
 
 
 async def network_of_rejected(tx: Tx, spend_ids: Sequence[str], cost_lamports: int) -> None:
-    """For a spend that will not be paid nothing is reserved; what failed attempts cost stays."""
+    """A rejected spend keeps nothing reserved; only what its failed attempts cost stays counted."""
     await _COST_OF_REJECTED.run(tx, spend_ids=spend_ids, cost_lamports=cost_lamports)
 
 
@@ -153,9 +153,9 @@ _NOTE_OPEN = Query("""
 async def without_rent(
     tx: Tx, wanted: Iterable[tuple[str, int, str]]
 ) -> dict[tuple[str, str], bool]:
-    """Of (agent, realm, address): those (agent, address) whose payment needs no rent of its own,
-    because the token account is known to be there (true), or because an open spend of the agent
-    has the rent reserved (false)."""
+    """Takes (agent, realm, address); returns those (agent, address) whose payment needs no rent of
+    its own: because the token account is known to exist (true), or because an open spend of the
+    agent has reserved the rent (false)."""
     agent_ids, realm_ids, addresses = zip(*wanted, strict=True)
     rows = await _WITHOUT_RENT.rows(
         tx, agent_ids=agent_ids, realm_ids=realm_ids, addresses=addresses
@@ -164,7 +164,7 @@ async def without_rent(
 
 
 class PayeeAccount(NamedTuple):
-    """How often it was opened, and which payment is on its way to open it now."""
+    """How often we opened it, and which payment is opening it now."""
 
     opened: int
     opener: str | None
@@ -187,9 +187,9 @@ async def closed_payees(
 async def admit(
     tx: Tx, attempts: Sequence[Attempt], account_lamports: int
 ) -> tuple[set[str], set[str]]:
-    """The payments whose attempt may be stored, charged to their accounts; and those beyond the
-    budget of their account. The rest have to wait until another payment has opened the token
-    account of their payee."""
+    """Returns the payments whose attempt may be stored, charged to their accounts, and those beyond
+    the budget of their account. The rest must wait until another payment has opened their payee's
+    token account."""
     may_open = await _claim_openings(tx, [each for each in attempts if each.opens_account])
     ready = [each for each in attempts if not each.opens_account or each.payment_id in may_open]
     day, charged = await _lock_account_costs(tx, {each.realm_id for each in ready})
@@ -204,9 +204,9 @@ async def admit(
 
 
 async def _claim_openings(tx: Tx, openings: Sequence[Attempt]) -> set[str]:
-    """The payments that may open their payee's token account: of each payee one at a time, and not
-    more often than bounded. The rows are locked first and read in a second statement, which so
-    sees what other transactions stored."""
+    """The payments that may open their payee's token account: one at a time for each payee, and not
+    more often than allowed. The rows are locked first and read in a second statement, so that it
+    sees what other transactions have committed."""
     if not openings:
         return set()
     payment_ids, realm_ids, addresses, *_ = zip(*openings, strict=True)
@@ -218,8 +218,8 @@ async def _claim_openings(tx: Tx, openings: Sequence[Attempt]) -> set[str]:
 
 
 async def note_open(tx: Tx, payees: Mapping[tuple[int, str], int]) -> None:
-    """Payees that were just paid, with how often their token account was opened for it. A payee
-    that is known already is left alone: many payments at once go to the same few."""
+    """Notes payees that were just paid, and how often their token account was opened for it. Rows
+    that would not change are not written: many payments at once go to the same few payees."""
     keys = sorted(payees)
     await _NOTE_OPEN.run(
         tx,
@@ -240,7 +240,7 @@ _LOCK_ACCOUNT_COSTS = Query("""
        SET lamports = c.lamports
     RETURNING c.realm_id, c.lamports
 """)
-# A charge may be negative; what an account was charged never is.
+# A charge may be negative (a correction), but the sum is kept at zero or above.
 _CHARGE = Query("""
     INSERT INTO network_cost AS c (realm_id, day, lamports)
     SELECT d.realm_id, d.day, greatest(d.lamports, 0)
@@ -269,15 +269,16 @@ _COST_TODAY = Query("""
 
 
 async def _lock_account_costs(tx: Tx, realm_ids: Iterable[int]) -> tuple[date, dict[int, int]]:
-    """Today, and what these accounts have been charged today; until the commit no other
-    transaction charges them."""
+    """Today's date, and what these accounts have been charged today. They stay locked until the
+    commit."""
     day: date = await _TODAY.value(tx)
     rows = await _LOCK_ACCOUNT_COSTS.rows(tx, realm_ids=sorted(set(realm_ids)), day=day)
     return day, {row["realm_id"]: row["lamports"] for row in rows}
 
 
 async def charge_accounts(tx: Tx, charges: Iterable[Charge]) -> None:
-    """The last thing that its transaction does."""
+    """Must be the last thing that its transaction does (see the order of locks in
+    `ledger/lock.py`)."""
     sums: defaultdict[tuple[int, date], int] = defaultdict(int)
     for charge in charges:
         sums[charge.realm_id, charge.day] += charge.lamports
@@ -309,7 +310,7 @@ _PUT_FEE_PAYER = Query("""
         ON CONFLICT (mode) DO UPDATE
        SET lamports = excluded.lamports, seen_at = moment()
 """)
-# The average is of those days of the last week on which anything was paid.
+# The average over those days of the last week on which something was paid.
 _RUNWAY = Query("""
     SELECT b.lamports,
            (SELECT coalesce(sum(c.lamports) / count(DISTINCT c.day), 0)
