@@ -1,4 +1,4 @@
-"""Webhooks and their deliveries, and what the API shows of them."""
+"""Webhooks, their deliveries and the attempts at each."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -32,7 +32,7 @@ class Attempt(msgspec.Struct, rename="camel", kw_only=True):
     status: int | None
     latency_ms: int
     error: str | None
-    # The beginning of the answer's body.
+    # The beginning of the receiver's answer.
     response: str | None
 
 

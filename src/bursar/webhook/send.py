@@ -1,4 +1,4 @@
-"""One attempt over HTTP: to a checked address or to none, bounded in time and in size."""
+"""Makes one delivery attempt over HTTP: only to a checked address, bounded in time and size."""
 
 import asyncio
 import contextlib
@@ -22,18 +22,18 @@ from bursar.errors import check
 from bursar.webhook.target import Allowed, Target, TargetRefused, check_address, parse_target
 
 CONNECT_SECONDS: Final = 5
-# What is read of an answer, and what is kept of it to show. The status alone decides.
+# How much of an answer is read, and how much of that is kept to show. Only the status decides.
 _READ_BYTES: Final = 4_096
 _KEPT_CHARACTERS: Final = 1_000
-# Name look-ups at once. Each blocks a thread. They have threads of their own, so that a name server
-# that hangs cannot take the few that the event loop shares.
+# Name look-ups at once. Each blocks a thread. They have their own threads, so that a name server
+# that hangs cannot block the few that the event loop uses for everything else.
 _LOOKUP_THREADS: Final = 128
 _CACHED_TARGETS: Final = 4_096
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 
 _log = structlog.get_logger()
 
-# What a host resolves to: a list of textual addresses.
+# Resolves a host to a list of addresses, as text.
 Lookup = Callable[[str, int], Awaitable[list[str]]]
 
 
@@ -52,9 +52,10 @@ class Outcome:
 
 
 class Sender:
-    """Connects only to addresses that passed `check_address`, whatever the names say meanwhile.
+    """Connects only to addresses that passed `check_address`, even if a name resolves differently
+    later.
 
-    `lookup` replaces the system's resolver, for tests of names that lie.
+    Tests replace the system's resolver by `lookup`, to make names resolve to forbidden addresses.
     """
 
     def __init__(self, allowed: Allowed, timeout_seconds: float, lookup: Lookup | None = None):
@@ -70,10 +71,11 @@ class Sender:
                 socket_factory=self._gate.open_socket,
                 ssl=ssl.create_default_context(),
             ),
-            # Receivers share nothing: no cookies. No proxy and no .netrc from the environment.
+            # No cookies, so that receivers share nothing; no proxy and no .netrc from the
+            # environment.
             cookie_jar=aiohttp.DummyCookieJar(),
             trust_env=False,
-            # A small answer that unpacks to a large one is not unpacked.
+            # A small answer could unpack to a huge one.
             auto_decompress=False,
             headers={"User-Agent": f"Bursar/{__version__}", "Content-Type": "application/json"},
             skip_auto_headers=("Accept-Encoding",),
@@ -88,11 +90,11 @@ class Sender:
         self._gate.shut()
 
     async def send(self, url: str, headers: dict[str, str], body: bytes) -> Outcome:
-        """Never raises for what a receiver or its name server does."""
+        """Never raises because of what a receiver or its name server does."""
         try:
             target = self._target(url)
             address = URL(url, encoded=True)
-            # Two readers of one text must not see two hosts.
+            # Our parser and aiohttp's must read the same host from the same URL.
             check((address.host or "").lower() == target.host, "the host that was checked is used")
             check(address.port == target.port, "the port that was checked is used")
             async with self._session.post(
@@ -106,7 +108,8 @@ class Sender:
         except aiohttp.ClientConnectorDNSError:
             return Outcome(None, "the host cannot be resolved")
         except (aiohttp.ClientError, OSError, ValueError) as problem:
-            # The operator may read all of it; the tenant must not learn internal addresses.
+            # The log is the operator's and may name the address; the tenant must not learn internal
+            # addresses.
             _log.info("webhook_attempt_failed", host=URL(url).host, problem=repr(problem))
             return Outcome(None, _reason(problem))
 
@@ -115,7 +118,7 @@ class Sender:
 
     async def _read(self, answer: aiohttp.ClientResponse) -> Outcome:
         body = b""
-        # A body that comes too slowly or breaks off does not undo the status.
+        # The status stands even if the body is slow or breaks off.
         with contextlib.suppress(TimeoutError, aiohttp.ClientError, OSError):
             while len(body) < _READ_BYTES and not answer.content.at_eof():
                 body += await answer.content.read(_READ_BYTES - len(body))
@@ -133,10 +136,11 @@ class _Gate(AbstractResolver):
         self._allowed = allowed
         self._threads = ThreadPoolExecutor(_LOOKUP_THREADS, "webhook-lookup")
         self._lookup = lookup or self._ask_system
-        # One look-up a host at a time: attempts that come meanwhile share it, and a name server
-        # that hangs holds one thread, not all.
+        # One look-up per host at a time. Attempts that arrive meanwhile share it, so a name server
+        # that hangs blocks one thread and not all.
         self._running: dict[tuple[str, int], asyncio.Task[list[str]]] = {}
-        # What hosts of BURSAR_WEBHOOKS_ALLOW resolved to. Few, because they are listed by hand.
+        # What the hosts in BURSAR_WEBHOOKS_ALLOW resolved to. They are listed by hand, so they are
+        # few.
         self._vouched: set[str] = set()
 
     async def resolve(
@@ -151,7 +155,8 @@ class _Gate(AbstractResolver):
         if not addresses:
             raise OSError(f"{host} has no address")
         for address in addresses:
-            # One bad address spoils the answer: a good one beside it is a lure.
+            # One forbidden address refuses the host, even beside allowed ones: an attacker could
+            # add those as bait.
             check_address(host, address, self._allowed)
         if self._allowed.host(host):
             self._vouched.update(addresses)
@@ -168,8 +173,8 @@ class _Gate(AbstractResolver):
         ]
 
     def open_socket(self, address: Any) -> socket.socket:
-        """The last gate: addresses in URLs do not pass the resolver, but every socket is made
-        here."""
+        """Checks once more. A URL with a literal address skips the resolver, but every socket is
+        made here."""
         family, kind, proto, _, place = address
         if place[0] not in self._vouched:
             check_address("", place[0], self._allowed)
@@ -178,7 +183,7 @@ class _Gate(AbstractResolver):
         return opened
 
     async def close(self) -> None:
-        """aiohttp asks for it; the owner calls `shut`."""
+        """Part of aiohttp's interface. Does nothing: the owner calls `shut`."""
 
     def shut(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
@@ -186,7 +191,8 @@ class _Gate(AbstractResolver):
     def _looked_up(self, host: str, port: int, task: asyncio.Task[list[str]]) -> None:
         self._running.pop((host, port), None)
         if not task.cancelled():
-            # The attempt may have given up waiting; asyncio logs a failure that is never fetched.
+            # If every attempt has given up waiting, nobody fetches the failure, and asyncio would
+            # log it.
             task.exception()
 
     async def _ask_system(self, host: str, port: int) -> list[str]:
@@ -198,7 +204,7 @@ class _Gate(AbstractResolver):
 
 
 def _reason(problem: Exception) -> str:
-    """Why there was no answer, in words that hold no address."""
+    """Why there was no answer, without naming an address."""
     match problem:
         case aiohttp.ClientConnectorCertificateError():
             detail = getattr(problem.certificate_error, "verify_message", "")

@@ -62,7 +62,7 @@ _DELETE = Query("DELETE FROM webhook WHERE id = :webhook_id")
 
 
 async def count_webhooks(tx: Tx, realm_id: int) -> int:
-    """Locks the realm, so that two requests at once cannot both be the last that fits."""
+    """Locks the realm first, so that two requests at once cannot exceed the limit together."""
     await _LOCK_REALM.run(tx, realm_id=realm_id)
     return await _COUNT.value(tx, realm_id=realm_id)
 
@@ -98,7 +98,7 @@ async def update_webhook(
     status: WebhookStatus,
     disabled_reason: DisabledReason | None,
 ) -> WebhookRow:
-    """A webhook that was changed starts with a clean record."""
+    """A changed webhook starts with a clean record: earlier failures are forgotten."""
     row = await _UPDATE.one(
         tx,
         webhook_id=webhook_id,
@@ -155,8 +155,8 @@ async def newest_secret_number(tx: Tx, webhook_id: str) -> int:
 
 
 async def retire_secrets(tx: Tx, webhook_id: str, overlap_seconds: int, kept: int) -> None:
-    """The secret in force signs beside the new one for a while. Secrets whose time is over are
-    deleted, and so are the oldest where more than `kept` remain."""
+    """The current secret keeps signing beside the new one for `overlap_seconds`. Secrets whose time
+    is over are deleted, and so are the oldest if more than `kept` remain."""
     await _END_SECRET.run(tx, webhook_id=webhook_id, overlap_seconds=overlap_seconds)
     await _DELETE_OLD_SECRETS.run(tx, webhook_id=webhook_id, kept=kept)
 
@@ -256,14 +256,14 @@ class Claim:
     attempt_count: int
     webhook_id: str
     url: str
-    # Whether the webhook's last attempt failed.
+    # Whether the last attempt to this webhook failed.
     failing: bool
     event: EventRow
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The outcome of a claim. `wait_seconds` counts for a delivery that stays pending."""
+    """The outcome of a claim. A delivery that stays pending is due again after `wait_seconds`."""
 
     claim: Claim
     status: DeliveryStatus
@@ -277,7 +277,7 @@ class Result:
 # may have been set while the attempt was under way.
 Target = tuple[str, str]
 
-# The columns of the claim itself; those of its event follow.
+# The claim's own columns come first; those of its event follow.
 _CLAIM_COLUMNS = len(Claim.__annotations__) - 1
 _EXCHANGE = Query(f"""
     SELECT {columns(Claim, but=["event"])},
@@ -330,8 +330,8 @@ async def exchange(
     per_webhook: int,
     lease_seconds: float,
 ) -> list[Claim]:
-    """Records these results and claims what is due: one round trip, one transaction of its own.
-    The function in `migrations/0001_initial.sql` says how it is fair."""
+    """Records these results and claims what is due, in one round trip and one transaction. The
+    function in `migrations/0001_initial.sql` explains how room is shared fairly."""
     rows = await _EXCHANGE.rows(
         tx,
         ids=[r.claim.id for r in results],

@@ -1,7 +1,7 @@
-"""Where a webhook may lead: never into the network that Bursar itself stands in.
+"""Where a webhook may lead: never into the network that Bursar itself runs in.
 
-A URL is checked when it is registered, by its text. What its host resolves to is checked again at
-every connection, by `webhook/send.py`, which connects to nothing that did not pass here.
+The text of a URL is checked when it is registered. The address that its host resolves to is checked
+at every connection: `webhook/send.py` connects only to addresses that pass here.
 """
 
 import re
@@ -15,8 +15,8 @@ from bursar.hostnames import RecipientError, canonical_hostname
 MAX_URL: Final = 2_048
 Address = IPv4Address | IPv6Address
 
-# Everything a public receiver cannot have. Python's own `is_global` lets several of these through
-# (multicast, 6to4, NAT64, the metadata address of one cloud), so the ranges are written out.
+# Address ranges that no public receiver can have. Python's own `is_global` lets several of these
+# through (multicast, 6to4, NAT64, the metadata address of one cloud), so they are written out.
 _NOT_PUBLIC_V4: Final[tuple[tuple[IPv4Network, str], ...]] = tuple(
     (IPv4Network(network), kind)
     for network, kind in (
@@ -82,11 +82,12 @@ _ONLY_IF_ALLOWED: Final = "which only BURSAR_WEBHOOKS_ALLOW of the service allow
 
 
 class TargetRefused(ValueError):
-    """The message finishes a sentence that begins with what was refused."""
+    """The message completes a sentence whose subject is the URL or host."""
 
 
 class Allowed:
-    """`BURSAR_WEBHOOKS_ALLOW`: hosts and networks that may be reached whatever they are."""
+    """`BURSAR_WEBHOOKS_ALLOW`: hosts and networks that may be reached although they are not
+    public."""
 
     def __init__(self, entries: Sequence[str]) -> None:
         self._hosts: set[str] = set()
@@ -146,7 +147,7 @@ def parse_target(url: str, allowed: Allowed) -> Target:
 
 
 def refusal(address: Address) -> str | None:
-    """What an address is that no public receiver can have; None when it is public."""
+    """Why an address is refused, such as "a private address"; None when it is public."""
     if isinstance(address, IPv4Address):
         return next((kind for network, kind in _NOT_PUBLIC_V4 if address in network), None)
     if address.scope_id is not None:
@@ -159,10 +160,10 @@ def refusal(address: Address) -> str | None:
 
 
 def check_address(host: str, text: str, allowed: Allowed) -> None:
-    """Whether what a host resolved to may be connected to; raises TargetRefused.
+    """Raises TargetRefused unless the address that a host resolved to may be connected to.
 
-    The reason goes to the tenant who registered the URL, so it says nothing of the address: names
-    may resolve differently inside the operator's network than outside.
+    The tenant who registered the URL reads the reason, so it does not name the address: a name may
+    resolve to an internal one inside the operator's network.
     """
     try:
         address = ip_address(text)
@@ -193,7 +194,7 @@ def _check_host(host: str, allowed: Allowed, bracketed: bool) -> bool:
         name = canonical_hostname(host)
     except RecipientError as problem:
         raise TargetRefused(f"has a host that {problem}") from None
-    # What is sent must name the host that was checked, to the letter.
+    # The request must name exactly the host that was checked.
     if name != host.removesuffix("."):
         raise TargetRefused(f"has a host that should be written {name}")
     if name.endswith((".localhost", ".local", ".internal", ".arpa", ".onion", ".invalid")):

@@ -1,4 +1,4 @@
-"""Delivers: claims what is due, sends it, records what became of it. Run as many as you like.
+"""Delivers events: claims what is due, sends it, records the result. Any number may run.
 
 Each round is one short transaction that records the results since the last round and claims as much
 as there is room for; the network is used outside of it. A claim is a lease longer than any attempt:
@@ -28,18 +28,19 @@ from bursar.webhook.send import Outcome, Sender
 from bursar.webhook.store import Claim, Result
 
 PER_WEBHOOK: Final = 4
-# Attempts that one worker has under way. An account alone gets half of them, so that the next one
-# finds room, however many receivers hang. Attempts to webhooks whose last one failed get only a
-# part. Each attempt is an open file, of which a process may often have 1,024.
+# Attempts that one worker has under way. A single account gets at most half of them, so that others
+# find room however many of its receivers hang. Attempts to webhooks that failed last are bounded
+# further. Each attempt is an open file, of which a process may often have only 1,024.
 MOST_AT_ONCE: Final = 600
 MOST_FAILING_AT_ONCE: Final = 200
 DISABLE_SECONDS: Final = 5 * 24 * 3600
-# Longest wait that a receiver can ask for with Retry-After.
+# The longest wait that a receiver can ask for with Retry-After.
 MOST_RETRY_AFTER: Final = 24 * 3600
-# Waits are longer than the schedule by up to this part, so that what failed together does not come
-# back together.
+# Each wait is up to this fraction longer than scheduled, so that deliveries that failed together
+# are not retried together.
 _JITTER: Final = 0.2
-# How often to look for work when there is none, and how long finished attempts gather under load.
+# How often to look for work when there is none, and how long finished attempts are collected, so
+# that under load one round records many.
 _IDLE_SECONDS: Final = 0.2
 _GATHER_SECONDS: Final = 0.002
 _GONE: Final = 410
@@ -65,7 +66,7 @@ class Deliverer:
         self._sender = sender
         self._clock = clock
         self._retry_seconds = retry_seconds
-        # Twice what an attempt may take: time enough to record it.
+        # Twice as long as an attempt may take, which leaves time to record it.
         self._lease_seconds = 2.0 * timeout_seconds
         self._drain_seconds = drain_seconds
         self._under_way: dict[asyncio.Task[None], Claim] = {}
@@ -73,14 +74,14 @@ class Deliverer:
         self._finished = asyncio.Event()
 
     async def work(self) -> int:
-        """One round, then a rest unless there is something to record. The owner calls `drain` in
+        """One round, then a rest unless there is something to record. The owner calls `drain` at
         the end."""
         await self._round()
         await self._rest()
         return 1
 
     async def report(self) -> int:
-        """Backlog and age of the oldest, as metrics."""
+        """Sets the metrics: how many deliveries wait, and the age of the oldest."""
         async with self._db.connection() as tx:
             Metrics.backlog(*await store.backlog(tx))
         return 0
@@ -125,8 +126,8 @@ class Deliverer:
             return claims, await store.secrets_in_force(tx, list({c.webhook_id for c in claims}))
 
     async def _record_each(self, results: Sequence[Result]) -> None:
-        """Records results one by one after recording them together failed: one that cannot be
-        recorded takes no other with it. Its lease ends, and then it is delivered again."""
+        """Records results one by one after recording them together failed, so that one bad result
+        does not lose the others. That one's lease runs out, and it is delivered again."""
         for result in results:
             try:
                 await self._note_failures([result])
@@ -155,8 +156,8 @@ class Deliverer:
                 _log.warning("webhook_disabled", webhook=webhook_id, reason=reason)
 
     async def _rest(self) -> None:
-        """Waits until an attempt has finished, which makes room and must be recorded, or for a
-        while."""
+        """Waits until an attempt has finished, because then there is a result to record and room
+        for another; at most for a moment."""
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._finished.wait(), _IDLE_SECONDS)
             await asyncio.sleep(_GATHER_SECONDS)
@@ -203,7 +204,7 @@ class Deliverer:
         return Result(claim, "pending", max(wait, self._retry_after(outcome)), attempt, gone)
 
     def _retry_after(self, outcome: Outcome) -> float:
-        """The seconds of Retry-After, given as a number or as a date; 0 when there are none."""
+        """Retry-After in seconds, from a number or a date; 0 when there is none."""
         text = (outcome.retry_after or "").strip()
         if text.isascii() and text.isdigit():
             return min(int(text[:9]), MOST_RETRY_AFTER)
@@ -214,14 +215,16 @@ class Deliverer:
         return min(max(0.0, until.total_seconds()), MOST_RETRY_AFTER)
 
     async def drain(self) -> None:
-        """Gives attempts under way some seconds to end, then cuts them off and records the rest."""
+        """Gives running attempts some seconds to end, then cancels them, records the results and
+        gives the cancelled ones back."""
         if self._under_way:
             await asyncio.wait(self._under_way, timeout=self._drain_seconds)
         cut = dict(self._under_way)
         for task in cut:
             task.cancel()
         await asyncio.gather(*cut, return_exceptions=True)
-        # What cannot be recorded now is delivered again when its lease ends.
+        # A result that cannot be recorded now is lost; its delivery is sent again when the lease
+        # ends.
         with contextlib.suppress(*OUT_OF_REACH, *ROLLED_BACK):
             await self._note_failures(self._results)
             await self._record(self._results)
