@@ -1,5 +1,5 @@
-"""Reads the answers of nodes. Nothing is taken for granted: whatever is not as it must be raises
-`Unreadable`, because a missing error read as "no error" would be a payment that never happened.
+"""Parses the answers of nodes. Anything that is not as the protocol says raises `Unreadable`: a
+missing error field that is read as "no error" would settle a payment that never happened.
 """
 
 import base64
@@ -31,17 +31,17 @@ _MEMO_PROGRAMS: Final = (
     "MemoSq4gqABAXKb96qnH8TysNcWxMyWCqXgDLGmfcHr",
     "Memo4c2pN8afCj432Lb7RMVKi9PbQnnW7ewFFaV3oAH",
 )
-# Slots, heights, fees and the like are kept as 64 bits with a sign; no chain comes near. Tokens are
-# counted without one, and a stranger's may be that many.
+# Slots, heights and fees are stored as signed 64-bit numbers, which no chain comes near. Token
+# amounts are unsigned, and another token may really have that many.
 _MOST: Final = 2**63 - 1
 _MOST_TOKENS: Final = 2**64 - 1
 # The end of the year 9999.
 _LAST_TIME: Final = 253_402_300_799
 _MINT_BYTES: Final = 82
 _TOKEN_ACCOUNT_BYTES: Final = 165
-# Token-2022 accounts with extensions say what they are behind the room of a plain account.
+# A Token-2022 account with extensions has a byte for its kind right after a plain account's data.
 _KIND_ACCOUNT: Final = 2
-# As much of an account as is ever read: a program's megabytes stay where they are.
+# The part of an account that is ever read, so that a program's megabytes are not sent.
 ACCOUNT_SLICE: Final = {"offset": 0, "length": _TOKEN_ACCOUNT_BYTES + 1}
 _LEVELS: Final = ("processed", "confirmed", "finalized")
 # Base 58 takes quadratic time; a transaction has 1,232 bytes.
@@ -51,24 +51,25 @@ _MEMO: Final = re.compile(rb"\[(\d{1,5})\] ")
 
 
 class Unreadable(Exception):
-    """The answer is not what the protocol says. Says what, never the whole answer."""
+    """The answer is not as the protocol says. The message names the problem and never quotes the
+    answer."""
 
 
 def read_text(value: Any) -> str:
     if not isinstance(value, str):
-        raise Unreadable("no text")
+        raise Unreadable("not a string")
     return value
 
 
 def read_list(value: Any) -> list[Any]:
     if not isinstance(value, list):
-        raise Unreadable("no list")
+        raise Unreadable("not a list")
     return cast("list[Any]", value)
 
 
 def read_natural(value: Any) -> int:
     if type(value) is not int or not 0 <= value <= _MOST:
-        raise Unreadable("no natural number")
+        raise Unreadable("not a natural number")
     return value
 
 
@@ -76,18 +77,18 @@ def read_address(value: Any) -> str:
     try:
         return str(Pubkey.from_string(read_text(value)))
     except ValueError:
-        raise Unreadable("no address") from None
+        raise Unreadable("not an address") from None
 
 
 def read_hash(value: Any) -> str:
-    """32 bytes, like an address. (`Hash.from_string` raises an error that is no ValueError.)"""
+    """32 bytes, like an address. (`Hash.from_string` raises an error that is not a ValueError.)"""
     return read_address(value)
 
 
 def field(value: Any, name: str) -> Any:
-    """A field that has to be there, whatever it holds."""
+    """A field that must be there; it may be null."""
     if not isinstance(value, dict) or name not in value:
-        raise Unreadable(f"no {name}")
+        raise Unreadable(f"{name} is missing")
     return cast("dict[str, Any]", value)[name]
 
 
@@ -96,7 +97,7 @@ def optional(value: Any, name: str) -> Any:
 
 
 def read_context(result: Any) -> tuple[int, Any]:
-    """Slot and value of an answer that has a context."""
+    """(slot, value) of an answer that has a context."""
     return read_natural(field(field(result, "context"), "slot")), field(result, "value")
 
 
@@ -120,7 +121,7 @@ def read_statuses(result: Any, signatures: Sequence[str]) -> tuple[int, dict[str
     slot, value = read_context(result)
     statuses = read_list(value)
     if len(statuses) != len(signatures):
-        raise Unreadable("statuses for other signatures")
+        raise Unreadable("not one status for each signature")
     return slot, {
         signature: None if status is None else _status(status)
         for signature, status in zip(signatures, statuses, strict=True)
@@ -152,15 +153,15 @@ def read_mentions(result: Any) -> list[Mention]:
 
 
 def split_memos(value: Any) -> tuple[str, ...]:
-    """Nodes join memos as `[5] first; [6] second`, with the length in bytes before each, so that
-    no memo can pretend to be two."""
+    """Nodes join memos as `[5] first; [6] second`. The length in bytes before each keeps one memo
+    from posing as two."""
     if value is None:
         return ()
     rest, memos = read_text(value).encode(), list[str]()
     while rest:
         match = _MEMO.match(rest)
         if match is None:
-            # Some nodes leave out memos that are no text; whatever is there is one memo.
+            # A part without a length is not in that format; the rest is taken as one memo.
             return (*memos, rest.decode(errors="replace"))
         end = match.end() + int(match[1])
         memos.append(rest[match.end() : end].decode(errors="replace"))
@@ -172,7 +173,7 @@ def read_transaction(result: Any, signature: str) -> Landed:
     meta, transaction = field(result, "meta"), field(result, "transaction")
     message = field(transaction, "message")
     if read_list(field(transaction, "signatures"))[:1] != [signature]:
-        raise Unreadable("another transaction")
+        raise Unreadable("a different transaction")
     addresses = [read_address(key) for key in read_list(field(message, "accountKeys"))]
     loaded = optional(meta, "loadedAddresses")
     if loaded is not None:
@@ -194,7 +195,7 @@ def read_transaction(result: Any, signature: str) -> Landed:
 def _rent(meta: Any) -> int:
     before, after = (read_list(field(meta, name))[:1] for name in ("preBalances", "postBalances"))
     if not before or not after:
-        raise Unreadable("no balance of who paid")
+        raise Unreadable("the balance of the fee payer is missing")
     paid = read_natural(before[0]) - read_natural(after[0])
     return max(paid - read_natural(field(meta, "fee")), 0)
 
@@ -205,14 +206,14 @@ def _memos(message: Any, meta: Any, addresses: list[str]) -> Iterable[str]:
         instructions += read_list(field(inner, "instructions"))
     for instruction in instructions:
         program = _at(addresses, read_natural(field(instruction, "programIdIndex")))
-        # One that is longer than a transaction came from a program; ours never do, and a stranger's
-        # must not make the rest of the transaction unreadable.
+        # A memo longer than any transaction was written by a program, so it is not ours. It is
+        # skipped, so that a stranger cannot make the whole transaction unreadable.
         if program in _MEMO_PROGRAMS and len(read_text(field(instruction, "data"))) <= _MOST_BASE58:
             yield _base58(field(instruction, "data")).decode(errors="replace")
 
 
 def _movements(meta: Any, addresses: list[str]) -> Iterable[Movement]:
-    """An account made in the transaction has no balance before it, a closed one none after."""
+    """An account opened by the transaction has no balance before it, a closed one none after it."""
     before = _token_balances(field(meta, "preTokenBalances"), addresses)
     after = _token_balances(field(meta, "postTokenBalances"), addresses)
     for account in sorted({*before, *after}):
@@ -230,7 +231,7 @@ def _token_balances(value: Any, addresses: list[str]) -> dict[str, tuple[str, st
             raise Unreadable("two balances of one account")
         amount = read_text(field(field(item, "uiTokenAmount"), "amount"))
         if not (_AMOUNT.fullmatch(amount) and int(amount) <= _MOST_TOKENS):
-            raise Unreadable("no token amount")
+            raise Unreadable("not a token amount")
         owner, mint = read_address(field(item, "owner")), read_address(field(item, "mint"))
         balances[account] = owner, mint, int(amount)
     return balances
@@ -239,10 +240,10 @@ def _token_balances(value: Any, addresses: list[str]) -> dict[str, tuple[str, st
 def read_accounts(result: Any, count: int, from_slot: int = 0) -> tuple[int, list[Account | None]]:
     slot, value = read_context(result)
     if slot < from_slot:
-        raise Unreadable("what was before the slot that was asked for")
+        raise Unreadable("a state older than the slot asked for")
     accounts = read_list(value)
     if len(accounts) != count:
-        raise Unreadable("other accounts than asked for")
+        raise Unreadable("not one entry for each account")
     return slot, [None if account is None else _account(account) for account in accounts]
 
 
@@ -250,7 +251,7 @@ def _account(value: Any) -> Account:
     owner, data = read_address(field(value, "owner")), _data(value)
     executable = field(value, "executable")
     if not isinstance(executable, bool):
-        raise Unreadable("neither a program nor none")
+        raise Unreadable("executable is not true or false")
     return Account(
         owner=owner,
         lamports=read_natural(field(value, "lamports")),
@@ -271,7 +272,8 @@ def _holding(data: bytes) -> TokenHolding | None:
 
 
 def read_decimals(result: Any) -> int | None:
-    """Of a mint of the Token program. A Token-2022 mint may charge fees, so it is none."""
+    """The decimals of a mint of the Token program; None for anything else, and for a Token-2022
+    mint, which may charge fees on transfers."""
     _, value = read_context(result)
     if value is None or field(value, "owner") != TOKEN_PROGRAM:
         return None
@@ -288,7 +290,7 @@ def _error(value: Any) -> str | None:
     if err is None:
         return None
     if not isinstance(err, str | dict):
-        raise Unreadable("an error that is none")
+        raise Unreadable("err is not an error")
     return error_text(err)
 
 
@@ -297,7 +299,7 @@ def _block_time(value: Any) -> int | None:
     if moment is None:
         return None
     if read_natural(moment) > _LAST_TIME:
-        raise Unreadable("no time of a block")
+        raise Unreadable("not the time of a block")
     return moment
 
 
@@ -307,19 +309,19 @@ def _data(value: Any) -> bytes:
             try:
                 return base64.b64decode(text, validate=True)
             except binascii.Error:
-                raise Unreadable("no base64") from None
+                raise Unreadable("not base 64") from None
         case _:
-            raise Unreadable("no data of an account")
+            raise Unreadable("not the data of an account")
 
 
 def _base58(value: Any) -> bytes:
     text = read_text(value)
     if len(text) > _MOST_BASE58:
-        raise Unreadable("base 58 longer than any transaction")
+        raise Unreadable("base 58 that is longer than any transaction")
     try:
         return base58.decode(text)
     except ValueError:
-        raise Unreadable("no base 58") from None
+        raise Unreadable("not base 58") from None
 
 
 def _at(addresses: list[str], index: int) -> str:

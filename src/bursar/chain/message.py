@@ -26,10 +26,10 @@ SYSTEM: Final = Pubkey.default()
 ASSOCIATED_TOKEN: Final = Pubkey.from_string("ATokenGPvbdGVxr1b2hvZbsiqW5xWH25efTNsLJA8knL")
 MEMO: Final = Pubkey.from_string("MemoSq4gqABAXKb96qnH8TysNcWxMyWCqXgDLGmfcHr")
 
-# A first payment needs about 15,000, an unlucky token account address some more. The priority fee
-# is charged on the whole limit, so it is not larger than that.
+# A first payment needs about 15,000 units, and some more for an unlucky token account address. The
+# priority fee is charged on the whole limit, so the limit is not larger.
 COMPUTE_LIMIT: Final = 60_000
-# An attempt's number is added to the limit, so it is kept small beside it.
+# The attempt's number is added to the limit, so it must stay small in comparison.
 _HIGHEST_ATTEMPT: Final = 1_000
 SIGNATURES: Final = 2
 LAMPORTS_PER_SIGNATURE: Final = 5_000
@@ -58,7 +58,8 @@ class Payment:
     blockhash: str
     fee_payer: str
     priority_fee: int
-    # Without it the payment fails, rather than cost rent, if the token account is not there.
+    # Whether the payment may open the payee's token account. If not and the account is missing, the
+    # payment fails instead of costing rent.
     opens_account: bool = True
 
 
@@ -92,7 +93,7 @@ def build(payment: Payment) -> MessageV0:
 
 
 def fee_lamports(priority_fee: int, attempt: int) -> int:
-    """What an attempt costs, without the token account of a new recipient."""
+    """What an attempt costs, without rent for a new token account."""
     micros = (COMPUTE_LIMIT + attempt) * priority_fee
     return SIGNATURES * LAMPORTS_PER_SIGNATURE - (-micros // _MICROS_PER_LAMPORT)
 
@@ -103,7 +104,7 @@ def most_fee_lamports(priority_fee_max_lamports: int) -> int:
     return fee_lamports(price, _HIGHEST_ATTEMPT)
 
 
-# Finding the address takes 34 µs, and the same wallets are asked about again and again.
+# Cached, because deriving the address takes 34 µs and the same wallets come again and again.
 @lru_cache(maxsize=100_000)
 def token_account(owner: str, mint: str) -> str:
     """The address where an owner keeps a token: the associated token account."""

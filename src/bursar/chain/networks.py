@@ -19,7 +19,8 @@ _MINTS: Final[dict[tuple[Mode, bool], str]] = {
 
 
 def network_name(config: Config, mode: Mode) -> str:
-    """How transactions name their network. The RPC's address stays private: it may hold a token."""
+    """The network's name in transactions. The RPC address is not shown: it may hold an access
+    token."""
     if config.network(mode) == LOCALNET:
         return LOCALNET if mode == "test" else f"{LOCALNET}-live"
     return "solana-devnet" if mode == "test" else "solana-mainnet"
@@ -28,7 +29,7 @@ def network_name(config: Config, mode: Mode) -> str:
 def usdc_mint(config: Config, mode: Mode) -> str:
     network = config.network(mode)
     if network is None:
-        # Its keys were made when there was one.
+        # The mode has keys from the time when its network was configured.
         raise unavailable(
             f"This service has no {mode} network now. Whoever runs it has to set"
             f" BURSAR_{mode.upper()}_NETWORK; nothing was changed.",

@@ -10,10 +10,11 @@ import msgspec
 
 from bursar.chain.port import ChainOutOfReach
 
-# A page of 1,000 history lines or 100 accounts has some 100 KB; a large transaction somewhat more.
+# A page of 1,000 history lines or 100 accounts has about 100 KB; a large transaction somewhat more.
 _MOST_ANSWER_BYTES: Final = 8 * 1024 * 1024
 _TOO_MANY_REQUESTS: Final = 429
-# Some nodes answer errors with 4xx. Behind a 5xx nothing is known, whatever the body says.
+# Some nodes send JSON-RPC errors with a 4xx status. With a 5xx nothing is known, whatever the body
+# says.
 _SERVER_FAULT: Final = 500
 
 T = TypeVar("T")
@@ -30,7 +31,7 @@ class NodeError(ChainOutOfReach):
 
 
 class NotReached(ChainOutOfReach):
-    """There was no connection, so the request was not even sent."""
+    """There was no connection, so the request was not sent."""
 
 
 class Node:
@@ -44,7 +45,7 @@ class Node:
         parts = urlsplit(address)
         # The path and the query may hold an access token.
         self.name = parts.hostname if parts.port is None else f"{parts.hostname}:{parts.port}"
-        # The genesis hash that this node was seen to have.
+        # The genesis hash that this node has shown.
         self.genesis: str | None = None
 
     async def call(self, method: str, *params: Any) -> Any:
@@ -60,7 +61,8 @@ class Node:
         return result
 
     async def calls(self, method: str, many: Sequence[Sequence[Any]]) -> list[Any]:
-        """As `call` for each of them, with one request: results, or what `call` would raise.
+        """Many calls in one request. Returns for each its result, or the exception that `call`
+        would raise.
 
         Raises ChainOutOfReach when there is no answer to the request as a whole.
         """
@@ -125,7 +127,7 @@ class _Error(msgspec.Struct):
 
 class _Answer(msgspec.Struct):
     id: int
-    # Null is a result like any other; none at all is not.
+    # Null is a valid result; a missing one is not.
     result: Any = msgspec.UNSET
     error: _Error | None = None
 

@@ -15,8 +15,8 @@ async def check_network(db: Database, chain: Solana, mode: Mode, mint: str) -> P
     """Reads genesis hash and mint, pins them if this is the first start, and makes the chain refuse
     every node of another network from now on.
 
-    Raises CommandFailed when anything differs, ChainOutOfReach when no node answers: then nothing
-    may be signed before this was tried again.
+    Raises CommandFailed when anything differs, and ChainOutOfReach when no node answers: nothing
+    may be signed until this check has passed.
     """
     genesis = await _one_genesis(chain, mode)
     decimals = await chain.mint(mint)
@@ -47,7 +47,8 @@ async def check_network(db: Database, chain: Solana, mode: Mode, mint: str) -> P
 
 
 async def _one_genesis(chain: Solana, mode: Mode) -> str:
-    """Of all addresses that answer. One that is silent now is checked before its first use."""
+    """The genesis hash that all answering nodes share. A node that is silent now is checked before
+    its first use."""
     seen: dict[str, str] = {}
     problem: ChainOutOfReach | None = None
     for view in chain.witnesses():

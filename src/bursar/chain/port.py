@@ -18,14 +18,14 @@ class ChainOutOfReach(BursarError):
 
 
 class Unclear(ChainOutOfReach):
-    """A node answered, and what it said of this one thing cannot be read. It may answer anything
-    else, so this one need hold up nothing else."""
+    """A node answered, but its answer to this one question cannot be read. Other questions may
+    still be answered, so this one should not hold them up."""
 
 
 @dataclass(frozen=True, slots=True)
 class Height:
-    """How far a node has finalized. Slots number time, heights number blocks: a skipped slot has
-    no block, so blockhashes expire by height while answers tell their age by slot."""
+    """How far a node has finalized. Slots count time and heights count blocks, because a skipped
+    slot has no block. Blockhashes expire by height; answers state their age by slot."""
 
     slot: int
     height: int
@@ -41,14 +41,15 @@ class Blockhash:
 
 
 class RefusalKind(IntEnum):
-    """Why a node did not take a transaction. When several nodes refuse, the first of these is the
-    answer. None proves that the transaction will not land: it may have been sent before."""
+    """Why a node did not take a transaction. If nodes refuse for different reasons, the one listed
+    first here counts. No refusal proves that the transaction will not land: it may have been sent
+    before."""
 
     BLOCKHASH = 1  # unknown or expired blockhash: this node may lag; wait for the expiry rule
     FEE_PAYER = 2  # the fee payer cannot pay: not the payment's fault, never fail it for this
     PAYMENT = 3  # the transaction would fail (funds, frozen account): final after the expiry rule
     BUG = 4  # we built something no node accepts: logged, sent again until it expires
-    BUSY = 5  # rate limit, unhealthy, behind: says nothing about the transaction; later again
+    BUSY = 5  # rate limit, unhealthy, behind: says nothing about the transaction; try later
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +65,7 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """No readable answer: treat it as sent."""
+    """No readable answer: the transaction must be treated as sent."""
 
     reason: str
 
@@ -84,7 +85,8 @@ class Status:
 
 @dataclass(frozen=True, slots=True)
 class Statuses:
-    """Every signature asked for is a key; `context_slot` is the oldest state an answer is from."""
+    """Every signature asked for is a key; `context_slot` is the oldest slot that an answer came
+    from."""
 
     context_slot: int
     found: Mapping[str, Status | None]
@@ -109,20 +111,20 @@ class Landed:
     block_time: int | None
     fee_lamports: int
     fee_payer: str
-    # What its payer gave beyond the fee: the rent of accounts it opened.
+    # What the fee payer paid beyond the fee: rent of the accounts that were opened.
     rent_lamports: int
     error: str | None
     memos: tuple[str, ...]
     movements: tuple[Movement, ...]
 
     def senders(self, mint: str) -> tuple[str, ...]:
-        """Owners of the accounts that gave of this token, the largest giver first; empty when it
+        """Owners of the accounts that this token came from, the largest amount first; empty when it
         was minted."""
         gave = [m for m in self.movements if m.mint == mint and m.delta_micros < 0]
         return tuple(m.owner for m in sorted(gave, key=lambda m: m.delta_micros))
 
     def moved(self, token_account: str, mint: str) -> int:
-        """Micro-units that the account gained; negative when it gave."""
+        """Micro-units that the account gained; negative when it paid."""
         return sum(
             m.delta_micros
             for m in self.movements
@@ -132,8 +134,8 @@ class Landed:
 
 @dataclass(frozen=True, slots=True)
 class Mention:
-    """One line of an address's history. Whoever sends to the address chooses the memos: a memo
-    proves nothing before `transaction` shows that the address itself paid."""
+    """One line of an address's history. Anybody who sends to the address can write any memo, so a
+    memo proves nothing until `transaction` shows that the address itself paid."""
 
     signature: str
     slot: int
@@ -160,25 +162,25 @@ class Account:
 
 @dataclass(frozen=True, slots=True)
 class Balances:
-    """Every owner asked for is a key; without a token account it holds 0. `slot` is the oldest
-    state an answer came from."""
+    """Every owner asked for is a key; one without a token account has 0. `slot` is the oldest slot
+    that an answer came from."""
 
     slot: int
     micros: Mapping[str, int]
 
 
 class View(Protocol):
-    """What can be read, from whichever node answers or from one of them."""
+    """The reading calls: of one node, or of whichever node answers."""
 
     @property
     def name(self) -> str:
-        """For logs: the host without path or token."""
+        """For logs: the host, without path or access token."""
         ...
 
     async def finalized(self) -> Height: ...
 
     async def statuses(self, signatures: Sequence[str]) -> Statuses:
-        """Searches the whole history, not only the recent past."""
+        """Searches the whole history, not only recent slots."""
         ...
 
     async def signatures_of(
@@ -195,7 +197,7 @@ class View(Protocol):
         ...
 
     async def transaction(self, signature: str) -> Landed | None:
-        """None until it is finalized on the node that answers."""
+        """None while it is not finalized on the node that answers."""
         ...
 
     async def accounts(self, addresses: Sequence[str]) -> dict[str, Account | None]:
@@ -212,8 +214,8 @@ class View(Protocol):
 
 class Chain(View, Protocol):
     async def transactions(self, signatures: Sequence[str]) -> Mapping[str, Landed | None]:
-        """Many at once; every signature is a key. None also where no answer can be read now: one
-        that is not shown holds up none of the others. Never raises."""
+        """Many at once; every signature is a key. Also None where no readable answer came, so that
+        one bad transaction does not hold up the others. Never raises."""
         ...
 
     async def genesis_hash(self) -> str: ...
@@ -231,18 +233,18 @@ class Chain(View, Protocol):
         ...
 
     async def priority_fee(self, writable: Sequence[str]) -> int:
-        """Micro-lamports per compute unit that transactions on these accounts lately paid, within
-        the configured cap."""
+        """Micro-lamports per compute unit that recent transactions on these accounts paid, at most
+        the configured maximum."""
         ...
 
     def witnesses(self) -> Sequence[View]:
-        """One view per configured address, each asking that address alone. To be sure that
-        something never happened, every one of them has to say so."""
+        """One view for each configured node. To be sure that something never happened, every one of
+        them has to say so."""
         ...
 
 
 class Paid(NamedTuple):
-    """A payment as the chain has it: which transaction made it, when, and what that cost."""
+    """A payment as the chain shows it: its transaction, when it landed, and what it cost."""
 
     payment_id: str
     signature: str

@@ -7,9 +7,10 @@ import msgspec
 from bursar.chain.port import RefusalKind, Refused, SendResult, Sent, Unknown
 
 _PREFLIGHT: Final = -32002
-# Signature verification, undecodable or invalid parameters, missing signature length.
+# Codes for: signature verification failed, parameters invalid, signature length wrong.
 _BUGS: Final = (-32003, -32602, -32013)
-# Too many requests, unhealthy, behind the asked slot, block or slot not available, no such method.
+# Codes for: too many requests, unhealthy, behind the slot asked for, block or slot not available,
+# no such method.
 _BUSY: Final = (429, -32005, -32016, -32004, -32014, -32601)
 
 _FEE_PAYER_ERRORS: Final = ("AccountNotFound", "InsufficientFundsForFee", "InvalidAccountForFee")
@@ -21,12 +22,12 @@ _MOST_ERROR: Final = 1_000
 _LAST_COMPUTE_BUDGET: Final = 1
 _CREATE_TOKEN_ACCOUNT: Final = 2
 _TRANSFER: Final = 3
-# How the System program says that the payer of the token account's rent has too little SOL.
+# The System program's error code when the payer has too little SOL for the rent.
 _TOO_FEW_LAMPORTS: Final = 1
 
 
 def of_answer(code: int, message: str, data: Any) -> SendResult:
-    """What a JSON-RPC error in answer to `sendTransaction` means."""
+    """What a JSON-RPC error from `sendTransaction` means."""
     if code == _PREFLIGHT:
         err: Any = cast("dict[str, Any]", data).get("err") if isinstance(data, dict) else None
         if err == "AlreadyProcessed":
@@ -42,8 +43,8 @@ def of_answer(code: int, message: str, data: Any) -> SendResult:
 
 
 def kind_of(err: Any) -> RefusalKind:
-    """What a transaction's error means, as nodes write it in JSON. An error that is not known to
-    be the payment's own fault is taken for one that passes."""
+    """What a transaction's error means, given as nodes write it in JSON. An error that is not known
+    to be the payment's own fault counts as temporary."""
     match err:
         case "BlockhashNotFound":
             return RefusalKind.BLOCKHASH
@@ -60,7 +61,7 @@ def kind_of(err: Any) -> RefusalKind:
         ):
             return RefusalKind.FEE_PAYER
         case {"InstructionError": [int(index), "InvalidAccountData"]} if index == _TRANSFER:
-            # The payee closed its token account on the way: the next attempt looks again.
+            # The payee closed its token account meanwhile: the next attempt checks it again.
             return RefusalKind.BUSY
         case {"InstructionError": [int(), _]} | {"InsufficientFundsForRent": _}:
             return RefusalKind.PAYMENT
@@ -77,5 +78,6 @@ def kind_of_text(error: str) -> RefusalKind:
 
 
 def error_text(err: Any) -> str:
-    """An error as one line of JSON, cut where no real one goes on: a node may say anything."""
+    """An error as one line of JSON, cut to a length that no real error has: a node may send
+    anything."""
     return msgspec.json.encode(err).decode()[:_MOST_ERROR]

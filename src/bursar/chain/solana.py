@@ -1,4 +1,5 @@
-"""Solana behind the port: JSON-RPC to one address or several, the next one when one fails.
+"""Implements the port for Solana: JSON-RPC to one node or several; when one fails, the next is
+asked.
 
 The `solana` package is not used: its parser raises BaseException on some error answers, and its
 confirmation can call a paid transaction expired.
@@ -38,20 +39,20 @@ from bursar.errors import check
 T = TypeVar("T")
 S = TypeVar("S")
 
-# What nodes accept in one request.
+# The most that nodes accept in one request.
 MOST_STATUSES: Final = 256
 MOST_ACCOUNTS: Final = 100
 MOST_HISTORY: Final = 1_000
 _MOST_FEE_ACCOUNTS: Final = 128
-# Transactions that are read with one request: fewer than any node forbids.
+# Transactions read with one request: few enough for every node.
 _SHOWN_AT_ONCE: Final = 25
-# Requests of one call that are under way at once, so that 10,000 wallets do not flood a node.
+# Requests that one call has under way at once, so that 10,000 wallets do not flood a node.
 _AT_ONCE: Final = 4
-# Every address is asked this often before a read is given up.
+# Every node is asked this often before a read is given up.
 _ROUNDS: Final = 2
 _BACKOFF_SECONDS: Final = 0.1
-# Only account keys and balances are read, which every version of a transaction has. With a lower
-# number a deposit in a newer version would be an error instead of money.
+# We read only account keys and balances, which every version of a transaction has. With a lower
+# number, nodes would answer a deposit in a newer version with an error.
 _NEWEST_VERSION: Final = 127
 _MICROS_PER_LAMPORT: Final = 1_000_000
 
@@ -59,14 +60,15 @@ _log = structlog.get_logger()
 
 
 class Solana:
-    """Implements `port.Chain`. Only for one network: see `expect`."""
+    """Implements `port.Chain` for one network: see `expect`."""
 
     def __init__(self, nodes: Sequence[Node], priority_fee_max_lamports: int) -> None:
         check(len(nodes) > 0, "a chain has at least one address")
         self._nodes = tuple(nodes)
         self._fee_max_lamports = priority_fee_max_lamports
         self._session: aiohttp.ClientSession | None = None
-        # Where the last answer came from: a node that is down is not asked first every time.
+        # The node that answered last is asked first, so that one that is down does not slow every
+        # call.
         self._first = 0
         self._genesis: str | None = None
 
@@ -74,8 +76,8 @@ class Solana:
     def open(
         cls, addresses: Sequence[str], timeout_seconds: float, priority_fee_max_lamports: int
     ) -> Self:
-        """To be closed. Needs a running event loop."""
-        # Proxies of the environment are not asked: they would see what is signed and could lie.
+        """Needs a running event loop. The caller closes it."""
+        # Proxies set in the environment are ignored: they would see what is signed, and could lie.
         session = aiohttp.ClientSession(trust_env=False)
         nodes = [Node(session, address, timeout_seconds) for address in addresses]
         chain = cls(nodes, priority_fee_max_lamports)
@@ -91,7 +93,7 @@ class Solana:
         return ",".join(str(node.name) for node in self._nodes)
 
     def expect(self, genesis: str) -> None:
-        """From now on a node counts as out of reach until it has shown this genesis hash."""
+        """From now on a node is used only once it has shown this genesis hash."""
         self._genesis = genesis
 
     def witnesses(self) -> Sequence["Solana"]:
@@ -159,7 +161,8 @@ class Solana:
                 await self._check_genesis(node)
                 results = await node.calls("getTransaction", [_shown(s) for s in batch])
             except ChainOutOfReach:
-                # One lost answer loses all of them, and some nodes take no batches.
+                # Asked one by one instead: the whole batch may have been lost, and some nodes take
+                # none.
                 return [await self._shown_alone(signature) for signature in batch]
             return [
                 await self._shown_alone(signature)
@@ -197,8 +200,8 @@ class Solana:
         )
 
     async def priority_fee(self, writable: Sequence[str]) -> int:
-        """Three quarters of the recent blocks were entered for this or less. A node that does not
-        tell holds nothing up: the fee is then 0."""
+        """The fee that was enough for three quarters of the recent blocks; 0 when no node tells,
+        because a missing fee must not stop payments."""
         try:
             recent = await self._ask(
                 "getRecentPrioritizationFees", [writable[:_MOST_FEE_ACCOUNTS]], answers.read_fees
@@ -211,7 +214,7 @@ class Solana:
     async def _accounts(
         self, addresses: Sequence[str], commitment: str, from_slot: int = 0
     ) -> tuple[int, list[Account | None]]:
-        """The oldest slot that any answer came from, and the accounts in the order asked for."""
+        """(oldest slot that an answer came from, accounts in the order asked for)."""
         check(len(addresses) > 0, "at least one account")
         config = {
             "commitment": commitment,
@@ -231,7 +234,8 @@ class Solana:
         return min(slot for slot, _ in parts), [account for _, part in parts for account in part]
 
     async def _ask(self, method: str, params: Sequence[Any], read: Callable[[Any], T]) -> T:
-        """From the first node that gives a readable answer. Bounded: nodes x rounds x timeout."""
+        """The answer of the first node that gives a readable one. Takes at most nodes x rounds x
+        timeout."""
         problem = ChainOutOfReach("no node was asked")
         unclear: Unclear | None = None
         for round_ in range(_ROUNDS):
@@ -243,7 +247,7 @@ class Solana:
                     await self._check_genesis(node)
                     answer = read(await node.call(method, *params))
                 except Unreadable as unreadable:
-                    unclear = Unclear(f"{node.name}: {method} answered {unreadable}")
+                    unclear = Unclear(_unreadable(node, method, unreadable))
                 except ChainOutOfReach as out_of_reach:
                     problem = out_of_reach
                 else:
@@ -254,8 +258,9 @@ class Solana:
     # Sending ------------------------------------------------------------------------------------
 
     async def send(self, raw: bytes) -> SendResult:
-        """To the first node that takes it. If none does, one lost answer means that it may be under
-        way, whatever the other nodes say; a node that was not reached says nothing."""
+        """Sends to one node after the other until one takes it. If none does but one answer was
+        lost, the result is Unknown, whatever the other nodes said. A node that could not be reached
+        does not count."""
         refused: list[Refused] = []
         unknown = not_reached = None
         for index in self._order():
@@ -276,12 +281,12 @@ class Solana:
         return unknown or weakest or not_reached or Unknown("no node was asked")
 
     async def _send_to(self, node: Node, raw: bytes) -> SendResult:
-        """Raises ChainOutOfReach only when nothing was sent."""
+        """Raises ChainOutOfReach only if nothing was sent."""
         config = {
             "encoding": "base64",
-            # The level of the blockhash: a lower one would refuse what is good.
+            # The same level as the blockhash's; a stricter one would refuse a valid transaction.
             "preflightCommitment": "confirmed",
-            # Sending again is our decision: a node that goes on by itself cannot be stopped.
+            # We decide when to send again; a node that retries by itself could not be stopped.
             "maxRetries": 0,
         }
         await self._check_genesis(node)
@@ -297,25 +302,25 @@ class Solana:
             return Unknown(f"{node.name}: answered with another signature")
         return Sent()
 
-    # Gifts of test networks --------------------------------------------------------------------
+    # Faucets of test networks -------------------------------------------------------------------
 
     async def airdrop(self, address: str, lamports: int) -> str:
-        """SOL out of nowhere, as test networks and the localnet give it; its signature."""
+        """Free SOL, on test networks and the localnet; returns the signature."""
         return await self._once("requestAirdrop", address, lamports)
 
     async def mint_test_money(self, owner: str, micros: int, reference: str | None = None) -> str:
-        """Test USDC out of nowhere, into the owner's token account: on the localnet only. By the
-        same reference, an address of nobody, it is given once."""
+        """Mints test USDC into the owner's token account, on the localnet only. With the same
+        `reference` (any unused address) it is minted only once."""
         return await self._once("bursar_faucet", owner, micros, reference)
 
     async def _once(self, method: str, *params: Any) -> str:
-        """Not repeated when the answer is lost: it would be given twice."""
+        """Asks one node, once: after a lost answer a retry could give the money twice."""
         node = self._nodes[self._first]
         await self._check_genesis(node)
         try:
             return answers.read_text(await node.call(method, *params))
         except Unreadable as unreadable:
-            raise ChainOutOfReach(f"{node.name}: {method} answered {unreadable}") from None
+            raise ChainOutOfReach(_unreadable(node, method, unreadable)) from None
 
     # Which node ---------------------------------------------------------------------------------
 
@@ -324,22 +329,26 @@ class Solana:
         return [(self._first + offset) % count for offset in range(count)]
 
     async def _check_genesis(self, node: Node) -> None:
-        """A second address that leads to another network must not be believed, least of all when
-        it says that it has never heard of a payment."""
+        """Raises ChainOutOfReach for a node of another network. Such a node must not be believed,
+        least of all when it says that a payment does not exist."""
         if self._genesis is None or node.genesis == self._genesis:
             return
         try:
             seen = answers.read_hash(await node.call("getGenesisHash"))
         except Unreadable as unreadable:
-            raise ChainOutOfReach(f"{node.name}: getGenesisHash answered {unreadable}") from None
+            raise ChainOutOfReach(_unreadable(node, "getGenesisHash", unreadable)) from None
         if seen != self._genesis:
             _log.error("wrong_network", node=node.name, expected=self._genesis, found=seen)
             raise ChainOutOfReach(f"{node.name} is another network: {seen}")
         node.genesis = seen
 
 
+def _unreadable(node: Node, method: str, why: Unreadable) -> str:
+    return f"{node.name}: {method} gave an unreadable answer: {why}"
+
+
 def _shown(signature: str) -> list[Any]:
-    """What `getTransaction` is asked."""
+    """The parameters of `getTransaction`."""
     config = {
         "commitment": "finalized",
         "encoding": "json",
@@ -360,7 +369,8 @@ def _read_or_none(result: Any, signature: str) -> Landed | None:
 
 
 def _signature(raw: bytes) -> str:
-    """A transaction begins with how many signatures it has; the first is its name."""
+    """A transaction begins with the count of its signatures (one byte); the first one identifies
+    it."""
     return str(Signature.from_bytes(raw[1:65]))
 
 
@@ -378,6 +388,6 @@ async def _in_batches(
     try:
         return list(await asyncio.gather(*tasks))
     finally:
-        # After a failure the others are in vain: the answer would be incomplete.
+        # After one failure the answer cannot be complete, so the other requests are cancelled.
         for task in tasks:
             task.cancel()

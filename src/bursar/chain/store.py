@@ -26,9 +26,10 @@ _HOLDER = Query("SELECT mode FROM network WHERE genesis_hash = :genesis_hash")
 
 
 async def pin(tx: Tx, network: Pinned) -> Pinned:
-    """The network that this mode is pinned to: the given one if it is the first, else the earlier.
+    """The network that this mode is pinned to: the given one on the first start, else the earlier
+    one.
 
-    Two processes that start at once take turns. A genesis hash that the other mode has is not
+    Processes that start at once take turns. A genesis hash that the other mode already has is not
     pinned: see `holder_of`.
     """
     await _LOCK.run(tx, number=PINNING)
