@@ -39,9 +39,9 @@ from bursar.service.duty import Duties, Duty
 from bursar.service.postgres import running_postgres
 from bursar.signature import new_secret
 from bursar.webhook import store
+from bursar.webhook.deliver import Deliverer
 from bursar.webhook.send import Sender
 from bursar.webhook.target import Allowed
-from bursar.webhook.worker import Deliverer
 
 WEBHOOKS = 32
 AT_ONCE = 4 * WEBHOOKS

@@ -5,8 +5,8 @@ import pytest
 from bursar.api.webhooks import OVERLAP_SECONDS
 from bursar.config import load_config
 from bursar.spend.wait import wanted_seconds
+from bursar.webhook.deliver import DISABLE_SECONDS
 from bursar.webhook.send import CONNECT_SECONDS
-from bursar.webhook.worker import DISABLE_SECONDS
 
 MINUTE, HOUR = 60, 3_600
 

@@ -8,7 +8,7 @@ from bursar.config import Config
 from bursar.event.catalog import EventType
 from bursar.event.outbox import NewEvent, emit
 from bursar.service.postgres import EmbeddedPostgres
-from bursar.webhook.worker import MOST_AT_ONCE, PER_WEBHOOK
+from bursar.webhook.deliver import MOST_AT_ONCE, PER_WEBHOOK
 from tests.processes import until
 from tests.support import new_account
 from tests.webhooks.conftest import own_hooks, running_worker

@@ -32,9 +32,9 @@ from bursar.settlement.worker import Settler
 from bursar.spend.approve import expire_spends
 from bursar.spend.model import bounds_of
 from bursar.wallet import quarantine
+from bursar.webhook.deliver import Deliverer
 from bursar.webhook.send import Sender
 from bursar.webhook.target import Allowed
-from bursar.webhook.worker import Deliverer
 
 _CONNECTIONS: Final = 8
 # How often each duty looks for work. Short enough that nobody waits, long enough to cost nothing.

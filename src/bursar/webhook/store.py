@@ -275,7 +275,7 @@ class Result:
 
 # A webhook and the URL that was tried. The answer of an old URL says nothing about a new one, which
 # may have been set while the attempt was under way.
-Target = tuple[str, str]
+Tried = tuple[str, str]
 
 # The claim's own columns come first; those of its event follow.
 _CLAIM_COLUMNS = len(Claim.__annotations__) - 1
@@ -352,17 +352,17 @@ async def release(tx: Tx, claims: Sequence[Claim]) -> None:
     await _RELEASE.run(tx, ids=[c.id for c in claims], leases=[c.lease for c in claims])
 
 
-async def note_failures(tx: Tx, targets: Collection[Target], disable_seconds: int) -> list[str]:
+async def note_failures(tx: Tx, tried: Collection[Tried], disable_seconds: int) -> list[str]:
     """Marks webhooks whose attempts have just failed, and disables those that have been failing
     for too long; returns the disabled ones."""
-    rows = await _NOTE_FAILURES.rows(tx, **_of(targets), disable_seconds=disable_seconds)
+    rows = await _NOTE_FAILURES.rows(tx, **_of(tried), disable_seconds=disable_seconds)
     return [row["id"] for row in rows if row["status"] == "disabled"]
 
 
-async def disable_gone(tx: Tx, targets: Collection[Target]) -> list[str]:
+async def disable_gone(tx: Tx, tried: Collection[Tried]) -> list[str]:
     """Disables webhooks whose receivers said they are gone for good; returns those it disabled."""
-    return [row["id"] for row in await _DISABLE_GONE.rows(tx, **_of(targets))]
+    return [row["id"] for row in await _DISABLE_GONE.rows(tx, **_of(tried))]
 
 
-def _of(targets: Collection[Target]) -> dict[str, list[str]]:
-    return {"ids": [id_ for id_, _ in targets], "urls": [url for _, url in targets]}
+def _of(tried: Collection[Tried]) -> dict[str, list[str]]:
+    return {"ids": [id_ for id_, _ in tried], "urls": [url for _, url in tried]}

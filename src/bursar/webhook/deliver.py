@@ -100,11 +100,12 @@ class Deliverer:
         except Exception:
             await self._record_each(results)
             raise
-        opened = {
-            webhook_id: self._open(webhook_id, sealed) for webhook_id, sealed in found.items()
+        signing = {
+            webhook_id: self._open_secrets(webhook_id, sealed)
+            for webhook_id, sealed in found.items()
         }
         for claim in claims:
-            task = asyncio.create_task(self._attempt(claim, opened.get(claim.webhook_id, [])))
+            task = asyncio.create_task(self._attempt(claim, signing.get(claim.webhook_id, [])))
             self._under_way[task] = claim
             task.add_done_callback(self._under_way.pop)
 
@@ -162,20 +163,20 @@ class Deliverer:
             await asyncio.wait_for(self._finished.wait(), _IDLE_SECONDS)
             await asyncio.sleep(_GATHER_SECONDS)
 
-    def _open(self, webhook_id: str, sealed: Sequence[SealedSecret]) -> list[str]:
+    def _open_secrets(self, webhook_id: str, sealed: Sequence[SealedSecret]) -> list[str]:
         try:
             return [self._vault.open_secret(secret).decode() for secret in sealed]
         except KeyUnusable:
             _log.error("webhook_secret_unusable", webhook=webhook_id)
             return []
 
-    async def _attempt(self, claim: Claim, opened: Sequence[str]) -> None:
+    async def _attempt(self, claim: Claim, signing: Sequence[str]) -> None:
         began, started = self._clock.now(), self._clock.monotonic_ns()
         body = envelope(claim.event)
         try:
-            if opened:
+            if signing:
                 timestamp = int(began.timestamp())
-                headers = signed_headers(opened, claim.event.id, timestamp, body)
+                headers = signed_headers(signing, claim.event.id, timestamp, body)
                 outcome = await self._sender.send(claim.url, headers, body)
             else:
                 outcome = Outcome(None, "there is no secret to sign with; rotate it")
