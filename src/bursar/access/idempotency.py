@@ -83,8 +83,8 @@ async def claim(tx: Tx, key: IdempotencyKey) -> StoredAnswer | None:
 async def find(
     tx: Tx, keys: Sequence[IdempotencyKey]
 ) -> dict[tuple[int, str, str, str], StoredAnswer]:
-    """The answers stored for these keys. The caller holds the wallets' locks, so none can be added
-    meanwhile.
+    """The answers stored for these keys. Locks nothing: spends hold their wallets' locks already,
+    and `api/once.py` claims the key before it stores an answer.
 
     A stored answer may be missing on the standby, because the request that wrote it gave up waiting
     for that. So this transaction waits for a standby before the answer is sent to the client.
