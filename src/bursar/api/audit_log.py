@@ -80,7 +80,7 @@ def _log_filter(call: Call) -> LogFilter:
     query = call.query
     return LogFilter(
         realm_id=call.caller.realm_id,
-        # Keys are for admins' eyes alone, here as in their own list.
+        # Only admin keys may read about keys, here as in the list of keys.
         with_keys=call.caller.scope is Scope.ADMIN,
         actor=query.get("actor"),
         action=query.get("action"),

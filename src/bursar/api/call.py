@@ -45,17 +45,17 @@ class Services:
     directory: Directory
     authoriser: Authoriser
     waiter: Waiter
-    # By mode, where one is configured. Whether it is the right network is checked by who uses it.
+    # By mode, for configured networks. Not yet checked to be the pinned ones: see `chain/pin.py`.
     chains: Mapping[Mode, Chain]
-    # Only where the test network is the localnet.
+    # None unless the test network is the localnet.
     test_funds: TestFunds | None
     once: Once
-    # Whether the disk has room for more; where the database is not ours, it always seems to.
+    # Whether the disk has room for more; always true with a database that is not embedded.
     has_room: Callable[[], bool]
 
 
 class Call(msgspec.Struct, kw_only=True):
-    """One authenticated, validated request on its way through a handler."""
+    """One authenticated, validated request, as its handler gets it."""
 
     services: Services
     caller: Caller
@@ -65,7 +65,7 @@ class Call(msgspec.Struct, kw_only=True):
     body: dict[str, Any]
     route: "Route"
     path: str
-    # Where the page that a list is asked for begins; None: at the newest row.
+    # Where the requested page of a list begins; None: at the newest row.
     start: Place | None
     idempotency_header: str | None
     prefer: str | None
@@ -78,12 +78,13 @@ class Call(msgspec.Struct, kw_only=True):
         return present(self._tx, "a route that opens its own transactions asks for none")
 
     def use(self, tx: Tx) -> None:
-        """Called once a try: what an undone try wanted done after its commit is forgotten."""
+        """Called at each try of the transaction. What a rolled-back try wanted done after its
+        commit is forgotten."""
         self._tx = tx
         self.after_commit.clear()
 
     def idempotency_key(self, agent_id: str = "") -> IdempotencyKey | None:
-        """The caller's key for this request; spends name the agent they resolved to."""
+        """The caller's key for this request. For a spend, `agent_id` is the agent that spends."""
         if self.idempotency_header is None:
             return None
         method = self.route.method
@@ -99,7 +100,7 @@ class Call(msgspec.Struct, kw_only=True):
 class Answer(msgspec.Struct, frozen=True):
     status: int
     body: Any = None
-    # What a replay of the request shows instead, where the body holds a secret.
+    # What a replay of the request shows instead, because the body holds a secret.
     replay_body: Any = None
     headers: dict[str, str] = msgspec.field(default_factory=dict)
 
@@ -128,7 +129,7 @@ class DatabaseUse(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Route:
-    """One row of the table that drives routing, scopes, limits, validation and OpenAPI."""
+    """One endpoint: what drives its routing, scopes, limits, validation and OpenAPI."""
 
     method: str
     path: str
@@ -137,21 +138,22 @@ class Route:
     description: str = ""
     tag: str
     scopes: frozenset[Scope]
-    # Which rate limit it counts towards, or how the body tells which.
+    # The rate limit it counts towards, or a function that finds it from the body.
     category: Category | Callable[[dict[str, Any]], Category]
     database: DatabaseUse
-    # Parameters of the path that have a form of their own; ids have none, they are just not found.
+    # Path parameters that are validated. Ids are not: a malformed id is answered 404.
     path_fields: tuple[Field, ...] = ()
     query: tuple[Field, ...] = ()
     body: Record | None = None
-    # A finer look at the body than the scopes give; raises 403 before anything is validated.
+    # Raises 403 for bodies that this caller may not send, before anything is validated.
     permits: Callable[[Caller, dict[str, Any]], None] | None = None
-    # Faults that depend on who is asking or on settings, reported with those of the body.
+    # Finds faults that depend on the caller or on settings; reported together with those of the
+    # body.
     faults: Callable[[Services, Caller, dict[str, Any]], list[Fault]] | None = None
-    # Headers of its own, beside those that every request may have.
+    # Request headers that only this route takes.
     headers: tuple[Field, ...] = ()
     status: int = 200
-    # The struct of `data`; None where there is no body.
+    # The struct of `data`; None when the answer has no body.
     data: Any = None
     is_list: bool = False
     # For answers that are not JSON.
@@ -160,12 +162,12 @@ class Route:
 
     @property
     def takes_idempotency_key(self) -> bool:
-        """What only looks, such as a preview, has nothing to do twice: it ignores the key."""
+        """A POST that changes nothing, such as a preview, ignores the key."""
         return self.method == "POST" and self.writes
 
     @property
     def page_size(self) -> int:
-        """Rows of a page where the request names no limit."""
+        """Rows of a page when the request names no limit."""
         (size,) = [field.kind for field in self.query if isinstance(field.kind, PageSize)]
         return size.default
 
@@ -174,8 +176,8 @@ class Route:
         return self.method != "GET" and self.database in (DatabaseUse.WRITE, DatabaseUse.OWN)
 
 
-class Columns(TypedDict, total=False):
-    """What a row says beside its method, path and summary; see `Route`."""
+class Options(TypedDict, total=False):
+    """What a route has beside its method, path and summary; see `Route`."""
 
     description: str
     tag: str
@@ -196,47 +198,48 @@ class Columns(TypedDict, total=False):
 
 
 class Resource:
-    """The endpoints of one resource. Each row stands above the handler that answers it:
+    """The endpoints of one resource. Each route stands above the handler that answers it:
 
         @endpoints.get("/v1/agents/:id", "Get an agent", scopes=ANYONE, data=Agent)
         async def get(call: Call) -> Answer: ...
 
-    Reads count towards `reads` where that is another rate limit than `category`.
+    Reads count towards the rate limit `reads` if it is given, else towards `category` as well.
     """
 
     def __init__(self, tag: str, category: Category, reads: Category | None = None) -> None:
         self._tag = tag
         self._category = category
         self._reads = reads or category
-        self.rows: list[Route] = []
+        self.routes: list[Route] = []
 
-    def get(self, path: str, summary: str, **columns: Unpack[Columns]) -> Callable[[H], H]:
-        return self._row("GET", path, summary, columns)
+    def get(self, path: str, summary: str, **options: Unpack[Options]) -> Callable[[H], H]:
+        return self._route("GET", path, summary, options)
 
-    def post(self, path: str, summary: str, **columns: Unpack[Columns]) -> Callable[[H], H]:
-        return self._row("POST", path, summary, columns)
+    def post(self, path: str, summary: str, **options: Unpack[Options]) -> Callable[[H], H]:
+        return self._route("POST", path, summary, options)
 
-    def put(self, path: str, summary: str, **columns: Unpack[Columns]) -> Callable[[H], H]:
-        return self._row("PUT", path, summary, columns)
+    def put(self, path: str, summary: str, **options: Unpack[Options]) -> Callable[[H], H]:
+        return self._route("PUT", path, summary, options)
 
-    def patch(self, path: str, summary: str, **columns: Unpack[Columns]) -> Callable[[H], H]:
-        return self._row("PATCH", path, summary, columns)
+    def patch(self, path: str, summary: str, **options: Unpack[Options]) -> Callable[[H], H]:
+        return self._route("PATCH", path, summary, options)
 
-    def delete(self, path: str, summary: str, **columns: Unpack[Columns]) -> Callable[[H], H]:
-        return self._row("DELETE", path, summary, columns)
+    def delete(self, path: str, summary: str, **options: Unpack[Options]) -> Callable[[H], H]:
+        return self._route("DELETE", path, summary, options)
 
-    def _row(self, method: str, path: str, summary: str, columns: Columns) -> Callable[[H], H]:
+    def _route(self, method: str, path: str, summary: str, options: Options) -> Callable[[H], H]:
         reads = method == "GET"
-        usual: Columns = {
+        usual: Options = {
             "tag": self._tag,
             "category": self._reads if reads else self._category,
             "database": DatabaseUse.READ if reads else DatabaseUse.WRITE,
-            **columns,
+            **options,
         }
 
         def add(handler: H) -> H:
-            row = Route(method=method, path=path, summary=summary, handler=handler, **usual)
-            self.rows.append(row)
+            self.routes.append(
+                Route(method=method, path=path, summary=summary, handler=handler, **usual)
+            )
             return handler
 
         return add
@@ -274,8 +277,8 @@ async def page(
     show: Callable[[T], Any],
     place: Callable[[T], Place] = created,
 ) -> Answer:
-    """The page that the call asks for. `read` gives rows from a place on, up to a number; it is
-    asked for one row too many, which tells that there are more."""
+    """The page that the call asks for. `read` gives at most so many rows from a place on. It is
+    asked for one row too many, to find out whether there are more."""
     limit = call.query.get("limit", call.route.page_size)
     rows = await read(call.start, limit + 1)
     has_more = len(rows) > limit
@@ -290,8 +293,8 @@ async def page(
 def bound(
     route: Route, caller: Caller, params: Mapping[str, str], query: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """What a cursor belongs to: the list, whose it is, and its filters."""
-    # All states are what a list shows when none is asked for.
+    """What a cursor is bound to: the list, its owner and its filters."""
+    # `all` is the default, so it counts as no filter.
     same = ("limit", "after") if query.get("status") != "all" else ("limit", "after", "status")
     filters = {name: value for name, value in query.items() if name not in same}
     return {**filters, "": [route.path, caller.realm_id, caller.agent_id, *params.values()]}

@@ -38,7 +38,7 @@ def example(type_: EventType) -> Event:
 
 
 def view(type_: EventType) -> type:
-    """The struct of what an event of this type carries."""
+    """The struct of an event's `data`, by its type."""
     return type(_DATA[type_])
 
 

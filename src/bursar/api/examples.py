@@ -1,4 +1,4 @@
-"""One example of each body and answer, for OpenAPI. Tests hold them against the real types."""
+"""One example of each body and answer, for OpenAPI. Tests check them against the real types."""
 
 from typing import Any, Final
 

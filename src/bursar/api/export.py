@@ -1,4 +1,4 @@
-"""Lists as CSV, streamed: a line for each row, harmless to the spreadsheet that opens it."""
+"""Streams lists as CSV. Cells are quoted so that no spreadsheet runs them as formulas."""
 
 import csv
 import io
@@ -22,7 +22,7 @@ async def csv_of(
     read: Callable[[Place | None, int], Awaitable[Sequence[T]]],
     show: Callable[[T], Any],
 ) -> AsyncIterator[bytes]:
-    """Each page is read on its own: a slow reader holds neither memory nor a transaction."""
+    """Reads page by page, each on its own: a slow reader costs neither memory nor a transaction."""
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\r\n")
     writer.writerow(columns)

@@ -33,10 +33,10 @@ NEW_KEY = Record(
 
 
 def faults(services: Services, caller: Caller, body: dict[str, Any]) -> list[Fault]:
-    """Fields that do not go together, or not with the time."""
+    """Faults between fields, and an expiry that is in the past."""
     del caller
     scope, agent_id = body.get("scope"), body.get("agentId")
-    # What is no text is named by its own field.
+    # A value that is not a string is reported by its own field.
     known = scope in tuple(Scope) and (agent_id is None or isinstance(agent_id, str))
     return issue.key_faults(
         Scope(scope) if known else None,

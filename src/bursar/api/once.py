@@ -1,4 +1,4 @@
-"""Idempotency for routes whose effect is not one transaction of ours, such as minting."""
+"""Idempotency for routes whose effect is not one database transaction, such as minting."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -12,10 +12,10 @@ from bursar.db import Database
 
 
 class Once:
-    """Runs the work of a key once in this process; the answer is stored when the work is done.
+    """Runs the work of an idempotency key once in this process and then stores its answer.
 
-    Another process may do it side by side, and after a crash it is done again. So the work has to
-    be one whose effect happens once however often it is done; the first to finish answers for all.
+    Another process may run it at the same time, and after a crash it runs again. So the work itself
+    must be safe to repeat. The first answer that is stored is the answer of all.
     """
 
     def __init__(self, db: Database) -> None:
@@ -25,12 +25,13 @@ class Once:
     async def answer(
         self, key: IdempotencyKey | None, work: Callable[[], Awaitable[tuple[int, Any]]]
     ) -> tuple[int, Any, bool]:
-        """(status, body, whether it is an earlier answer)."""
+        """(status, body, whether this is a replay)."""
         if key is None:
             return *await work(), False
         while (running := self._running.get(key.place)) is not None:
             await self._wait(running)
-        # Nothing is awaited between looking and this, so of two requests at once one is first.
+        # Nothing is awaited since the look-up above, so two requests at once cannot both start the
+        # work.
         done = self._running[key.place] = asyncio.get_running_loop().create_future()
         try:
             async with self._db.connection() as tx:

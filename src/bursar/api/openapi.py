@@ -1,4 +1,4 @@
-"""OpenAPI 3.1 out of the route table: what is not in a row is not in the document either."""
+"""OpenAPI 3.1, made from the routes: what a route does not say is not in the document either."""
 
 import re
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ from bursar.form.record import Record
 from bursar.signature import SIGNATURE_HEADERS
 
 _REF: Final = "#/components/schemas/{name}"
-# Any route may answer with these; the rest follow from the row.
+# Any route may answer with these; the rest follow from the route.
 _ALWAYS: Final = (
     ErrorCode.VALIDATION_ERROR,
     ErrorCode.INVALID_JSON,
@@ -114,7 +114,7 @@ def _operation(route: Route, schemas: dict[str, Any]) -> dict[str, Any]:
 
 
 def _delivery(type_: EventType) -> dict[str, Any]:
-    """What a receiver is sent for an event of this type."""
+    """The webhook that OpenAPI describes for an event of this type."""
     schema = {
         "type": "object",
         "required": ["id", "type", "createdAt", "mode", "data"],
@@ -254,13 +254,13 @@ _REQUEST_ID: Final = {"description": "Quote it when you ask.", "schema": {"type"
 _INTEGER: Final = {"type": "integer"}
 
 
-# On every answer to a request that was counted.
+# Headers of every answer to a request that counted towards a rate limit.
 _RATE_LIMIT: Final = {
     "RateLimit-Limit": {"description": "Requests per 60 s.", "schema": _INTEGER},
     "RateLimit-Remaining": {"description": "Left right now.", "schema": _INTEGER},
     "RateLimit-Reset": {"description": "Seconds until one more.", "schema": _INTEGER},
 }
-# All that is said to be retryable says when, but for a fault of ours, which nobody foresaw.
+# Every retryable error has Retry-After, except 500: nobody knows when an unforeseen fault ends.
 _SAY_WHEN: Final = {
     ErrorCode.RATE_LIMIT_EXCEEDED,
     ErrorCode.UNAVAILABLE,
@@ -279,10 +279,10 @@ def _headers(route: Route) -> dict[str, Any]:
 
 
 def _error_headers(codes: set[ErrorCode]) -> dict[str, Any]:
-    """Those of one status."""
+    """The headers of an error with this status."""
     made: dict[str, Any] = {"X-Request-Id": _REQUEST_ID}
     if ErrorCode.UNAUTHORIZED in codes:
-        # Whose request it is is not known, so it counts towards no limit.
+        # Without a valid key the request counts towards no limit.
         return {**made, "WWW-Authenticate": {"schema": {"type": "string"}}}
     made |= _RATE_LIMIT
     if saying := codes & _SAY_WHEN:

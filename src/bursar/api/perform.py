@@ -1,5 +1,5 @@
-"""A request on its way to its handler, once it is known who asks: what every surface of the
-service shares, so that scopes, limits, validation and transactions are the same for all of them."""
+"""Takes an authenticated request to its handler. The API, the console and the MCP tools all come
+through here, so that scopes, limits, validation and transactions are the same for all of them."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -21,24 +21,24 @@ from bursar.form.cursor import Place, decode_cursor
 from bursar.form.query import parse_query
 from bursar.form.record import Record
 
-# Bodies up to this many bytes are looked at on the event loop, which takes some milliseconds at
-# the worst. A thousand international hostnames take half a second.
+# Bodies up to this many bytes are parsed on the event loop, which takes a few milliseconds at
+# worst. A body with a thousand international hostnames would take half a second.
 SMALL_BODY_BYTES: Final = 2 * 1024
-# One, so that large bodies wait for each other and not everybody else for them.
-_beside = ThreadPoolExecutor(max_workers=1, thread_name_prefix="large-bodies")
+# One thread: large bodies wait for each other, and nobody else waits for them.
+_large_bodies = ThreadPoolExecutor(max_workers=1, thread_name_prefix="large-bodies")
 _NO_BODY: Final = Record("Nothing", ())
-# How soon a caller may look whether there is room on the disk again.
+# Retry-After when the disk is full.
 _FULL_DISK_SECONDS: Final = 30
 T = TypeVar("T")
 _encode = msgspec.json.Encoder().encode
 _log = structlog.get_logger()
 
 
-async def beside(large: bool, work: Callable[[], T]) -> T:
-    """Looks at what a caller sent; beside the event loop if it is large."""
+async def in_thread_if(large: bool, work: Callable[[], T]) -> T:
+    """Parses what a caller sent: in a thread if it is large, so that others are not held up."""
     if not large:
         return work()
-    return await asyncio.get_running_loop().run_in_executor(_beside, work)
+    return await asyncio.get_running_loop().run_in_executor(_large_bodies, work)
 
 
 def over_limit(category: Category, verdict: Verdict) -> ApiError:
@@ -109,7 +109,7 @@ def prepare(
 
 
 def _start(after: str, of: Mapping[str, Any] | None, faults: list[Fault]) -> Place | None:
-    """Where the page begins, by the cursor of the page before."""
+    """Where the page begins, from the cursor of the page before."""
     try:
         return decode_cursor(after, of)
     except ValidationFailed as problem:
@@ -118,7 +118,7 @@ def _start(after: str, of: Mapping[str, Any] | None, faults: list[Fault]) -> Pla
 
 
 async def perform(call: Call) -> Answer | Stream:
-    """Runs the handler with the database as its route wants it."""
+    """Runs the handler with the database access that its route declares."""
     route, services = call.route, call.services
     if route.writes and not services.has_room():
         raise unavailable(
@@ -143,7 +143,8 @@ async def perform(call: Call) -> Answer | Stream:
 
 
 async def _write(route: Route, call: Call, tx: Tx) -> Answer:
-    """Effect and stored answer in one transaction: after a crash there are both, or neither."""
+    """Writes the effect and the stored answer in one transaction: after a crash both exist, or
+    neither."""
     call.use(tx)
     key = call.idempotency_key()
     if key is not None:
@@ -158,7 +159,8 @@ async def _write(route: Route, call: Call, tx: Tx) -> Answer:
 
 
 async def _with_first_piece(stream: Stream) -> Stream:
-    """The stream with its first piece made: what fails at once is still answered as an error."""
+    """Makes the first piece before the status is sent, so that an early failure is still answered
+    as an error."""
     first = await anext(stream.pieces, b"")
 
     async def pieces() -> AsyncIterator[bytes]:
@@ -174,7 +176,8 @@ def _replay(stored: idempotency.StoredAnswer) -> Answer:
 
 
 def explain(problem: Exception, request_id: str, route: str) -> ApiError:
-    """What the caller is told of a failure. Nothing leaks; what is ours to mend is logged."""
+    """The error that the caller gets for an exception. It leaks nothing; the details go to the
+    log."""
     if isinstance(problem, ApiError):
         return problem
     if isinstance(problem, ChainOutOfReach):

@@ -1,4 +1,4 @@
-"""Every endpoint, one row each. Routing, scopes, limits, validation and OpenAPI all read it."""
+"""Every endpoint. Routing, scopes, limits, validation and OpenAPI all read this list."""
 
 from typing import Final
 
@@ -16,13 +16,13 @@ from bursar.api import (
 from bursar.api.call import Route
 
 ROUTES: Final[tuple[Route, ...]] = (
-    *agents.endpoints.rows,
-    *spends.endpoints.rows,
-    *transactions.endpoints.rows,
-    *wallets.endpoints.rows,
-    *recipients.endpoints.rows,
-    *webhooks.endpoints.rows,
-    *events.endpoints.rows,
-    *keys.endpoints.rows,
-    *audit_log.endpoints.rows,
+    *agents.endpoints.routes,
+    *spends.endpoints.routes,
+    *transactions.endpoints.routes,
+    *wallets.endpoints.routes,
+    *recipients.endpoints.routes,
+    *webhooks.endpoints.routes,
+    *events.endpoints.routes,
+    *keys.endpoints.routes,
+    *audit_log.endpoints.routes,
 )

@@ -52,7 +52,7 @@ _decode_transaction = msgspec.json.Decoder(dict[str, Transaction]).decode
 
 
 def spend_faults(services: Services, caller: Caller, body: dict[str, Any]) -> list[Fault]:
-    """Only an agent key may leave out whose spend it is."""
+    """Only an agent key may leave out `agentId`."""
     del services
     faults = curve_faults(body, "recipient")
     if caller.agent_id is None and "agentId" not in body:
@@ -121,14 +121,14 @@ async def preview(call: Call) -> Answer:
 
 
 def _request(call: Call) -> SpendRequest:
-    """Whose spend it is: the body's agent, or the one an agent key is bound to."""
-    # Out of the body, which is part of the idempotency key's fingerprint below: the same spend is
-    # the same whether the agent was named or is the key's own.
+    """The typed request. Its agent is the body's, or the one that an agent key is bound to."""
+    # Removed from the body, because the body is part of the idempotency key's fingerprint: naming
+    # the agent or leaving it to the key is the same request.
     agent_id: str = present(
         call.body.pop("agentId", call.caller.agent_id),
         "a body without an agent comes only from an agent key",
     )
-    # There is only one, so that naming it makes no other request.
+    # Removed for the same reason: USDC is the only currency, so naming it changes nothing.
     call.body.pop("currency", None)
     if not is_id("ag", agent_id) or not call.caller.may_see_agent(agent_id):
         raise not_found("agent")

@@ -22,7 +22,7 @@ from bursar.spend.view import Statistics, Transaction, show_spend
 
 endpoints = Resource("Transactions", Category.TRANSACTIONS)
 
-# An agent id that no agent has.
+# An id that no agent has, for a filter that must match nothing.
 _NOBODY = "nobody"
 
 REASON = Record("Reason", (Field("reason", Text(0, 500), "Why, for the books.", nullable=True),))
@@ -175,7 +175,7 @@ def _filters(call: Call) -> SpendFilter:
     wanted: str | None = query.get("agentId")
     own = call.caller.agent_id
     agent_id = own if wanted is None else wanted
-    # What no agent is called, and another agent's to an agent key, are as good as none.
+    # A malformed id, or another agent's id from an agent key, matches nothing.
     if agent_id is not None and not (is_id("ag", agent_id) and call.caller.may_see_agent(agent_id)):
         agent_id = _NOBODY
     status = query.get("status", "all")

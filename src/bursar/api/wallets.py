@@ -161,7 +161,7 @@ async def list_deposits(call: Call) -> Answer:
     data=Deposit,
 )
 async def fund(call: Call) -> Answer:
-    """Mints on the chain, so it runs outside any transaction; the key is honoured around it."""
+    """Mints on the chain, so it runs outside any transaction; `Once` makes it idempotent."""
     key = call.idempotency_key()
 
     async def work() -> tuple[int, Any]:

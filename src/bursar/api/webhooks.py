@@ -33,14 +33,14 @@ endpoints = Resource("Webhooks", Category.WEBHOOK_MANAGEMENT)
 
 MOST_WEBHOOKS: Final = 100
 OVERLAP_SECONDS: Final = 24 * 3600
-# Secrets that can sign at once, however often they are rotated: the headers must stay short.
+# How many secrets sign at once, however often they are rotated: each adds to the header.
 _MOST_SECRETS: Final = 5
 _NAMES: Final = (*SUBSCRIBABLE, EVERYTHING)
 
 
 @dataclass(frozen=True, slots=True)
 class EventTypes:
-    """Event types to be sent: repeats collapse, and `*` swallows the rest."""
+    """The event types to send. Repeats are removed; with `*` the others are dropped."""
 
     def parse(self, value: Any, path: str, faults: list[Fault]) -> Any:
         if not isinstance(value, list) or not value:
@@ -50,7 +50,7 @@ class EventTypes:
             return None
         items = cast("list[Any]", value)
         choice = Choice(_NAMES)
-        # More than there are types: all but a few are repeats or wrong, and one fault will do.
+        # A list longer than there are types holds repeats or wrong ones; one fault is enough.
         for index, item in enumerate(items[: 2 * len(_NAMES)]):
             choice.parse(item, f"{path}[{index}]", faults)
         if len(items) > 2 * len(_NAMES):
@@ -71,7 +71,8 @@ class EventTypes:
 
 @dataclass(frozen=True, slots=True)
 class Url:
-    """Text here; where it leads is judged by `url_faults`, which knows the settings."""
+    """Checks only that it is a string; `url_faults`, which knows the settings, checks where it
+    leads."""
 
     def parse(self, value: Any, path: str, faults: list[Fault]) -> Any:
         return Text(1, MAX_URL).parse(value, path, faults)
@@ -112,7 +113,7 @@ LIST_QUERY = page_fields()
 
 
 def url_faults(services: Services, caller: Caller, body: dict[str, Any]) -> list[Fault]:
-    """Why a URL may not be sent to, as far as its text tells."""
+    """Why events may not be sent to this URL, judged by its text alone."""
     del caller
     url: Any = body.get("url")
     if not isinstance(url, str) or not 1 <= len(url) <= MAX_URL:

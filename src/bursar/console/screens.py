@@ -1,4 +1,4 @@
-"""Every page and every form of the console, one row each, with the API route it stands for."""
+"""Every page and every form of the console, with the API route that it stands for."""
 
 from dataclasses import replace
 from typing import Final

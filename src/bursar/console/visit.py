@@ -13,7 +13,7 @@ import msgspec
 
 from bursar.access.model import Caller
 from bursar.api.call import Answer, Call, Route, Services, Stream
-from bursar.api.perform import beside, check_scope, perform, prepare
+from bursar.api.perform import check_scope, in_thread_if, perform, prepare
 from bursar.console import store
 from bursar.errors import ApiError, ErrorCode, of_kind
 
@@ -91,7 +91,7 @@ class Visit:
 
     async def prepared(self, name: str, *, body: dict[str, Any] | None, **rest: Any) -> Call:
         """As `prepare`, for a form that may be long."""
-        return await beside(body is not None, lambda: self.prepare(name, body=body, **rest))
+        return await in_thread_if(body is not None, lambda: self.prepare(name, body=body, **rest))
 
     def prepare(
         self,
@@ -141,7 +141,7 @@ async def newest_event(visit: Visit) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Screen:
-    """One row of the console's table of pages."""
+    """One page or form of the console."""
 
     method: str
     path: str

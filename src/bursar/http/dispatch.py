@@ -15,9 +15,9 @@ from bursar.access.model import Caller
 from bursar.api.call import Answer, Route, Services, Stream
 from bursar.api.perform import (
     SMALL_BODY_BYTES,
-    beside,
     check_scope,
     explain,
+    in_thread_if,
     over_limit,
     perform,
     prepare,
@@ -76,13 +76,13 @@ class Dispatcher:
             check_scope(route, caller)
             raw = await request.read_body()
             large = len(raw) > SMALL_BODY_BYTES
-            given = await beside(large, lambda: _decode_body(request, raw))
+            given = await in_thread_if(large, lambda: _decode_body(request, raw))
         finally:
             # For this route the body says which limit it counts towards. It counts even if the body
             # cannot be read.
             if not isinstance(route.category, Category):
                 await self._count(request, caller, route.category(given))
-        call = await beside(
+        call = await in_thread_if(
             large,
             lambda: prepare(
                 services,
