@@ -1,11 +1,11 @@
 """`POST /mcp`: the tools over streamable HTTP, for agent keys.
 
-To the dispatcher it is a route like any other, so key, scope, body and limits are seen to as
-everywhere. A tool's own request then takes the way of the route it stands for, as the same caller:
-there is nothing that a tool could do and the key could not.
+To the dispatcher it is a route like any other, so key, scope, body and limits are checked as usual.
+Each tool then performs an API route as the same caller, so a tool can do nothing that the key
+itself could not.
 
-Every message stands for itself: no sessions and no streams, so any process can answer it. That is
-also why GET, which would open a stream, is answered 405.
+Every message is complete in itself: there are no sessions and no streams, so any process can answer
+it. GET, which would open a stream, is answered 405.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ from bursar.http.router import Router
 from bursar.mcp.tools import ApiAnswer, ApiRequest
 
 PATH: Final = "/mcp"
-# What each tool counts as: the endpoint it stands for. Any other message is a read.
+# The rate limit of each tool: that of its API route. Every other message counts as a read.
 CATEGORIES: Final = {
     "get_budget": Category.AGENT_READS,
     "preview_spend": Category.SPEND_AUTHORISE,
@@ -38,9 +38,9 @@ CATEGORIES: Final = {
     "get_transaction": Category.TRANSACTIONS,
     "list_transactions": Category.TRANSACTIONS,
 }
-# Where a tool's handler finds the API of its caller in the request that it was called by.
+# The key in the ASGI scope under which a tool finds the API of its caller.
 API_KEY: Final = "bursar.api"
-# Always the same: our answers are JSON, never streams, whatever else a client can read.
+# Fixed, whatever headers the client sent: our answers are JSON and never streams.
 _HEADERS: Final = [
     (b"content-type", b"application/json"),
     (b"accept", b"application/json, text/event-stream"),
@@ -54,7 +54,7 @@ Asgi = Callable[[Message, Receive, Callable[[Message], Awaitable[None]]], Awaita
 
 @dataclass(frozen=True, slots=True)
 class _Member:
-    """A member of a message whose inside the protocol looks after."""
+    """A member of the message whose content the protocol's package validates."""
 
     kinds: tuple[type, ...]
     what: str
@@ -80,10 +80,10 @@ MESSAGE: Final = Record(
 
 
 class Endpoint:
-    """Loads the protocol's package when the first message comes, and keeps it running."""
+    """Loads the protocol's package at the first message and keeps it running."""
 
     def __init__(self, router: Router[Route]) -> None:
-        """`router` knows the routes that the tools stand for."""
+        """`router` finds the routes that the tools perform."""
         self._router = router
         self._running: asyncio.Task[None] | None = None
         self._ready: asyncio.Future[Asgi] | None = None
@@ -122,7 +122,7 @@ class Endpoint:
 
     async def _run(self, ready: "asyncio.Future[Asgi]") -> None:
         try:
-            # In a thread: others are answered while a second's worth of modules is loaded.
+            # In a thread, because importing takes a second and other requests must not wait for it.
             transport: _Transport = await asyncio.to_thread(
                 importlib.import_module, "bursar.mcp.transport"
             )  # pyright: ignore[reportAssignmentType]
@@ -132,7 +132,7 @@ class Endpoint:
         except Exception as problem:
             if ready.done():
                 raise
-            # Told to whoever waits; the next message tries again.
+            # Every waiting message gets the error; the next message tries again.
             ready.set_exception(problem)
             self._ready = None
 
@@ -148,7 +148,8 @@ def _api_of(context: Any) -> "_InProcess":
 
 
 class _InProcess:
-    """The API as this caller's key sees it. The message was counted, so its request is not."""
+    """The API as this caller's key sees it. The message counted towards the limit, so the tool's
+    request does not."""
 
     def __init__(self, router: Router[Route], call: Call) -> None:
         self._router = router
@@ -215,14 +216,15 @@ def _scope(headers: list[tuple[bytes, bytes]]) -> Message:
 
 
 async def _exchange(app: Asgi, scope: Message, body: bytes) -> tuple[int, bytes]:
-    """One request to an ASGI application: (status, body)."""
+    """Sends one request to an ASGI application; returns (status, body)."""
     coming = [{"type": "http.request", "body": body, "more_body": False}]
     sent: list[Message] = []
 
     async def receive() -> Message:
         if coming:
             return coming.pop()
-        # The caller does not go away before it is answered; whoever waits for that is cancelled.
+        # Never returns: this caller stays connected until the answer, and the waiting task is
+        # cancelled then.
         return await asyncio.get_running_loop().create_future()
 
     async def send(message: Message) -> None:

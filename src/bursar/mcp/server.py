@@ -1,8 +1,8 @@
-"""Our tools behind the official `mcp` package, for whichever transport it is to speak.
+"""Our tools behind the official `mcp` package, for both transports.
 
-Importing this takes a second and 60 MB, so whoever needs it imports it when it is needed. The
-package's lower layer is used: its upper one would derive schemas and checks of its own from Python
-signatures, where ours are already there and stricter.
+Importing this takes a second and 60 MB, so it is imported only when needed. We use the package's
+low-level server: the high-level one would derive schemas and checks from Python signatures, and
+ours exist already and are stricter.
 """
 
 import json
@@ -29,12 +29,13 @@ from bursar.mcp.tools import INSTRUCTIONS, TOOLS, Api, Result, Tool, call_tool
 
 Context = ServerRequestContext[Any, Any]
 
-# What a client got wrong, it is told; its warnings would let anybody fill our log.
+# Clients are told their mistakes. Logging them too would let anybody fill our log.
 logging.getLogger("mcp").setLevel(logging.ERROR)
 
 
 def make_server(api_of: Callable[[Context], Api]) -> Server[Any]:
-    """A server with our tools and nothing else. `api_of` gives the API as the caller may use it."""
+    """A server with our tools and nothing else. `api_of` gives the API as the calling key sees
+    it."""
     listed = ListToolsResult(tools=[_shown(tool) for tool in TOOLS.values()])
 
     async def list_tools(
@@ -71,7 +72,7 @@ def _shown(tool: Tool) -> ShownTool:
         annotations=ToolAnnotations(
             read_only_hint=not tool.spends,
             destructive_hint=tool.spends,
-            # The key that a spend must have makes a repetition harmless.
+            # A spend requires an idempotency key, so repeating it is harmless.
             idempotent_hint=True,
             open_world_hint=tool.spends,
         ),
@@ -79,14 +80,14 @@ def _shown(tool: Tool) -> ShownTool:
 
 
 def _answer(result: Result) -> CallToolResult:
-    """The words first, then the fields once more as text, for clients that show only text."""
+    """The sentence first, then the fields as text, for clients that show only text."""
     return CallToolResult(
         content=[
             TextContent(text=result.text),
             TextContent(text=json.dumps(result.fields, ensure_ascii=False)),
         ],
-        # A strict client holds these against the tool's output schema, which speaks of answers. It
-        # would throw away an error that has them, and the model would never read it.
+        # An error carries no structured fields: a strict client would check them against the tool's
+        # output schema, which describes successes, and drop the error before the model reads it.
         structured_content=None if result.is_error else result.fields,
         is_error=result.is_error,
     )

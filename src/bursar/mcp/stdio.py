@@ -37,7 +37,7 @@ class _OverHttp:
         self._agent_id: str | None = None
 
     async def agent_id(self) -> str | ApiAnswer:
-        """Asked when the first tool is called, so that a client may start before the service."""
+        """Looked up at the first tool call, so that a client may start before the service."""
         if self._agent_id is None:
             answer = await self.send(ApiRequest("GET", "/v1/me"))
             if answer.status != 200:
@@ -70,7 +70,8 @@ class _OverHttp:
 
 
 def _understood(answer: httpx.Response) -> ApiAnswer:
-    """The answer, if it is Bursar's; ValueError if it is that of somebody on the way."""
+    """The answer, if it is Bursar's. Raises ValueError if something in between answered, such as a
+    proxy."""
     match answer.json():
         case {"data": _} as body if answer.is_success:
             pass

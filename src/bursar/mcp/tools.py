@@ -1,7 +1,8 @@
-"""The five tools. Each is one request to the API, so that a key can do no more here than there.
+"""The five tools. Each is one request to the API, so a key can do no more with them than with the
+API.
 
-Arguments are looked at before anything is sent, by the kinds of value that the API itself uses, so
-that a model learns of all its mistakes at once. What they mean is left to the API.
+Arguments are validated before anything is sent, by the same kinds of value that the API uses, so
+that a model learns of all its mistakes at once. What they mean is for the API to judge.
 """
 
 from collections.abc import Callable, Mapping
@@ -17,7 +18,7 @@ from bursar.mcp import words
 from bursar.mcp.words import Fields
 
 WAIT_SECONDS: Final = 30
-# What an Idempotency-Key may be, without blanks around it, which HTTP would take away.
+# A valid Idempotency-Key without spaces around it, which HTTP would strip.
 _KEY_PATTERN: Final = r"[!-~](?:[ -~]*[!-~])?"
 PAGE_DEFAULT: Final = 20
 PAGE_MOST: Final = 100
@@ -59,7 +60,7 @@ class Api(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a tool gives back: the same in words and in fields."""
+    """What a tool returns: the same content as a sentence and as fields."""
 
     text: str
     fields: Fields
@@ -73,15 +74,15 @@ class Tool:
     description: str
     inputs: Record
     output: Schema
-    # From the arguments and the agent they are about to the one request that the tool is.
+    # Makes the tool's one API request from its arguments and the agent's id.
     request: Callable[[Fields, str], ApiRequest]
     result: Callable[[ApiAnswer], Result]
     spends: bool = False
 
 
 async def call_tool(tool: Tool, arguments: Fields, api: Api) -> Result:
-    """Never raises for what a caller did: a model can only mend what it is told."""
-    # To a model, null is a way to leave something out.
+    """Never raises for a caller's mistake: a model can only correct what it is told."""
+    # Models often send null for an argument that they leave out.
     given = {name: value for name, value in arguments.items() if value is not None}
     faults: list[Fault] = []
     tool.inputs.parse(given, "", faults)
@@ -104,7 +105,7 @@ async def call_tool(tool: Tool, arguments: Fields, api: Api) -> Result:
 
 def failure(error: Fields, retry_after: str | None = None) -> Result:
     shown = {name: value for name, value in error.items() if value != ""}
-    # Seconds, as Bursar writes it; whoever stands in between may write a date.
+    # Bursar writes seconds; a proxy in between may write a date.
     seconds = int(retry_after) if retry_after and retry_after.isdecimal() else None
     if seconds is not None:
         shown["retryAfterSeconds"] = seconds

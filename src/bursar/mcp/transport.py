@@ -1,4 +1,5 @@
-"""The official package's streamable HTTP, each message for itself. Loaded by `endpoint.py`."""
+"""The official package's streamable HTTP, without sessions. Imported by `endpoint.py` when
+needed."""
 
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager

@@ -1,4 +1,4 @@
-"""Answers of the API as a model wants them: few fields, and a sentence that says what to do next.
+"""The API's answers as a model needs them: few fields, and a sentence that says what to do next.
 
 The sentences and the fields say the same: some clients show a model only the text, some only the
 structured result.
@@ -11,7 +11,7 @@ from typing import Any, Final
 Fields = dict[str, Any]
 _MINUTE: Final = timedelta(minutes=1)
 
-# What can be done about each refusal; the policy's own, then those of later life.
+# What can be done about each refusal: first those of the decision, then those that come later.
 RECOVERY: Final[Mapping[str, str]] = {
     "agent_terminated": "This agent was terminated for good. Stop spending and tell your operator.",
     "agent_paused": "A person paused this agent. Only a person can resume it; ask your operator.",
@@ -58,7 +58,7 @@ def transaction(found: Fields) -> Fields:
 
 
 def decision(found: Fields) -> Fields:
-    """What a refused agent needs to know: what would pass, when, and what stood in the way."""
+    """What a refused agent needs to know: what would pass, when, and which rules failed."""
     made = found["decision"]
     return {
         "maxAmountNow": made["maxAmountNow"],
@@ -114,7 +114,7 @@ def budget(found: Fields) -> str:
 
 
 def failed(error: Fields, retry_after: int | None) -> str:
-    """An error: nothing was decided, or it is not known what was."""
+    """An error: nothing was decided, or the decision is not known."""
     lines = [f"Error {error['code']}: {error['message']}"]
     details: list[Fields] = error.get("details", [])
     lines += [f"- {detail['param']}: {detail['message']}" for detail in details[1:]]
@@ -142,7 +142,7 @@ def _refusal(found: Fields) -> list[str]:
     if found.get("decisionReason"):
         said.append(f"They wrote: {found['decisionReason']!r}.")
     made = found["decision"]
-    # One that passed and ended refused later has nothing to say about amounts.
+    # A spend that passed and was rejected later says nothing about amounts.
     if any(check["outcome"] == "fail" for check in made["checks"]):
         if made["maxAmountNow"] != _NOTHING:
             said.append(f"Up to {made['maxAmountNow']} passes now.")
@@ -153,7 +153,7 @@ def _refusal(found: Fields) -> list[str]:
 
 
 def _until(start: str | None, end: str) -> str:
-    """How long that is, for a model that has no clock."""
+    """How long it is until then, for a model that has no clock."""
     if start is None:
         return ""
     passing = datetime.fromisoformat(end) - datetime.fromisoformat(start)
