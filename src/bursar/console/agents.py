@@ -22,7 +22,7 @@ _VERSIONS: Final = 10
 PATCH: Final = "PATCH /v1/agents/:id"
 DELETE: Final = "DELETE /v1/agents/:id"
 
-# What a button sends. The scope decides which of them are shown.
+# What each button sends. The key's scope decides which buttons are shown.
 ACTIONS: Final[dict[str, dict[str, Any]]] = {
     "freeze": {"policy": {"frozen": True}},
     "unfreeze": {"policy": {"frozen": False}},
@@ -77,7 +77,7 @@ async def _found(visit: Visit, asked: dict[str, str]) -> tuple[list[Any], str | 
             query["after"] = after
         page = await visit.ask("GET /v1/agents", query=query)
         return page["data"], page["nextCursor"]
-    # What the search is narrowed to is checked as the list's filters are.
+    # A search takes the list's filters, so they are validated as the list's are.
     visit.prepare("GET /v1/agents", query={"status": status})
     bound = {"search": [visit.caller.realm_id, asked]}
     async with visit.services.db.connection() as tx:
@@ -149,7 +149,7 @@ async def agent(visit: Visit) -> Reply:
 
 
 def _allowed(visit: Visit, shown: dict[str, Any]) -> set[str]:
-    """The buttons that make sense for this agent and are allowed to this key."""
+    """The buttons that make sense for this agent and that this key may use."""
     frozen, status = shown["policy"]["frozen"], shown["status"]
     if status == "terminated":
         return {"withdraw"} if visit.may("POST /v1/wallets/:agentId/withdraw") else set()
@@ -170,7 +170,8 @@ def _allowed(visit: Visit, shown: dict[str, Any]) -> set[str]:
 
 
 def _history(versions: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Each version with what it changed of the one before; the last one fetched only compares."""
+    """Each version with its changes from the one before. The oldest one fetched is only compared
+    with."""
     made = [
         {**version, "changes": changes(before, version)}
         for version, before in itertools.pairwise(versions)
@@ -182,7 +183,7 @@ def _history(versions: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 @functools.lru_cache(maxsize=256)
 def _qr(address: str) -> Markup:
-    """Black on white in either scheme: cameras want it so."""
+    """Black on white in both colour schemes, because cameras need it."""
     code = segno.make(address, error="m", micro=False)
     drawn = code.svg_inline(
         border=3, omitsize=True, dark="#000", light="#fff", svgclass="qr", lineclass=None
@@ -254,11 +255,11 @@ async def edit_policy(visit: Visit) -> Reply:
     shown = await visit.ask("GET /v1/agents/:id", params={"id": visit.params["id"]})
     policy = shown["policy"]
     lamports = policy["dailyNetworkLamports"]
-    # Somebody who may not change it need not begin.
+    # Refused before the form is shown, not after it was filled in.
     visit.prepare(
         PATCH, params={"id": shown["id"]}, body={"policy": {"dailyCap": policy["dailyCap"]}}
     )
-    # Also when a form comes back: whoever edits decides about the policy as it is now.
+    # Also when the form is shown again: the editor must decide about the policy as it is now.
     fields = typed(
         visit,
         dailyCap=policy["dailyCap"],
@@ -272,7 +273,7 @@ async def edit_policy(visit: Visit) -> Reply:
 
 
 async def preview_policy(visit: Visit) -> Reply:
-    """What the policy would be, side by side with what it is. Nothing is changed."""
+    """Shows the proposed policy beside the current one. Changes nothing."""
     of = {"id": visit.params["id"]}
     shown = await visit.ask("GET /v1/agents/:id", params=of)
     body = {"policy": {**_policy(visit), "version": _version(visit)}}
@@ -293,7 +294,7 @@ async def preview_policy(visit: Visit) -> Reply:
 
 async def change_policy(visit: Visit) -> Reply:
     if visit.text("back"):
-        # From the preview back to the editor, with what was typed.
+        # Goes back from the preview to the editor and keeps what was typed.
         visit.problem = ApiError(ErrorCode.VALIDATION_ERROR, "")
         reply = await edit_policy(visit)
         visit.problem = None
@@ -309,7 +310,7 @@ async def change_policy(visit: Visit) -> Reply:
 
 
 def _policy(visit: Visit) -> dict[str, Any]:
-    """The form's fields as the API wants them; an empty cap is no cap."""
+    """The form's fields as the API takes them; an empty cap means no cap."""
     network = visit.text("dailyNetworkLamports")
     return {
         "dailyCap": visit.text("dailyCap"),
@@ -326,7 +327,7 @@ def _version(visit: Visit) -> int | str:
 
 
 def _whole(visit: Visit, name: str) -> int | str:
-    """What is no number is for the API to refuse."""
+    """Leaves text that is not a number as it is, for the API to refuse."""
     text = visit.text(name)
     return int(text) if text.isascii() and text.isdigit() and len(text) < 16 else text
 

@@ -27,7 +27,7 @@ from bursar.logs import AccessLog
 from bursar.metrics import HttpMetrics
 
 _COOKIE: Final = "bursar_console"
-# A name that browsers take only from the host itself, over TLS.
+# Browsers accept a cookie of this name only from the host itself, over TLS.
 _BOUND: Final = "__Host-"
 _PORT: Final = re.compile(r":([0-9]{1,5})\Z")
 SIGN_IN: Final = f"{ROOT}/sign-in"
@@ -39,10 +39,10 @@ _STATIC_TYPES: Final = {
     "icon.svg": b"image/svg+xml",
 }
 _MOST_FIELDS: Final = 200
-# The field in which a form takes the key. No page shows what was typed into it.
+# The form field for the key. No page shows what was typed into it.
 _KEY: Final = "key"
-# A page that is open asks for news with the mark it last saw. Each session is drawn news at most
-# this often, whatever the number of its tabs; so news need not count against the key's limit.
+# An open page asks for news with the mark it last saw. A session gets a newly drawn page at most
+# this often, however many tabs it has, so asking need not count towards the key's limit.
 _NEWS_EVERY_NS: Final = 1_000_000_000
 _MOST_PACED: Final = 10_000
 _MARK: Final = b"bursar-mark"
@@ -63,8 +63,8 @@ _HEADERS: Final = (
         ),
     ),
 )
-# The browser keeps a Strict cookie back when a link on another site leads here. This page asks
-# once more, and that request is our own.
+# A browser withholds a Strict cookie when a link on another site leads here. This page reloads
+# itself, and that request comes from our own site, with the cookie.
 _ONCE_MORE: Final = (
     '<!doctype html><html lang="en"><meta charset="utf-8"><title>Bursar</title>'
     '<meta http-equiv="refresh" content="0;url={url}"><p><a href="{url}">Continue</a></p></html>'
@@ -85,7 +85,7 @@ class Console:
         self._services = services
         self._proxies = proxies
         self._sender = AnswerSender(services.clock, log, metrics)
-        # When a session was last drawn news.
+        # When each session last got a newly drawn page.
         self._news: dict[str, int] = {}
 
     async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
@@ -143,7 +143,7 @@ class Console:
         check_scope(self._routes[screen.stands_for], caller)
         mark = None if screen.mark is None else await screen.mark(visit)
         if seen is not None and (seen == mark or not self._paced(request)):
-            # Nothing new, or not yet again: the page asks once more in a moment.
+            # Nothing is new, or the session got news a moment ago: the page asks again later.
             return _Answer(204, b"")
         if screen.method == "POST":
             visit.form = await request.read_form()
@@ -153,7 +153,8 @@ class Console:
                 await self._prove(visit)
             reply = await screen.handler(visit)
         except ApiError as problem:
-            # What may be tried again is not drawn again: it goes out as the very form that came in.
+            # If the request may still have been carried out, the page offers to send exactly the
+            # same form again.
             lost = problem.code is ErrorCode.NOT_FOUND or problem.code.retryable
             if screen.again is None or lost:
                 raise
@@ -206,8 +207,8 @@ class Console:
         return self._proxies.origin(request.scope, request.headers)
 
     async def _prove(self, visit: Visit) -> None:
-        """That whoever sends the form has the key, and not only the cookie, which browsers show to
-        everything on the same host. The key goes no further than here."""
+        """Proves that the person who sends the form has the key and not only the cookie, which
+        browsers send to everything on the same host. The typed key is not passed on."""
         key = visit.form.pop(_KEY, [""])[-1].strip()
         try:
             shown = await self._services.guard.authenticate(f"Bearer {key}")
@@ -238,7 +239,7 @@ class Console:
         form = await request.read_form()
         following = inside(form.get("next", [""])[-1])
         if request.token is None or not _form_is_ours(form, request.token):
-            # Most likely the browser forgot the page's cookie, or keeps none.
+            # Most likely the browser lost the cookie, or accepts none.
             return _sign_in_page(request, following, stale=True, status=403)
         try:
             key = form.get(_KEY, [""])[-1].strip()
@@ -248,7 +249,7 @@ class Console:
                 raise
             return _sign_in_page(request, following, refused=True, status=401)
         request.key_id = caller.key_id
-        # It makes something that lets its bearer in, and leaves a trail.
+        # Counts as making a key does: a session lets its bearer in, too.
         await self._count("POST /v1/keys", caller)
         async with self._services.db.transaction() as tx:
             if request.caller is not None:
@@ -273,7 +274,7 @@ class Console:
 
 
 class _Browser(Request):
-    """A request with what browsers add: a cookie, a form, where it was started from."""
+    """A request with what browsers add: a cookie, a form, and the site that it was started from."""
 
     __slots__ = ("_form", "caller", "cookie", "is_secure", "screen", "session_id", "token", "visit")
 
@@ -285,7 +286,7 @@ class _Browser(Request):
         self.session_id = ""
         self.screen: Screen | None = None
         self.visit: Visit | None = None
-        # Whether the browser speaks TLS, to us or to the proxy in front.
+        # Whether the browser uses TLS, to us or to the proxy in front.
         self.is_secure = (
             tls_in_front
             or scope.get("scheme") == "https"
@@ -305,7 +306,7 @@ class _Browser(Request):
         return f"?{raw.decode('latin-1')}" if raw else ""
 
     def asked(self) -> dict[str, str]:
-        """The parameters of the address that say something; of a repeated one the last."""
+        """The query parameters that are not empty; of a repeated one the last."""
         return dict(_pairs(self.scope["query_string"]))
 
     async def read_form(self) -> dict[str, list[str]]:
@@ -353,7 +354,7 @@ async def _send(answer: _Answer, request: _Browser, send: Send) -> None:
         body = b"" if request.method == "HEAD" else answer.body
         await send({"type": "http.response.body", "body": body})
         return
-    # Its own say what it is, and that nobody keeps it.
+    # A stream has its own content type and cache headers.
     headers = [pair for pair in headers if pair[0] not in (b"content-type", b"cache-control")]
     await send_stream(answer.stream, request, headers, send)
 
@@ -364,8 +365,9 @@ async def _send(answer: _Answer, request: _Browser, send: Send) -> None:
 def _draw(reply: Drawn, request: _Browser, visit: Visit, mark: str | None) -> bytes:
 
     def once_of(action: str) -> str:
-        """A form that comes back keeps its key: what it asked for may still be on its way from an
-        earlier try. A form is known by its address. Only a key that did something else is spent."""
+        """The idempotency key for a form of this page. A form that is shown again keeps its key,
+        because an earlier try may still be running. Forms are told apart by their address. A new
+        key is made only if the old one was used for something else."""
         back = visit.problem is not None and action == request.path
         spent = visit.problem and visit.problem.code is ErrorCode.IDEMPOTENCY_KEY_REUSED
         return (back and not spent and visit.text("once")) or session.new_token()
@@ -410,8 +412,8 @@ def _sign_in_page(request: _Browser, following: str, *, status: int = 200, **wha
 
 
 async def _to_send_again(problem: ApiError, request: _Browser) -> list[tuple[str, str]]:
-    """The fields of a form that may have been carried out, or may be now: the same once more, with
-    its key, finds that out or does it. Nothing for whatever is not a form of ours."""
+    """The fields of a form that may or may not have been carried out. Sending them again with the
+    same idempotency key does it once. Empty for anything that is not one of our forms."""
     if not problem.code.retryable or request.visit is None or request.method != "POST":
         return []
     try:
@@ -442,7 +444,7 @@ def _trouble(problem: ApiError, request: _Browser, again: list[tuple[str, str]])
 
 
 def _to_sign_in(request: _Browser) -> _Answer:
-    # Somebody who was here before is told why they have to sign in again.
+    # A visitor whose session is over is told why they have to sign in again.
     what = {} if request.token is None else {"ended": "1"}
     if request.header(_MARK) is not None:
         return _Answer(401, b"")
@@ -455,8 +457,8 @@ def _to_sign_in(request: _Browser) -> _Answer:
 
 
 def _cookie_name(request: _Browser) -> str:
-    """Browsers do not tell the ports of a host apart, so the name does: two services on one host do
-    not sign each other's visitors out."""
+    """Browsers share cookies between the ports of a host, so the port is part of the name: two
+    services on one host must not sign out each other's visitors."""
     port = _PORT.search(request.header(b"host") or "")
     name = f"{_COOKIE}_{port[1]}" if port else _COOKIE
     return f"{_BOUND}{name}" if request.is_secure else name
@@ -473,7 +475,8 @@ def _token_of(request: _Browser) -> str | None:
 
 
 def _cookie(token: str, request: _Browser) -> bytes:
-    """Out of reach of scripts, never sent from another site. A bound one must be for all paths."""
+    """Scripts cannot read the cookie, and no other site can make a browser send it. A `__Host-`
+    cookie must be for all paths."""
     lives = session.SESSION_SECONDS if token else 0
     path, secure = ("/", "; Secure") if request.is_secure else (ROOT, "")
     cookie = f"{request.cookie}={token}; Path={path}; Max-Age={lives}"
@@ -494,7 +497,7 @@ def _form_is_ours(form: dict[str, list[str]], token: str) -> bool:
 
 
 def inside(path: str) -> str:
-    """Where to go after signing in: only a page of the console."""
+    """Where to go after signing in; only a page of the console is accepted."""
     fine = path == ROOT or path.startswith((f"{ROOT}/", f"{ROOT}?"))
     plain = path.isascii() and path.isprintable() and "\\" not in path and ".." not in path
     return path if fine and plain and not path.startswith(SIGN_IN) else ROOT
@@ -521,13 +524,14 @@ def _pairs(raw: bytes) -> list[tuple[str, str]]:
 
 @cache
 def _file(name: str) -> tuple[bytes, str]:
-    """A file of the package, and the hash that its address carries."""
+    """(content, hash) of a file of the package; the hash is part of its address."""
     content = resources.files("bursar.console").joinpath("static", name).read_bytes()
     return content, hashlib.sha256(content).hexdigest()[:16]
 
 
 def asset(name: str) -> str:
-    """The address of a static file: it changes with the content, so it can be kept for ever."""
+    """The address of a static file. It changes with the content, so browsers may cache it for
+    ever."""
     return f"{_STATIC}{name}?v={_file(name)[1]}"
 
 

@@ -7,7 +7,7 @@ from typing import Final
 
 from bursar.console.store import Bucket
 
-# The drawing is stretched to the width of the page, so these are only proportions.
+# The drawing is stretched to the width of the page, so these units are only proportions.
 _STEP: Final = 20
 _BAR: Final = 14
 _UP: Final = 100
@@ -29,7 +29,7 @@ class Bar:
 @dataclass(frozen=True, slots=True)
 class Chart:
     bars: list[Bar]
-    # Moments under the axis, evenly spread.
+    # Labels under the axis, evenly spaced.
     ticks: list[datetime]
     by_hour: bool
     width: int
@@ -88,7 +88,7 @@ def _chart(buckets: Sequence[Bucket], starts: list[datetime], every: int, hours:
 
 
 def _height(value: int, most: int, room: int) -> int:
-    """In proportion, but never so low that something looks like nothing."""
+    """Proportional, but high enough that a small value is still seen."""
     return 0 if value == 0 else max(value * room // most, 2)
 
 

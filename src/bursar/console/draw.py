@@ -1,7 +1,7 @@
 """Templates, and how amounts, moments and long names look in them.
 
-Everything is escaped on its way into a page; what agents say (names, memos, metadata, hostnames)
-is text wherever it is shown, and never markup, script or an address that somebody could click.
+Everything is escaped on its way into a page. What agents write (names, memos, metadata, hostnames)
+is always shown as text, never as markup, script or a link.
 """
 
 from collections.abc import Callable
@@ -58,8 +58,8 @@ def amount(value: int | str | None) -> str:
 
 
 def moment(value: datetime | str | None, shape: str = "minute") -> str | Markup:
-    """A moment that the page's script writes in the reader's own zone, to the `minute` or to the
-    `second`; UTC when one hovers."""
+    """A time to the `minute` or `second`. The page's script shows it in the reader's time zone; the
+    tooltip has UTC."""
     if value is None:
         return "–"
     at = datetime.fromisoformat(value) if isinstance(value, str) else value.astimezone(UTC)
@@ -71,7 +71,7 @@ def moment(value: datetime | str | None, shape: str = "minute") -> str | Markup:
 
 
 def brief(value: str | None, ends: int = 5) -> str | Markup:
-    """The two ends of a long id or address; the whole when one hovers."""
+    """The two ends of a long id or address; the tooltip has all of it."""
     if value is None:
         return "–"
     if len(value) <= 2 * ends + 3:
@@ -84,7 +84,7 @@ def number(value: int) -> str:
 
 
 def counted(value: int) -> str:
-    """A count that stopped at its bound."""
+    """A count, as "1,000+" if counting stopped at its bound."""
     return f"{MOST_COUNTED:,}+" if value >= MOST_COUNTED else f"{value:,}"
 
 
@@ -97,7 +97,7 @@ def rule_words(rule: str) -> tuple[str, str, str]:
 
 
 def percent(part: int, whole: int) -> int:
-    """0 to 100; a part of nothing fills it."""
+    """0 to 100; 100 when the whole is zero."""
     if whole <= 0:
         return 100 if part > 0 else 0
     return min(part * 100 // whole, 100)

@@ -35,7 +35,7 @@ async def create(visit: Visit) -> Reply:
     if visit.text("agentId"):
         body["agentId"] = visit.text("agentId")
     if visit.text("expiresAt"):
-        # A day of the form ends with that day, in UTC.
+        # A key that expires on a day works until the end of that day, in UTC.
         body["expiresAt"] = f"{visit.text('expiresAt')}T23:59:59Z"
     made = await visit.ask("POST /v1/keys", body=body)
     return Drawn(

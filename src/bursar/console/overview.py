@@ -16,9 +16,10 @@ _DAYS: Final = 30
 _RECIPIENT_DAYS: Final = 7
 _LISTED: Final = 5
 _LATEST: Final = 10
-# A payment takes seconds. One that is this old is worth a look.
+# A payment takes seconds. If the oldest waits this long, the page says so.
 _SLOW: Final = timedelta(minutes=2)
-# A fee payer that lasts less than this is worth a look; beyond a year nobody counts.
+# If the fee payer's SOL lasts fewer days than this, the page warns; more than a year is not
+# counted.
 _FEW_DAYS: Final = 3
 _MANY_DAYS: Final = 365
 
@@ -34,11 +35,11 @@ class Health:
 async def overview(visit: Visit) -> Reply:
     caller = visit.caller
     if caller.agent_id is not None:
-        # A key of one agent has one page to look at.
+        # An agent key sees only its own agent, so it is sent to that page.
         return Sent(f"{ROOT}/agents/{caller.agent_id}")
     now = visit.services.clock.now()
     today = now.date()
-    # Side by side: adding up all agents takes about as long as all the rest.
+    # Both at once: summing up all agents takes about as long as everything else.
     fleet, rest = await asyncio.gather(_fleet(visit, today), _rest(visit, now))
     day = next((bucket for bucket in rest.days if bucket.start == today), None)
     midnight = datetime(today.year, today.month, today.day, tzinfo=UTC) + timedelta(days=1)
@@ -68,7 +69,7 @@ async def overview(visit: Visit) -> Reply:
 
 @dataclass(frozen=True, slots=True)
 class _Rest:
-    """What the page shows beside the sums over all agents."""
+    """What the page shows besides the sums over all agents."""
 
     hours: list[store.Bucket]
     days: list[store.Bucket]

@@ -12,7 +12,7 @@ _CAPS: Final = {
 }
 _LISTS: Final = {"allowlist": "Allowlist", "blocklist": "Blocklist"}
 _NETWORK: Final = "dailyNetworkLamports"
-# What the API takes is what it shows.
+# Fields that the API shows just as it takes them.
 _PLAIN: Final = (*_LISTS, _NETWORK)
 
 

@@ -13,7 +13,7 @@ def _page(path: str, handler: Handler, stands_for: str) -> Screen:
 
 
 def _live(path: str, handler: Handler, stands_for: str, mark: Mark = newest_event) -> Screen:
-    """A page that renews itself while it is open."""
+    """A page that refreshes itself while it is open."""
     return replace(_page(path, handler, stands_for), mark=mark)
 
 
@@ -24,11 +24,13 @@ def _form(path: str, handler: Handler, stands_for: str, again: Handler) -> Scree
 
 
 def _with_key(path: str, handler: Handler, stands_for: str, again: Handler) -> Screen:
-    """A form by which money or a key leaves the house, or a key stops."""
+    """A form that sends money out, reveals a secret or revokes a key, so the key must be typed
+    again."""
     return replace(_form(path, handler, stands_for, again), asks_key=True)
 
 
-# No route of the API knows sessions. Every key may look at its own, and that counts as a list does.
+# The API has no route for sessions. Every key may list its own; it counts towards the limit as this
+# list does.
 _ANY_LIST: Final = "GET /v1/agents"
 
 
@@ -38,7 +40,7 @@ SCREENS: Final[tuple[Screen, ...]] = (
     _page("/agents/new", agents.new_agent, "POST /v1/agents"),
     _form("/agents/new", agents.create_agent, "POST /v1/agents", agents.new_agent),
     _live("/agents/:id", agents.agent, "GET /v1/agents/:id"),
-    # Terminating needs more than a change does; the route that is asked sees to that.
+    # Terminating needs another scope than a change; the API route that it calls checks that.
     _form("/agents/:id", agents.act, agents.PATCH, agents.agent),
     _form("/agents/:id/fund", agents.fund, "POST /v1/test/wallets/:agentId/fund", agents.agent),
     _with_key(

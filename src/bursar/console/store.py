@@ -1,6 +1,6 @@
-"""What the console asks beyond the API: sums over all agents, charts, and what is on its way.
+"""Queries that the API does not have: sums over all agents, charts, and what is waiting.
 
-Every query reads from an index and looks at a bounded number of rows, whatever the books hold.
+Every query uses an index and reads a bounded number of rows, however many there are.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,9 +15,9 @@ from bursar.db import Row, Tx
 from bursar.spend.stats import ACCOUNT_WIDE
 from bursar.sql import Filtered, Query, columns, made
 
-# Agents that sums and searches look at, the newest first; a page that met this limit says so.
+# How many agents sums and searches look at, newest first; a page that reached the limit says so.
 MOST_AGENTS: Final = 20_000
-# Transactions that the chart of hours is drawn from, the newest first.
+# How many transactions the chart by hour is drawn from, newest first.
 MOST_SPENDS: Final = 50_000
 # Counting stops here; the page then says "1,000+".
 MOST_COUNTED: Final = 1_000
@@ -34,7 +34,7 @@ _NEWEST_EVENT = Filtered("""
 
 
 async def newest_event(tx: Tx, realm_id: int, agent_id: str | None) -> str:
-    """The mark of a moment: while it stays the same, nothing that has events has changed."""
+    """A mark for pages that refresh: while it is the same, nothing that has events has changed."""
     realm = realm_id if agent_id is None else None
     rows = await _NEWEST_EVENT.rows(tx, realm_id=realm, agent_id=agent_id)
     return rows[0]["id"] if rows else "none"
@@ -58,7 +58,7 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class Fleet:
-    """Sums over all agents that are not terminated, and the agents that need a look."""
+    """Sums over all agents that are not terminated, and the agents that need attention."""
 
     agents: int
     active: int
@@ -73,7 +73,7 @@ class Fleet:
 
     @property
     def cut(self) -> bool:
-        """Whether there are more agents than were looked at."""
+        """Whether there are more agents than the query read."""
         return self.agents >= MOST_AGENTS
 
 
@@ -81,8 +81,8 @@ _BUDGET = """
            a.id, a.name, a.status, p.frozen, p.cap_micros_daily AS cap_micros,
            coalesce(u.spent_micros, 0) AS spent_micros,
            w.credits_posted - w.debits_posted - w.debits_pending AS available_micros"""
-# The use of a day is looked up agent by agent: the planner would rather read all days of all time,
-# which OFFSET 0 keeps it from.
+# Today's usage is looked up agent by agent. Without OFFSET 0 the planner would read the usage of
+# all days instead.
 _JOINS = """
       JOIN policy p ON p.agent_id = a.id AND p.version = a.policy_version
       JOIN wallet w ON w.agent_id = a.id
@@ -184,7 +184,7 @@ async def fleet(tx: Tx, realm_id: int, today: date, listed: int) -> Fleet:
 async def budgets(
     tx: Tx, realm_id: int, today: date, agent_ids: Sequence[str]
 ) -> dict[str, Budget]:
-    """Names and standings of the agents that a page shows."""
+    """Names and today's figures of the agents that a page shows."""
     rows = await _BUDGETS.rows(tx, realm_id=realm_id, today=today, agent_ids=list(set(agent_ids)))
     return {row["id"]: _budget(row) for row in rows}
 
@@ -202,11 +202,11 @@ async def search_agents(
     before: Place | None,
     limit: int,
 ) -> tuple[list[str], Place | None]:
-    """Ids of agents whose name holds the words, or whose id or address they are, newest first; and
-    the place to go on from, where there may be more.
+    """Ids of agents whose name contains the words, or whose id or address they are, newest first;
+    and where to continue if there may be more.
 
-    The query walks the newest agents in order, stops as soon as the page is full, and never walks
-    further than `MOST_AGENTS`.
+    The query goes through the agents, newest first, and stops when the page is full or after
+    `MOST_AGENTS`.
     """
     before_at, before_id = before or (None, None)
     walk = {
@@ -248,8 +248,8 @@ def _budget(row: Row) -> Budget:
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """What was settled, and how many spends there were and how many were refused, in one hour or
-    one day, by when they were made."""
+    """One hour or day of spends, by when they were requested: how much was settled, how many there
+    were, and how many were refused."""
 
     start: datetime | date
     settled_micros: int
@@ -287,8 +287,8 @@ _BY_DAY = Query("""
 
 
 async def spend_by_hour(tx: Tx, realm_id: int, since: datetime) -> list[Bucket]:
-    """Hours in which there were spends. The oldest is left out where it may not be whole, because
-    there are more transactions than the query looks at."""
+    """Hours with spends. The oldest hour is left out if it may be incomplete because the query
+    reached its bound."""
     rows = await _BY_HOUR.rows(tx, realm_id=realm_id, since=since, most=MOST_SPENDS)
     buckets = [Bucket(**row) for row in rows]
     return buckets[1:] if sum(bucket.spends for bucket in buckets) >= MOST_SPENDS else buckets
@@ -306,7 +306,7 @@ async def spend_by_day(tx: Tx, realm_id: int, agent_id: str | None, since: date)
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """How many, up to MOST_COUNTED, and since when the oldest."""
+    """How many wait (counted up to MOST_COUNTED), and since when the oldest does."""
 
     count: int
     oldest: datetime | None
@@ -340,13 +340,13 @@ async def waiting_spends(tx: Tx, realm_id: int, status: str) -> Waiting:
 
 
 async def payments_in_doubt(tx: Tx, realm_id: int, mode: Mode) -> int:
-    """Payments of which it is not known whether they were made; few, or a matter for a person."""
+    """Payments of which it is not known whether they were made. There should be none or few."""
     return await _IN_DOUBT.value(tx, realm_id=realm_id, mode=mode, most=MOST_COUNTED)
 
 
 @dataclass(frozen=True, slots=True)
 class Hook:
-    """A webhook and how its deliveries go."""
+    """A webhook and the state of its deliveries."""
 
     id: str
     url: str
@@ -387,7 +387,7 @@ _DELIVERIES_MARK = Query("""
 
 
 async def hooks(tx: Tx, realm_id: int, webhook_id: str | None = None) -> dict[str, Hook]:
-    """All of an account's webhooks, of which there are at most a hundred; or one of them."""
+    """All of an account's webhooks (at most a hundred), or one of them."""
     rows = await _HOOKS.rows(tx, realm_id=realm_id, webhook_id=webhook_id, most=MOST_COUNTED)
     return {row["id"]: Hook(**row) for row in rows}
 

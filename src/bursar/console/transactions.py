@@ -62,7 +62,7 @@ async def approvals(visit: Visit) -> Reply:
     )
     pending = None
     if visit.caller.agent_id is None:
-        # How many all agents wait for is nothing for the key of one of them.
+        # The count covers all agents, so an agent key does not see it.
         async with visit.services.db.connection() as tx:
             pending = await store.waiting_spends(tx, visit.caller.realm_id, "pending")
     return Drawn(
@@ -86,8 +86,8 @@ async def deny(visit: Visit) -> Reply:
 
 
 async def undecided(visit: Visit) -> Reply:
-    """The page that the form was on, now that it could not be carried out. It shows the spend as it
-    is: somebody else may have decided it meanwhile."""
+    """Shows the form's page again after the decision failed, with the spend as it is now: somebody
+    else may have decided it meanwhile."""
     if visit.text("from") != "approvals":
         return await spend(visit)
     try:

@@ -1,7 +1,7 @@
-"""One look at the console by somebody who is signed in, and what it may ask of the service.
+"""One request to the console by a signed-in person, and what it may ask of the service.
 
-The console has no rules of its own. Whatever it shows or changes goes through the API's routes:
-their scopes, their validation, their transactions, the very same answers.
+The console has no rules of its own. Whatever it shows or changes goes through the API's routes,
+with their scopes, validation, transactions and answers.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -22,7 +22,7 @@ ROOT: Final = "/console"
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """A page: its template and what is in it."""
+    """A page to show: its template and the template's values."""
 
     template: str
     content: dict[str, Any]
@@ -31,7 +31,7 @@ class Drawn:
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """Somewhere else, once something is done."""
+    """A redirect, after something was done."""
 
     to: str
 
@@ -49,7 +49,7 @@ class Visit:
     params: dict[str, str]
     query: dict[str, str]
     form: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
-    # Why the form could not be carried out; its page is then drawn again with what was typed.
+    # Why the form failed; its page is then shown again with what was typed.
     problem: ApiError | None = None
 
     def may(self, name: str) -> bool:
@@ -57,7 +57,7 @@ class Visit:
         return self.caller.scope in self.routes[name].scopes
 
     def may_send(self, name: str, body: dict[str, Any]) -> bool:
-        """The same, for routes that also look at what is sent."""
+        """The same, for routes that also check the body."""
         route = self.routes[name]
         if self.caller.scope not in route.scopes:
             return False
@@ -78,8 +78,8 @@ class Visit:
         query: Mapping[str, str | int] | None = None,
         body: dict[str, Any] | None = None,
     ) -> Any:
-        """What a route of the API answers, as its JSON would say it. The visit was counted against
-        the key's limit when it began, so this is not counted again."""
+        """The answer of an API route, as plain JSON values. The visit itself counted towards the
+        key's limit, so this does not count again."""
         made = await perform(await self.prepared(name, params=params, query=query, body=body))
         answer = of_kind(made, Answer, "a stream is passed on, not looked into")
         body = msgspec.json.decode(msgspec.json.encode(answer.body))
@@ -90,7 +90,7 @@ class Visit:
         return of_kind(made, Stream, "an export is a stream")
 
     async def prepared(self, name: str, *, body: dict[str, Any] | None, **rest: Any) -> Call:
-        """As `prepare`, for a form that may be long."""
+        """As `prepare`, in a thread, because a form may be long."""
         return await in_thread_if(body is not None, lambda: self.prepare(name, body=body, **rest))
 
     def prepare(
@@ -101,7 +101,7 @@ class Visit:
         query: Mapping[str, str | int] | None = None,
         body: dict[str, Any] | None = None,
     ) -> Call:
-        """The call, validated and not yet made."""
+        """The validated call, not yet performed."""
         route = self.routes[name]
         check_scope(route, self.caller)
         path = route.path
@@ -121,11 +121,11 @@ class Visit:
         )
 
     def text(self, name: str) -> str:
-        """A field of the form, without the blanks around it; empty when it is missing."""
+        """A field of the form without surrounding spaces; empty when it is missing."""
         return self.form.get(name, [""])[-1].strip()
 
     def lines(self, name: str) -> list[str]:
-        """The lines of a text area that hold something."""
+        """The lines of a text area that are not empty."""
         return [line.strip() for line in self.text(name).splitlines() if line.strip()]
 
 
@@ -134,7 +134,7 @@ Mark = Callable[[Visit], Awaitable[str]]
 
 
 async def newest_event(visit: Visit) -> str:
-    """Nearly everything that a page shows is told of by an event."""
+    """The mark of most pages: nearly everything they show changes with an event."""
     async with visit.services.db.connection() as tx:
         return await store.newest_event(tx, visit.caller.realm_id, visit.caller.agent_id)
 
@@ -146,18 +146,19 @@ class Screen:
     method: str
     path: str
     handler: Handler
-    # The API route it stands for: it counts against the limit of that route, and needs its scope.
+    # The API route it stands for: the page counts towards that route's limit and needs its scope.
     stands_for: str
-    # What is drawn, with the problem, when the form cannot be carried out.
+    # Draws the page, with the problem, when the form fails.
     again: Handler | None = None
-    # Whether the key is typed into the form again, because the cookie alone must not do this.
+    # Whether the key must be typed into the form again, because the cookie alone is not enough.
     asks_key: bool = False
-    # What tells whether the page would look different now; None: it does not renew itself.
+    # Gives a mark that changes when the page would; None: the page does not refresh itself.
     mark: Mark | None = None
 
 
 def typed(visit: Visit, **known: str) -> dict[str, str]:
-    """What goes into a form's fields: what was typed if it is shown again, else what is known."""
+    """The values of a form's fields: what was typed if the form is shown again, else the known
+    values."""
     if visit.problem is None:
         return known
     return {name: visit.text(name) for name in known}

@@ -78,7 +78,8 @@ async def webhook(visit: Visit) -> Reply:
 
 
 async def deliveries_mark(visit: Visit) -> str:
-    """An attempt to deliver is no event, so the page watches the deliveries themselves."""
+    """A delivery attempt makes no event, so the page's mark comes from the deliveries
+    themselves."""
     async with visit.services.db.connection() as tx:
         return await store.deliveries_mark(tx, visit.caller.realm_id, visit.params["id"], _PAGE)
 

@@ -21,7 +21,7 @@ REFUSALS: Final[dict[RejectCode, str]] = {
     RejectCode.SETTLEMENT_FAILED: "It could not be paid on the chain; the funds are back.",
 }
 
-# Each rule: its name, what its limit is called, and what was looked at.
+# For each rule: its name, and what its limit and its observed value are called.
 RULES: Final[dict[Rule, tuple[str, str, str]]] = {
     Rule.AGENT_STATUS: ("The agent is active", "must be", "is"),
     Rule.POLICY_FROZEN: ("The policy is not frozen", "frozen must be", "is"),
@@ -38,7 +38,8 @@ RULES: Final[dict[Rule, tuple[str, str, str]]] = {
 
 OUTCOMES: Final = {"pass": "yes", "fail": "no", "not_evaluated": "no such limit"}
 
-# Said on the page that follows a form; only these, so that no link can put words in our mouth.
+# Messages after a form was sent. The address carries only a code, so that no link can show other
+# text.
 DONE: Final = {
     "approved": "Approved. It will be paid now.",
     "denied": "Denied. Its funds are available again.",
