@@ -1,1 +1,2 @@
-"""What `bursar serve` runs on: the data folder, embedded PostgreSQL, the supervisor."""
+"""The processes: `bursar serve` and its children, the API, the worker, embedded PostgreSQL,
+backups."""

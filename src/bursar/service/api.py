@@ -1,4 +1,5 @@
-"""The HTTP process: granian inside our own event loop, so that stopping is ours to bound."""
+"""The HTTP process: granian inside our own event loop, so that we control how long stopping
+takes."""
 
 import asyncio
 import contextlib
@@ -39,17 +40,17 @@ from bursar.spend.authorise import Authoriser
 from bursar.spend.model import bounds_of
 from bursar.spend.wait import Waiter
 
-# Connections that wait to be accepted while the process is busy.
+# Connections that may wait to be accepted while the process is busy.
 _BACKLOG: Final = 1024
-# Connections that are open at once, idle ones too; the others wait to be accepted. Far more than
-# the spends that may wait (`MAX_WAITING`), so that those beyond get an answer and not silence.
+# Connections open at once, idle ones included; further ones wait to be accepted. Far more than the
+# spends that may wait (`MAX_WAITING`), so that spends beyond that are answered 503 at once.
 _CONNECTIONS: Final = 4096
-# Files that are open beside them.
+# Open files that are not connections.
 _OTHER_FILES: Final = 256
-# New objects between two collections of the youngest, and how many of those make an older one.
-# The defaults (700, 10, 10) cost a twentieth of all processor time under load.
+# Thresholds of the garbage collector. The defaults (700, 10, 10) cost a twentieth of all processor
+# time under load.
 _GC_THRESHOLDS: Final = (20_000, 20, 20)
-# What closing may take beyond the drain.
+# How long closing may take after the drain.
 _CLOSE_SECONDS: Final = 5
 
 _log = structlog.get_logger()
@@ -70,7 +71,8 @@ async def run_api(
     ended, _ = await asyncio.wait({stopped, *api.tasks}, return_when=asyncio.FIRST_COMPLETED)
     stopped.cancel()
     await api.stop()
-    # A task that ended by itself is a fault: the supervisor starts a fresh process.
+    # A task that ended by itself is a fault: this process ends, and the supervisor starts a new
+    # one.
     for task in ended - {stopped}:
         await task  # raises what went wrong
     check(stopped in ended, "a task of the HTTP process ended by itself")
@@ -119,7 +121,8 @@ class Api:
         share_port: bool = False,
         limits_socket: Path | None = None,
     ) -> Self:
-        """`limits_socket` is where another process counts the rate limits for this one too."""
+        """`limits_socket`: the socket of the process that counts the rate limits, if this one does
+        not."""
         db = await Database.open_or_fail(
             present(config.database_url, "the api process is told its database"),
             config.database_connections,
@@ -182,7 +185,8 @@ class Api:
         return api
 
     async def stop(self) -> None:
-        """No new connections, running requests end within the drain, then all is closed."""
+        """Accepts no new connections, lets running requests end within the drain, then closes
+        everything."""
         self._server.stop()
         if not await self._app.drained(self._config.drain_seconds):
             _log.warning("requests_cut", after_seconds=self._config.drain_seconds)
@@ -202,15 +206,16 @@ class Api:
 
 
 def _spare_the_collector() -> None:
-    """What was loaded at the start stays for good, so the garbage collector need not look at it
-    again; and requests leave few circles, so it need not come every few of them."""
+    """Tells the garbage collector to skip what was loaded at the start, which stays for good, and
+    to run less often, because requests leave few reference cycles."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(*_GC_THRESHOLDS)
 
 
 def _most_connections() -> int:
-    """As many as the limit on open files allows, which is raised for it as far as we may."""
+    """The number of connections that the limit on open files allows; raises that limit as far as
+    possible."""
     wanted = _CONNECTIONS + _OTHER_FILES
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -225,7 +230,7 @@ def _most_connections() -> int:
 
 
 def _disk_room(config: Config, clock: Clock) -> Callable[[], bool]:
-    """Only of the embedded database is it known which disk it fills."""
+    """Only the embedded database's disk is known; for any other database there is always room."""
     embedded = EmbeddedPostgres(config.data_dir)
     if embedded.cluster_dir.is_dir() and config.database_url == embedded.dsn:
         return DiskRoom(config.data_dir, config.disk_reserve_mib, clock)
@@ -237,7 +242,7 @@ def _limiter(config: Config, clock: Clock, limits_socket: Path | None) -> Limite
         _log.warning("rate_limits_off", advice="for benchmarks only; unset BURSAR_RATE_LIMITS")
         return Unlimited()
     if config.redis_url is not None:
-        # Loaded only where it is used: it is a tenth of the time that this process takes to start.
+        # Imported only if it is used: it takes a tenth of this process's start.
         from bursar.access.shared_limits import SharedLimiter
 
         return SharedLimiter.open(config.redis_url)

@@ -1,4 +1,5 @@
-"""The ASGI application: /v1 to the dispatcher; beside it the console and the service's pages."""
+"""The ASGI application: passes /v1 and /mcp to the dispatcher and /console to the console, and
+answers the service's own pages such as /healthz."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -123,8 +124,8 @@ class App:
         body = {
             "status": "unavailable" if problems else "ok",
             "checks": {name: problem or "ok" for name, problem in checks.items()},
-            # Told, but never a reason for 503: without a worker requests are answered as ever, and
-            # a load balancer that took every node out would make an outage of a delay.
+            # Reported, but never a reason for 503: without a worker the API still answers, and a
+            # load balancer that removed every node would turn a delay into an outage.
             "workers": {} if checks["database"] else await self._workers(),
         }
         return 503 if problems else 200, _JSON, msgspec.json.encode(body)
@@ -137,7 +138,7 @@ class App:
             return "out of reach"
 
     async def _workers(self) -> dict[str, str]:
-        """By mode, and `all` for what concerns no chain: `ok`, or what is wrong in a few words."""
+        """By mode, and `all` for duties of no chain: `ok`, or what is wrong in a few words."""
         try:
             async with asyncio.timeout(_READY_SECONDS), self._services.db.connection() as tx:
                 beats = await heartbeat.beats(tx)
@@ -152,7 +153,8 @@ class App:
         return told
 
     async def _chain_problem(self, mode: Mode, chain: Chain) -> str | None:
-        """Asked once a second at most, however often somebody asks us: the nodes are not ours."""
+        """Asks the nodes at most once a second, however often this page is requested: they are not
+        ours."""
         now = self._services.clock.monotonic_ns()
         asked, problem = self._chain_answers.get(mode, (0, None))
         if now - asked > _CHAIN_ANSWER_NS:

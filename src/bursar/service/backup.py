@@ -39,7 +39,7 @@ from bursar_localnet.disk import CHAIN_FILE, ChainCopy
 
 T = TypeVar("T")
 
-# How old the newest state is that can be restored, at most.
+# At most this old is the newest state that can be restored.
 _NOTE_SECONDS: Final = 5.0
 _BASE_EVERY: Final = timedelta(days=1)
 _BASE_SECONDS: Final = 3600.0
@@ -61,7 +61,7 @@ class Base:
 
     @property
     def first_segment(self) -> str:
-        """Of the log that it needs."""
+        """The first segment of the log that it needs."""
         found = _START.search((self.folder / "backup_label").read_text("utf-8"))
         if found is None:
             raise CommandFailed(f"{self.folder} is no base backup: its label says nothing.")
@@ -70,7 +70,7 @@ class Base:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """A log without a gap, and the base backups to begin it from."""
+    """A log without a gap, and the base backups from which it can be replayed."""
 
     folder: Path
 
@@ -104,7 +104,8 @@ def chain_file(folder: Path, mode: str) -> Path:
 
 
 def backup_folder(config: Config) -> Path:
-    """Raises ConfigError when there is none, or one that would be lost with the data."""
+    """Raises ConfigError when none is set, or when it lies inside the data folder and would be lost
+    with it."""
     folder = config.backup_dir
     if folder is None:
         raise ConfigError("BURSAR_BACKUP_DIR", "is not set, so there are no backups")
@@ -120,8 +121,8 @@ def backup_folder(config: Config) -> Path:
 
 
 async def run_backups(config: Config) -> None:
-    """Receives the log, and takes notes and base backups, until it is cancelled. Raises when it
-    cannot go on; whoever runs it starts it again."""
+    """Receives the log, notes how far it reaches and takes base backups, until cancelled. Raises
+    when it cannot go on; the supervisor starts it again."""
     folder = backup_folder(config)
     server = EmbeddedPostgres(config.data_dir)
     async with _connected(server, config) as db:
@@ -158,7 +159,8 @@ async def run_backups(config: Config) -> None:
 
 
 async def backup_now(config: Config) -> tuple[Base, datetime]:
-    """Another base backup beside the running service, and up to when it can be restored now."""
+    """Takes another base backup while the service runs; returns up to when everything can be
+    restored."""
     folder = backup_folder(config)
     server = EmbeddedPostgres(config.data_dir)
     async with _connected(server, config) as db:
@@ -169,7 +171,7 @@ async def backup_now(config: Config) -> tuple[Base, datetime]:
             history = None if slot is None else _history(folder, slot)
             return history if history is not None and history.wal.exists() else None
 
-        # A service that has just started may not be there yet.
+        # A service that has just started may not have begun its backups yet.
         problem = f"Nothing is backed up to {folder}: is it the BURSAR_BACKUP_DIR of bursar serve?"
         history = await _soon(begun, problem)
     base = await take_base(server, history)
@@ -184,7 +186,8 @@ async def backup_now(config: Config) -> tuple[Base, datetime]:
 
 
 async def take_base(server: EmbeddedPostgres, history: History) -> Base:
-    """With the log that was written meanwhile, so that it can be verified by itself."""
+    """Includes the log that was written meanwhile, so that the base backup can be verified by
+    itself."""
     made = Path(tempfile.mkdtemp(prefix="unfinished-", dir=history.folder))
     try:
         await run_program(
@@ -195,7 +198,8 @@ async def take_base(server: EmbeddedPostgres, history: History) -> Base:
             ],
             seconds=_BASE_SECONDS,
         )
-        # The next whole second: a name has no fractions, and nothing before it can be restored.
+        # Rounded up to a whole second, because the name has no fractions and nothing earlier can be
+        # restored.
         since = (SystemClock().now() + timedelta(seconds=1)).replace(microsecond=0)
         final = history.folder / f"base-{since.strftime(_NAME)}"
         await asyncio.to_thread(made.rename, final)
@@ -205,13 +209,14 @@ async def take_base(server: EmbeddedPostgres, history: History) -> Base:
 
 
 async def stop_holding_log(config: Config, server: EmbeddedPostgres) -> None:
-    """Backups were turned off: nobody receives the log any more, so it need not be kept."""
+    """Drops the slot after backups were turned off: nobody receives the log any more, so PostgreSQL
+    need not keep it."""
     async with _connected(server, config) as db, db.connection() as tx:
         await store.drop_slots(tx)
 
 
 async def _soon(look: Callable[[], Awaitable[T | None]], otherwise: str) -> T:
-    """What is found once it is there. Raises CommandFailed when that takes too long."""
+    """Waits until `look` finds something. Raises CommandFailed when that takes too long."""
     deadline = asyncio.get_running_loop().time() + _RECEIVED_SECONDS
     while True:
         found = await look()
@@ -232,7 +237,7 @@ async def _connected(server: EmbeddedPostgres, config: Config) -> AsyncGenerator
 
 
 async def _begin(db: Database, folder: Path) -> History:
-    """Where the log goes: on in the folder of the slot, or into a new one with a new slot."""
+    """The folder for the log: that of the existing slot, or a new one with a new slot."""
     async with db.connection() as tx:
         _own(folder, await store.system_identifier(tx))
         slot = await store.slot(tx)
@@ -247,7 +252,8 @@ async def _begin(db: Database, folder: Path) -> History:
 
 
 def _own(folder: Path, system: str) -> None:
-    """Two databases in one folder would each be half of a backup."""
+    """Raises CommandFailed if the folder holds another database's backups: mixed, neither could be
+    restored."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     owner = folder / "system"
     if not owner.exists():
@@ -267,8 +273,8 @@ def _slot(history: History) -> str:
 
 
 async def _note(db: Database, chains: Sequence[ChainCopy], history: History) -> None:
-    """Up to now all can be restored: the chains are copied as they are after this moment, so they
-    know whatever the database knew of them, and the log is received until past it."""
+    """Notes that everything up to now can be restored. The chains are copied after this moment, so
+    they hold every payment that the database knew of then, and the log is received beyond it."""
     async with db.connection() as tx:
         until = await store.clock(tx)
         for chain in chains:
@@ -283,7 +289,7 @@ async def _note(db: Database, chains: Sequence[ChainCopy], history: History) -> 
 
 
 def _prune(folder: Path, keep: int) -> None:
-    """Of all base backups the newest `keep` stay, and of each log what they need."""
+    """Keeps the newest `keep` base backups, and of each log what they need."""
     known = histories(folder)
     newest = sorted((base for h in known for base in h.bases), key=lambda b: b.since)[-keep:]
     for history in known:
@@ -312,7 +318,7 @@ def _write(path: Path, text: str) -> None:
 def log_since(history: History, first: str) -> Sequence[tuple[Path, str]]:
     """The files of the log from `first` on, each with the name that PostgreSQL looks for. The last
     one is still being written."""
-    # A file that is complete comes after its partial self, and takes its place.
+    # Sorted, a complete file comes after its `.partial` one and replaces it.
     paths = sorted(history.wal.iterdir(), reverse=True)
     found = {path.name.removesuffix(".partial"): path for path in paths}
     return [

@@ -13,12 +13,14 @@ from bursar.errors import CommandFailed
 
 LOCK_FILE: Final = "serve.lock"
 _PRIVATE: Final = 0o700
-# Others may pass through but not list: only when PostgreSQL has to run as another user.
+# Others may pass through the folder but not list it; used only when PostgreSQL runs as another
+# user.
 PASSABLE: Final = 0o711
 
 
 def open_data_dir(path: Path) -> None:
-    """Make the folder (mode 0700) or check that it is ours to use. Raises CommandFailed."""
+    """Make the folder (mode 0700), or check that it belongs to us and is private. Raises
+    CommandFailed."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
@@ -31,7 +33,7 @@ def open_data_dir(path: Path) -> None:
 
 @contextmanager
 def locked_data_dir(path: Path) -> Generator[None]:
-    """Own the folder until the end of the block, or of the process, however it ends.
+    """Lock the folder until the end of the block, or of the process, however it ends.
 
     Raises CommandFailed naming the process that owns it already.
     """
@@ -80,8 +82,8 @@ def _check_existing(path: Path) -> None:
         if stat.S_IMODE(status.st_mode) not in (_PRIVATE, PASSABLE):
             path.chmod(_PRIVATE)
     elif status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        # Somebody's folder with other things in it (a mistyped --data-dir, even /tmp): changing
-        # its mode would surprise them, and whoever may write there could replace our files.
+        # A folder in use for something else (a mistyped --data-dir, even /tmp): changing its mode
+        # would surprise its users, and anybody who may write there could replace our files.
         raise CommandFailed(
             f"The data folder {path} may be written by other users and is not empty."
             f" Make it private (chmod 700 {path}), or choose another with --data-dir."

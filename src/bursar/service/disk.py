@@ -1,5 +1,5 @@
-"""Room on the disk of the embedded database. A full disk stops PostgreSQL in the middle of things;
-so what is new is refused while there is still room for what is under way."""
+"""Room on the disk of the embedded database. A full disk would stop PostgreSQL in the middle of its
+work, so new requests are refused while there is still room to finish the running ones."""
 
 import shutil
 from pathlib import Path
@@ -9,14 +9,14 @@ import structlog
 
 from bursar.clock import Clock
 
-# How long an answer is believed: a disk does not fill up by the reserve within it.
+# How long a measurement is reused: in this time the disk cannot fill by as much as the reserve.
 _BELIEVED_NS: Final = 1_000_000_000
 
 _log = structlog.get_logger()
 
 
 class DiskRoom:
-    """Called: whether more than the reserve is free."""
+    """When called: whether more than the reserve is free."""
 
     def __init__(self, folder: Path, reserve_mib: int, clock: Clock) -> None:
         self._folder = folder

@@ -1,5 +1,5 @@
-"""What a worker does again and again. Each duty goes on whatever becomes of the others, and leaves
-a heartbeat in the database that says whether it lives and moves."""
+"""Duties: what a worker does again and again. A duty that fails does not stop the others. Each has
+a heartbeat in the database that says whether it runs and makes progress."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -16,15 +16,15 @@ from bursar.heartbeat import store
 from bursar.heartbeat.model import BEAT_SECONDS, Beat, Part
 from bursar.metrics import Duties as Metrics
 
-# A duty counts as stuck when it has not gone well for this long beside its own rests.
+# A duty counts as stuck when no round of it succeeded for this long, plus some of its rests.
 _PATIENCE_SECONDS: Final = 60.0
 _RESTS: Final = 3
-# How long a duty rests at least after so many bugs in a row.
+# The least rest after 0, 1, 2 … unexpected exceptions in a row.
 _REST_SECONDS: Final = (0, 1, 2, 5, 10, 30)
 
 _log = structlog.get_logger()
 
-# Returns how much it did; 0 when there was nothing to do.
+# Does one round; returns how much it did, 0 when there was nothing to do.
 Work = Callable[[], Awaitable[int]]
 _Raised = type[Exception] | tuple[()]
 
@@ -46,19 +46,20 @@ class Duty:
 
 @dataclass(slots=True)
 class Duties:
-    """Those that this process has."""
+    """All duties of this process."""
 
     db: Database
     clock: Clock
     _kept: list[Duty] = field(default_factory=list[Duty])
 
     async def keep(self, duty: Duty) -> None:
-        """Until cancelled: again at once while there is work, else after a rest."""
+        """Repeats the duty until cancelled: at once while there is work, else after a rest."""
         self._keep_in_mind(duty)
         await asyncio.gather(*(self._repeat(duty) for _ in range(duty.at_once)))
 
     async def achieve(self, duty: Duty) -> None:
-        """Until it went well once. Raises CommandFailed, for which only a person has a remedy."""
+        """Repeats the duty until it succeeds once. Raises CommandFailed, which only a person can
+        resolve."""
         self._keep_in_mind(duty)
         await self._repeat(duty, once=True)
         self._kept.remove(duty)
@@ -72,8 +73,9 @@ class Duties:
                 await asyncio.sleep(max(duty.seconds, _REST_SECONDS[duty.bugs]))
 
     async def _round(self, duty: Duty, raises: _Raised = ()) -> int | None:
-        """How much it did; None when it failed. What is out of reach comes back, what was rolled
-        back is done again, and anything else is a bug, which must stop nothing but this duty."""
+        """How much it did; None when it failed. A database or chain out of reach comes back, and a
+        rolled back transaction is tried again. Any other exception is a bug and must stop only this
+        duty."""
         try:
             done = await duty.work()
         except raises as problem:
@@ -96,7 +98,7 @@ class Duties:
         return done
 
     def _keep_in_mind(self, duty: Duty) -> None:
-        """From now on its heartbeat is written, also when it is given up."""
+        """From now on its heartbeat is written, even if the duty is given up."""
         duty.moved_ns = self.clock.monotonic_ns()
         self._kept.append(duty)
 
@@ -118,5 +120,5 @@ class Duties:
         return 0
 
     def beating(self) -> Duty:
-        """The duty that tells of all the others."""
+        """The duty that writes the heartbeats of all duties."""
         return Duty("beat", self.beat, BEAT_SECONDS)

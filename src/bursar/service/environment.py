@@ -1,22 +1,22 @@
-"""Which variables of ours a child is given that needs none of our secrets."""
+"""The environment of a child that needs none of our secrets."""
 
 import os
 from typing import Final
 
 _KEPT: Final = ("PATH", "TMPDIR", "LD_LIBRARY_PATH")
-# Where Python itself looks for its parts, when somebody runs from a source tree.
+# Where Python finds its modules when it runs from a source tree.
 _PYTHON: Final = ("PYTHONPATH", "PYTHONHOME")
 
 
 def bare_environment() -> dict[str, str]:
-    """As little as a program needs. Ours may hold the master key and passwords; and PGDATA and the
-    like must not lead PostgreSQL's programs astray."""
+    """The few variables that any program needs. Ours may hold the master key and passwords, and
+    PGDATA and the like would mislead PostgreSQL's programs."""
     return {**_given(_KEPT), "LC_ALL": "C", "TZ": "UTC"}
 
 
 def bare_python_environment() -> dict[str, str]:
-    """The same for a program of our own. Standard error is unbuffered: the last lines of a killed
-    child are the ones to read."""
+    """The same for one of our own programs. Standard error is unbuffered, because the last lines of
+    a killed child matter most."""
     return {**bare_environment(), **_given(_PYTHON), "PYTHONUNBUFFERED": "1"}
 
 

@@ -1,4 +1,4 @@
-"""Keys made from the machine itself: the first test key, and the operator's command."""
+"""Keys made on the service's own machine: the first test key, and those of `bursar keys create`."""
 
 import os
 from datetime import timedelta
@@ -14,16 +14,16 @@ from bursar.errors import ConfigError, present
 from bursar.ids import new_id
 
 DEFAULT_ACCOUNT = "default"
-# How the audit log names whoever can reach the database from a shell.
+# The audit log's name for a person with a shell on the service's machine.
 OPERATOR = "operator"
 COMMAND_LINE = "command line"
 FIRST_KEY_FILE: Final = "first-test.key"
-# Long enough to find one's way; whoever stays makes keys of his own.
+# Long enough to try things out; after that the user makes keys of their own.
 _FIRST_KEY_DAYS: Final = 30
 
 
 async def make_first_key(config: Config) -> str | None:
-    """On the very first start a test key to begin with; later none, for none was lost."""
+    """Makes a test key on the very first start; None on every later start."""
     dsn = present(config.database_url, "the database runs by now")
     db = await Database.open(dsn, 2, config.database_timeout_seconds)
     try:
@@ -46,8 +46,8 @@ async def make_first_key(config: Config) -> str | None:
 
 
 def hand_over(key: str, folder: Path | None) -> str:
-    """What is said of the first key. With a folder it is put there, readable by its owner alone:
-    then what is said goes to a log, where a key must not be."""
+    """The message about the first key. With a `folder`, the key is written to a file there that
+    only its owner can read, because the message goes to a log, where a key must not be."""
     said = f"\nA test key to begin with, good for {_FIRST_KEY_DAYS} days"
     if folder is None:
         return f"{said} (shown only now):\n  {key}"

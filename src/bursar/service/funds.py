@@ -1,4 +1,4 @@
-"""Test money for the HTTP process: the localnet's faucet, and a look at what it gave."""
+"""Test money for the HTTP process: mints it on the localnet, then credits the deposit."""
 
 from bursar.chain.networks import usdc_mint
 from bursar.chain.pin import check_network
@@ -12,7 +12,7 @@ from bursar.settlement.deposits import DepositWatcher
 
 
 class TestFunds:
-    """Faucet and watcher of the test wallets, for the HTTP process."""
+    """The localnet's faucet, and the watcher that credits what it gave."""
 
     def __init__(self, config: Config, db: Database, policies: PolicyCache, chain: Solana) -> None:
         self._config = config
@@ -29,7 +29,8 @@ class TestFunds:
         self._checked = False
 
     async def mint(self, owner: str, amount_micros: int, reference: str | None) -> str:
-        # Before the first one: nothing is credited from a chain that is not ours.
+        # Checked before the first deposit: nothing may be credited from a chain that is not the
+        # pinned one.
         if not self._checked:
             try:
                 await check_network(self._db, self._chain, "test", usdc_mint(self._config, "test"))

@@ -1,4 +1,4 @@
-"""Stands between the supervisor and a child for some milliseconds, then becomes that child.
+"""Runs for some milliseconds between the supervisor and a child, then becomes that child.
 
     python -I -S launch.py PARENT_PID DEATH_SIGNAL IDENTITY COMMAND...
     python -I -S launch.py PARENT_PID DEATH_SIGNAL IDENTITY --can-use FOLDER PROGRAM
@@ -31,7 +31,7 @@ def main(arguments: list[str]) -> NoReturn:
     parent, death_signal, identity, *command = arguments
     try:
         _become(identity)
-        # After `_become`: the kernel forgets the death signal when the user changes.
+        # After `_become`, because the kernel clears the death signal when the user changes.
         _die_with_parent(int(death_signal), int(parent))
         if command[0] == CAN_USE:
             folder, program = command[1:]
@@ -52,10 +52,10 @@ def _become(identity: str) -> None:
 
 
 def _die_with_parent(death_signal: int, parent: int) -> None:
-    # Elsewhere than on Linux there is no such call; the next start clears what is left.
+    # Only Linux has this call. Elsewhere the next start ends what is left.
     if sys.platform == "linux":
         _call_libc("prctl", _PR_SET_PDEATHSIG, death_signal, 0, 0, 0)
-    # A parent that died before the call above sends no signal any more. (A user namespace does
+    # A parent that died before the call above will never send the signal. (A user namespace does
     # not change process ids.)
     if os.getppid() != parent:
         _stop("the supervisor is gone")
@@ -69,7 +69,7 @@ def _call_libc(name: str, *arguments: int) -> None:
 
 
 def _why_unusable(folder: str, program: str) -> str | None:
-    """What would keep PostgreSQL from running `program` on `folder` as who we are now."""
+    """Why PostgreSQL could not run `program` on `folder` as the current user; None if it could."""
     if os.geteuid() == 0:
         return "still root"
     try:
@@ -78,7 +78,7 @@ def _why_unusable(folder: str, program: str) -> str | None:
         return f"user id {os.geteuid()} has no name on this machine"
     if not os.access(program, os.X_OK):
         return f"may not run {program}"
-    # Asks the file system, not the permission bits: parents and mounts count too.
+    # Tries it instead of reading permission bits, because parent folders and mounts count too.
     try:
         os.stat(os.path.join(folder, "."))  # noqa: PTH116, PTH118 - pathlib would drop the dot
         os.rmdir(_made(os.path.join(folder, "probe")))  # noqa: PTH106, PTH118

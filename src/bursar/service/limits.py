@@ -1,8 +1,8 @@
-"""Rate limits of several HTTP processes on one machine: one process counts, the others ask it.
+"""Rate limits of several HTTP processes on one machine: one process counts, and the others ask it.
 
-`bursar serve` itself is the one that counts: it lives as long as the service and has little else to
-do. It is asked over a Unix socket, a line a request: `key category mode` brings back
-`allowed limit remaining reset`, in the same order.
+`bursar serve` itself counts: it lives as long as the service and has little else to do. The others
+ask over a Unix socket, one line per request: `key category mode` is answered by `allowed limit
+remaining reset`. Answers come in the order of the questions.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from bursar.access.limits import Category, Limiter, Verdict
 from bursar.config import Mode, parse_mode
 from bursar.errors import ApiError, present, unavailable
 
-# It is on this machine and does nothing that waits; one that takes this long has died.
+# The counting process is on this machine and never waits, so if it takes this long it has died.
 _ANSWER_SECONDS: Final = 1.0
 _LINE_BYTES: Final = 1_024
 
@@ -27,7 +27,7 @@ _log = structlog.get_logger()
 
 @asynccontextmanager
 async def counting_limits(socket: Path, limiter: Limiter) -> AsyncGenerator[None]:
-    """Counts for whoever connects to the socket: its folder must be closed to others."""
+    """Counts for every process that connects to the socket, so its folder must be private."""
     asking: set[asyncio.Task[None]] = set()
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -56,7 +56,8 @@ async def counting_limits(socket: Path, limiter: Limiter) -> AsyncGenerator[None
 
 
 class SocketLimiter:
-    """Asks the process that counts. Connects when it is first used, and again after a cut."""
+    """Asks the process that counts. Connects at the first use, and again after the connection was
+    lost."""
 
     def __init__(self, socket: Path) -> None:
         self._socket = socket
@@ -106,7 +107,7 @@ class _Line(asyncio.Protocol):
         self._rest = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # uvloop's is one without being of that class.
+        # uvloop's transport has the same methods but is not of that class.
         self._transport = cast("asyncio.Transport", transport)
 
     async def ask(self, question: bytes) -> Verdict:
@@ -121,7 +122,7 @@ class _Line(asyncio.Protocol):
         *lines, self._rest = (self._rest + data).split(b"\n")
         for line in lines:
             answer = self._asked.popleft()
-            if not answer.done():  # else whoever asked has given up
+            if not answer.done():  # else the request has given up waiting
                 answer.set_result(_decode(line))
 
     def connection_lost(self, exc: Exception | None) -> None:

@@ -1,5 +1,5 @@
-"""The chains of the two modes: the embedded ones as children of `bursar serve`, the way to all of
-them, and the fee payer that has to have SOL on each."""
+"""The chains of the two modes: starts embedded ones as children of `bursar serve`, connects to all
+of them, and sees that the fee payer has SOL on each."""
 
 import asyncio
 import sys
@@ -26,12 +26,12 @@ from bursar.service.ports import free_port
 from bursar.service.supervisor import Child
 from bursar_localnet.whereabouts import noted_address
 
-# What a localnet's fee payer is given at a time: 100 SOL, enough for ten million payments.
+# SOL that the fee payer of a localnet is given at a time: 100, enough for ten million payments.
 _GIFT_LAMPORTS: Final = 100_000_000_000
 _READY_SECONDS: Final = 30.0
 _POLL_SECONDS: Final = 0.02
 _HEALTH_SECONDS: Final = 2.0
-# More would be a metric for each tenant.
+# Accounts with a metric of their own; more would be a metric for each tenant.
 _ACCOUNTS_SHOWN: Final = 20
 
 _log = structlog.get_logger()
@@ -73,7 +73,8 @@ def _child(config: Config, mode: Mode) -> Child:
         "--data-dir": str(_folder(config, mode)),
     }
     if mode == "live":
-        # The next port is where clients of the test chain look by default.
+        # No extra websocket port: by default the next one, 8899, is where clients look for the test
+        # chain.
         options["--ws-port"] = "0"
     return Child(
         name=network_name(config, mode),
@@ -82,7 +83,7 @@ def _child(config: Config, mode: Mode) -> Child:
             *(part for option in options.items() for part in option),
             "--quiet",
         ],
-        # A chain for tests signs nothing of ours: it is told what to log, and no secret.
+        # The localnet needs no secret of ours; of our settings it gets only the log level.
         env={**bare_python_environment(), variable("log_level"): config.log_level},
         ready=lambda: _healthy(address),
         ready_seconds=_READY_SECONDS,
@@ -90,7 +91,7 @@ def _child(config: Config, mode: Mode) -> Child:
 
 
 async def _healthy(address: str) -> None:
-    """Returns once the node says that it is; the caller bounds the wait."""
+    """Returns once the node says that it is healthy; the caller bounds the wait."""
     async with aiohttp.ClientSession() as session:
         node = Node(session, address, _HEALTH_SECONDS)
         while True:
@@ -103,13 +104,14 @@ async def _healthy(address: str) -> None:
 
 
 def open_chain(config: Config, mode: Mode) -> Solana:
-    """To be closed; `chain.pin.check_network` comes before anything is signed."""
+    """The caller closes it, and calls `chain.pin.check_network` before anything is signed."""
     return _open(config, config.rpc_addresses(mode))
 
 
 def find_chain(config: Config, mode: Mode) -> Solana:
-    """`open_chain` for a command beside the service: a localnet is where its folder says, for it
-    may have been started on another port than this command's settings name, or on any."""
+    """`open_chain` for a command that runs beside the service. The address of a localnet is read
+    from its folder, because the service may have started it on another port than this command's
+    settings say."""
     noted = None
     if config.network(mode) == LOCALNET:
         noted = noted_address(_folder(config, mode))
@@ -125,8 +127,8 @@ def _folder(config: Config, mode: Mode) -> Path:
 
 
 async def refuse_wrong_networks(config: Config, db: Database) -> None:
-    """Raises CommandFailed when a mode leads to another network than it began on. One that does not
-    answer now is checked by the worker before anything is signed."""
+    """Raises CommandFailed when a mode's network is not the one it began on. The worker checks a
+    network that does not answer now before it signs anything."""
     for mode in MODES:
         if config.network(mode) is not None:
             chain = open_chain(config, mode)
@@ -151,10 +153,10 @@ async def report_network_cost(db: Database, chain: Solana, mode: Mode, address: 
 
 
 async def ensure_fee_payer_funded(config: Config, chain: Solana, mode: Mode, address: str) -> bool:
-    """Whether the fee payer has what `fee_payer_low_lamports` asks for. On a localnet it is given
-    more by itself; elsewhere somebody has to send SOL, and the log says where to.
+    """Whether the fee payer has at least `fee_payer_low_lamports`. On a localnet it then gets more
+    automatically; elsewhere the operator has to send SOL, and the log says where to.
 
-    To be called every minute or so. Raises ChainOutOfReach.
+    Call it about once a minute. Raises ChainOutOfReach.
     """
     account = (await chain.accounts([address]))[address]
     lamports = 0 if account is None else account.lamports

@@ -9,14 +9,14 @@ from bursar.errors import CommandFailed
 def free_port(host: str, port: int, *, shared: bool = False) -> int:
     """The port itself, or a free one for 0. Raises CommandFailed when it cannot be listened on.
 
-    `shared` says that others may listen on it, if they said so as well.
+    `shared` allows other processes to listen on it too, if they also allow it.
     """
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
         with socket.socket(family, kind, protocol) as probe:
-            # As the server will: connections of an earlier run that still linger are no obstacle.
+            # As the server sets it: lingering connections of an earlier run are no obstacle.
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             if shared:
                 probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)

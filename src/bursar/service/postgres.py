@@ -36,21 +36,22 @@ from bursar.service.roster import kill_all
 from bursar.service.supervisor import Child, Supervisor, launch_argv
 
 DATABASE: Final = "bursar"
-# The service's role owns its database and nothing else. It is no superuser, so that a hole in
-# the service cannot become files read or programs run by PostgreSQL.
+# The service's role owns its database and nothing else. It is not a superuser, so that a hole in
+# the service cannot make PostgreSQL read files or run programs.
 ROLE: Final = "bursar"
 ADMIN_ROLE: Final = "postgres"
 
 # macOS allows 103 bytes for the path of a socket, Linux 107.
 _SOCKET_PATH_BYTES: Final = 103
-_PORT: Final = 5432  # no TCP port: only the last part of the socket's name
+_PORT: Final = 5432  # not a TCP port, only the last part of the socket's name
 _SOCKET_NAME: Final = f".s.PGSQL.{_PORT}"
-# Paths that survive a DSN, PostgreSQL's list of socket folders and asyncpg's list of hosts.
+# Paths that can be written unquoted in a DSN, in PostgreSQL's list of socket folders and in
+# asyncpg's list of hosts.
 _PLAIN_PATH: Final = re.compile(r"[A-Za-z0-9/._@+~-]+")
 
 _INIT_SECONDS: Final = 120.0
-# Crash recovery replays at most about `max_wal_size`: seconds on a disk, minutes on a bad one.
-# Cutting it short would only make it start over.
+# Crash recovery replays about `max_wal_size` at most: seconds, or minutes on a slow disk. Killing
+# it would only make it start over.
 _READY_SECONDS: Final = 300.0
 _READY_POLL_SECONDS: Final = 0.01
 _CONNECT_SECONDS: Final = 5.0
@@ -58,7 +59,7 @@ _CONNECT_SECONDS: Final = 5.0
 _STOP_SECONDS: Final = 20.0
 _PROBE_SECONDS: Final = 10.0
 
-# Starting, recovering, full, or not there at all: all of these pass.
+# The server is starting, recovering, full or not there yet: all of these pass.
 _NOT_READY: Final = (
     OSError,
     TimeoutError,
@@ -169,8 +170,8 @@ log_checkpoints = off
 log_autovacuum_min_duration = -1
 """
 
-# Who may enter the socket's folder owns the database's files as well, so a password between the
-# two would protect nothing. There is no line for TCP.
+# Anybody who can enter the socket's folder can also read the database's files, so a password would
+# protect nothing. There is no line for TCP.
 ACCESS_RULES: Final = """\
 # Written by Bursar at every start; changes here are lost.
 local  all          all  trust
@@ -180,9 +181,9 @@ local  replication  all  trust
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who PostgreSQL runs as; it refuses root. `spec` is for `launch.py`, and `uid` and `gid` are
-    the owner of its files as seen from outside. `passes` says that it needs to be let through our
-    private data folder."""
+    """The user that PostgreSQL runs as; it refuses root. `spec` is for `launch.py`. `uid` and `gid`
+    own its files, as seen from outside. `passes`: this user must be let through our private data
+    folder."""
 
     spec: str
     uid: int
@@ -191,7 +192,7 @@ class Identity:
 
 
 class EmbeddedPostgres:
-    """The PostgreSQL of one data folder. Whoever starts it must own the folder's lock.
+    """The PostgreSQL of one data folder. Its starter must hold the folder's lock.
 
     `durable=False` is for tests only: what is acknowledged survives a kill of any process, but may
     be lost when the whole machine stops.
@@ -246,7 +247,7 @@ class EmbeddedPostgres:
         if identity.passes:
             let_others_pass(self.data_dir)
         self._make_socket_dir(identity)
-        # An older try that was cut short; the finished folder only ever appears by renaming.
+        # Left by an attempt that was cut short; a finished cluster appears only by renaming.
         unfinished = self.data_dir / "postgres.new"
         if unfinished.exists():
             await asyncio.to_thread(shutil.rmtree, unfinished)
@@ -290,23 +291,24 @@ class EmbeddedPostgres:
             await asyncio.sleep(_READY_POLL_SECONDS)
 
     async def clear(self) -> None:
-        """Remove what a killed server left: processes and the file that would bar the next one.
+        """Remove what a killed server left: processes, and the files that would keep the next one
+        from starting.
 
         Backends that outlive a killed postmaster end by themselves, but only after their query,
         and until then no new server may start on the folder.
         """
         await kill_all(self.processes)
-        # PostgreSQL believes these files if *any* process has the id in them, and after a reboot or
-        # in a container some process soon has; even a killed server that its parent has not
-        # noticed yet counts. We hold the folder's lock and just saw that no server runs on it, so
-        # they prove nothing any more.
+        # PostgreSQL takes these files as proof of a running server if *any* process has the id in
+        # them. After a reboot or in a container another process soon has it, and so does a killed
+        # server that its parent has not reaped. We hold the folder's lock and just saw that no
+        # server runs on it, so the files are stale.
         (self.cluster_dir / "postmaster.pid").unlink(missing_ok=True)
         with suppress(CommandFailed):  # there is no folder for the socket yet
             (self.socket_dir / f"{_SOCKET_NAME}.lock").unlink(missing_ok=True)
 
     def processes(self) -> Iterator[psutil.Process]:
-        """Every process of this server: it works inside the cluster's folder. (Its environment
-        is no mark: PostgreSQL writes its process titles over it.)"""
+        """Every process of this server, found by its working folder, the cluster's. (Its
+        environment is no mark: PostgreSQL overwrites it with its process titles.)"""
         folder = str(self.cluster_dir.resolve())
         for process in psutil.process_iter():
             try:
@@ -370,7 +372,7 @@ class EmbeddedPostgres:
         with suppress(FileNotFoundError, CommandFailed):
             _private_dir(Path(self._elsewhere.read_text("utf-8").strip()), identity, ours=False)
             return
-        # mkdtemp makes it 0700 under a name that nobody can have taken before us.
+        # mkdtemp makes it with mode 0700 and a name that nobody could have taken before.
         made = Path(tempfile.mkdtemp(prefix="bursar-"))
         if not _fits_socket(made):
             made.rmdir()
@@ -383,7 +385,7 @@ class EmbeddedPostgres:
 
     @contextmanager
     def leaving_no_socket_dir(self) -> Generator[None]:
-        """At the end, a folder for the socket outside the data folder goes too; the next start
+        """Removes the socket's folder at the end if it is outside the data folder; the next start
         makes another."""
         try:
             yield
@@ -406,7 +408,8 @@ class EmbeddedPostgres:
             )
 
     async def _initialise(self, folder: Path, identity: Identity) -> None:
-        """A complete cluster with role and database, under its final name only when on disk."""
+        """Makes a cluster with role and database. It gets its final name only when it is complete
+        and on disk."""
         _private_dir(folder, identity)
         initdb = [
             *(str(binary("initdb")), "-D", str(folder), "--username", ADMIN_ROLE),
@@ -419,8 +422,8 @@ class EmbeddedPostgres:
         ]
         await run_program(launch_argv(initdb, identity=identity.spec), seconds=_INIT_SECONDS)
         self._write_configuration(folder, identity)
-        # Single-user mode: no server to start and stop. It takes a statement a line, and has no
-        # exit code for a statement that failed, so its words count.
+        # Single-user mode needs no server. It takes one statement per line and has no exit code for
+        # a failed one, so its output is searched for errors.
         single = [str(binary("postgres")), "--single", "-D", str(folder), "postgres"]
         statements = (
             f"CREATE ROLE {ROLE} LOGIN\n"
@@ -469,7 +472,7 @@ def _identities() -> list[Identity]:
     """Ways to run PostgreSQL, the best first."""
     if os.geteuid() != 0:
         return [Identity("self", os.geteuid(), os.getegid())]
-    # A namespace first: the files stay root's own, and no other account comes into it.
+    # A user namespace comes first: the files stay root's, and no other account is involved.
     found = [Identity("namespace", 0, 0)]
     # An account made for Bursar is better than `nobody`, which other services may share.
     for name in ("bursar", "nobody"):
@@ -486,10 +489,10 @@ def _fits_socket(folder: Path) -> bool:
 
 
 def _private_dir(folder: Path, identity: Identity, *, ours: bool = True) -> None:
-    """See that `folder` is a real folder, the identity's own, and closed to everyone else.
+    """Ensure that `folder` is a real folder, owned by the identity and closed to everyone else.
 
-    `ours` says that it lies in a folder that only we may write to, so that whatever is there, we
-    made. Elsewhere somebody else may have taken the name: its owner must be right already.
+    `ours`: its parent is a folder that only we can write to, so we made whatever is there.
+    Elsewhere somebody else may have taken the name, so its owner must be right already.
     """
     if ours:
         folder.mkdir(mode=0o700, exist_ok=True)
@@ -503,8 +506,8 @@ def _private_dir(folder: Path, identity: Identity, *, ours: bool = True) -> None
 
 
 def _give(folder: Path, identity: Identity) -> None:
-    """Make `identity` the owner of all of `folder`, if it is not yet: root may have to run
-    PostgreSQL in another way than the last time."""
+    """Make `identity` the owner of all of `folder`, if it is not yet: root may have chosen another
+    identity the last time."""
     if folder.stat().st_uid == identity.uid:
         return
     if os.geteuid() != 0:
@@ -514,14 +517,14 @@ def _give(folder: Path, identity: Identity) -> None:
     for path, folders, files in os.walk(folder):
         for name in (*folders, *files):
             os.chown(Path(path) / name, identity.uid, identity.gid, follow_symlinks=False)
-    # The top last: it tells the next start that the rest is done.
+    # The top folder last: its owner tells the next start that the rest is done.
     os.chown(folder, identity.uid, identity.gid)
 
 
 def _write_file(path: Path, content: str, identity: Identity) -> None:
     new = path.with_name(path.name + ".new")
     new.unlink(missing_ok=True)
-    # O_EXCL follows no link: the folder may belong to a less trusted user than we are.
+    # O_EXCL does not follow links, which matters because a less trusted user may own the folder.
     descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
         file.write(content)
@@ -533,7 +536,7 @@ def _write_file(path: Path, content: str, identity: Identity) -> None:
 
 
 def _rename(folder: Path, final: Path) -> None:
-    """The new name survives a power cut."""
+    """Renames and syncs the parent folder, so that the new name survives a power cut."""
     folder.rename(final)
     descriptor = os.open(final.parent, os.O_RDONLY)
     try:

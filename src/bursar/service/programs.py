@@ -35,12 +35,12 @@ def binary(name: str) -> Path:
 async def run_program(
     argv: list[str], *, seconds: float, stdin: bytes = b"", faulty: bytes | None = None
 ) -> None:
-    """Run one program to its end. Raises CommandFailed with its words when it fails."""
+    """Run one program to its end. Raises CommandFailed with its output when it fails."""
     process = await asyncio.create_subprocess_exec(
         *argv,
         env=bare_environment(),
-        # No pipe where there is nothing to say: a program that is quick may be gone before it is
-        # written to, which uvloop takes for a fault of ours.
+        # No pipe when there is no input: a quick program may end before it is written to, which
+        # uvloop reports as an error.
         stdin=subprocess.PIPE if stdin else subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -53,7 +53,7 @@ async def run_program(
         raise CommandFailed(f"{argv} took longer than {seconds:g} seconds") from None
     finally:
         if process.returncode is None:
-            # Not reaped yet, so the group's id cannot be anyone else's.
+            # The process is not reaped yet, so its group id cannot have been reused.
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             await asyncio.wait({asyncio.ensure_future(process.wait())}, timeout=_KILLED_SECONDS)

@@ -1,6 +1,7 @@
-"""Back from a backup: the database as it was at a chosen moment, the local chains as they are.
+"""Restores a backup: the database as it was at a chosen moment, the local chains as they were last.
 
-The chains do not go back, because chains do not: what was paid after the moment is found on them.
+Chains are not put back to that moment, because a real chain cannot be: payments made since are
+found on them.
 """
 
 import asyncio
@@ -31,7 +32,7 @@ from bursar.service.supervisor import Child, Supervisor
 from bursar_localnet.disk import CHAIN_FILE, ChainCopy, check_chain
 from bursar_localnet.errors import LocalnetFailed
 
-# Replaying the log of a day on a slow disk.
+# Enough to replay the log of a day on a slow disk.
 _RECOVERY_SECONDS: Final = 3600.0
 
 
@@ -46,8 +47,8 @@ class _Manifest(msgspec.Struct, rename={"files": "Files"}):
 
 
 async def restore(config: Config, source: Path, to: datetime | None) -> datetime:
-    """Fills the data folder from the backups in `source`; returns the moment it is at. Raises
-    CommandFailed when that cannot be, before anything is written if possible."""
+    """Fills the data folder from the backups in `source`; returns the restored moment. Raises
+    CommandFailed when that is not possible, if it can before anything is written."""
     base, history, moment = choose(source, to)
     if config.master_key is None and not (config.data_dir / FILE_NAME).exists():
         raise CommandFailed(
@@ -73,8 +74,8 @@ async def restore(config: Config, source: Path, to: datetime | None) -> datetime
 
 
 async def verify(source: Path) -> tuple[datetime, list[Finding]]:
-    """Every base backup against its checksums; then the newest state is restored into a temporary
-    folder and its books are audited. Changes nothing."""
+    """Checks every base backup against its checksums, then restores the newest state into a
+    temporary folder and audits its books. Changes nothing."""
     known = histories(source)
     for base in (base for history in known for base in history.bases):
         await asyncio.to_thread(_check_files, base)
@@ -94,7 +95,7 @@ async def verify(source: Path) -> tuple[datetime, list[Finding]]:
 
 
 def _check_files(base: Base) -> None:
-    """As `pg_verifybackup`, which the wheel brings but which does not run."""
+    """Does what `pg_verifybackup` does, whose copy in the wheel does not run."""
     manifest = msgspec.json.decode((base.folder / "backup_manifest").read_bytes(), type=_Manifest)
     for file in manifest.files:
         path = base.folder / (file.path or bytes.fromhex(file.encoded_path or "").decode())
@@ -108,7 +109,7 @@ def _check_files(base: Base) -> None:
 
 
 def choose(source: Path, to: datetime | None) -> tuple[Base, History, datetime]:
-    """The newest base backup that is old enough, of a log that reaches so far."""
+    """The newest base backup before the moment, in a log that reaches it."""
     ranges: list[str] = []
     found: list[tuple[datetime, datetime, Base, History]] = []
     for history in histories(source):
@@ -132,8 +133,9 @@ def choose(source: Path, to: datetime | None) -> tuple[Base, History, datetime]:
 async def _recovered(
     server: EmbeddedPostgres, base: Base, history: History, moment: datetime
 ) -> AsyncGenerator[str]:
-    """The server, running, once it has replayed the log up to the moment; stopped at the end. If it
-    does not get there, what is left is no database that a service would start on."""
+    """The running server, once it has replayed the log up to the moment; stopped at the end of the
+    block. If that fails, no service starts on what is left: PostgreSQL refuses a folder with
+    `recovery.signal` and no `restore_command`."""
     copied = server.data_dir / "postgres.restored"
     await asyncio.to_thread(_put_database_back, base, history, copied)
     copied.rename(server.cluster_dir)
@@ -145,9 +147,10 @@ async def _recovered(
 
 
 def _recovering(child: Child, moment: datetime) -> Child:
-    """Settings of the recovery are given with the command, not written: they are for once."""
+    """The recovery's settings are passed with the command and not written, because they apply only
+    once."""
     settings = {
-        # All of the log is in its place already.
+        # Always fails, because all of the log is in its place already.
         "restore_command": "false",
         "recovery_target_time": moment.isoformat(),
         "recovery_target_timeline": "current",

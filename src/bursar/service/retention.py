@@ -1,4 +1,5 @@
-"""Forgets what need not be kept: money rows stay for ever, the rest has its time."""
+"""Deletes what need not be kept. Rows about money stay for ever; all others have a retention
+time."""
 
 from collections.abc import Awaitable, Callable
 from typing import Final
@@ -10,11 +11,11 @@ from bursar.webhook import store as webhook_store
 
 IDEMPOTENCY_DAYS: Final = 7
 EVENT_DAYS: Final = 90
-# Rows that one statement deletes, so that none of them runs for long.
+# Rows that one statement deletes at most, so that none runs for long.
 _AT_ONCE: Final = 5_000
 
 
-# What is forgotten, each on its own: one that cannot be deleted keeps no other.
+# Each is a duty of its own, so that one that fails does not stop the others.
 FORGETTING: Final[dict[str, Callable[[Tx], Awaitable[int]]]] = {
     "answers": lambda tx: access_store.delete_answers(tx, IDEMPOTENCY_DAYS, _AT_ONCE),
     "deliveries": lambda tx: webhook_store.sweep_deliveries(tx, _AT_ONCE),

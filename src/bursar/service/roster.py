@@ -1,7 +1,7 @@
-"""Which processes a `serve` started, on disk, so that the next one can end what was left behind.
+"""Keeps on disk which processes a `serve` started, so that the next one can end those left behind.
 
-A process is only ever ended on proof that it is ours: its id together with its start time (an id
-alone may have been given to a stranger since), or the mark that we put into its environment.
+A process is ended only on proof that it is ours: its id together with its start time (the id alone
+may have been reused), or the mark that we put into its environment.
 """
 
 import asyncio
@@ -19,10 +19,10 @@ import psutil
 
 ROSTER_FILE: Final = "children.json"
 MARK_VARIABLE: Final = "BURSAR_SUPERVISOR_MARK"
-# How long processes left behind may take to stop when asked. Those of a dead supervisor were
-# asked once already, and PostgreSQL recovers from a kill, so this is short.
+# How long leftover processes may take to stop when asked. Short, because they were asked once when
+# their supervisor died, and PostgreSQL recovers from a kill.
 LEFTOVER_STOP_SECONDS: Final = 5.0
-# psutil derives a start time from the boot time, which moves a little when the clock is set.
+# Tolerance: psutil derives start times from the boot time, which shifts when the clock is set.
 _START_TIME_SLACK_SECONDS: Final = 1.0
 _KILL_SECONDS: Final = 5.0
 _KILL_ROUNDS: Final = 20
@@ -37,7 +37,7 @@ class Entry:
     stop_signal: int
 
     def process(self) -> psutil.Process | None:
-        """The process, unless it ended; a stranger that got its id later does not count."""
+        """The process, or None if it has ended, even if another process has its id now."""
         try:
             process = psutil.Process(self.pid)
             if process.status() == psutil.STATUS_ZOMBIE:
@@ -57,12 +57,12 @@ class Roster:
         self._entries: dict[str, Entry] = {}
 
     def mark(self, name: str) -> str:
-        """What the child called `name`, and everything it starts, carries in its environment."""
+        """The mark in the environment of the child `name` and of everything it starts."""
         return f"{self._mark}/{name}"
 
     def open(self) -> None:
-        """Write down the mark. Before the first child, so that even one that we had no time, or
-        no disk space, to list can be found."""
+        """Write down the mark before the first child starts, so that even a child that could not be
+        listed (no time, no disk space) can be found."""
         self._write()
 
     def add(self, name: str, pid: int, stop_signal: signal.Signals) -> None:
@@ -83,7 +83,8 @@ class Roster:
         self._path.unlink(missing_ok=True)
 
     async def clear_leftovers(self) -> list[str]:
-        """End what an earlier `serve` on this folder left; returns what that was, for the log."""
+        """End what an earlier `serve` on this folder left behind; returns their names, for the
+        log."""
         mark, entries = self._read()
         left = [(entry, process) for entry in entries if (process := entry.process())]
         for entry, process in left:
@@ -108,7 +109,8 @@ class Roster:
         except FileNotFoundError:
             return "", []
         except (ValueError, KeyError, TypeError):
-            # Not a file that we wrote: we replace it in one step. So nothing in it is proof.
+            # We did not write this file, because ours is always replaced as a whole. So nothing in
+            # it is proof.
             return "", []
 
     def _write(self) -> None:
@@ -124,7 +126,8 @@ class Roster:
 
 
 def marked_processes(mark: str) -> list[psutil.Process]:
-    """Every process that carries `mark` or, when that names no child, any mark made from it."""
+    """Every process with `mark` in its environment; if `mark` names no child, with any mark made
+    from it."""
     found: list[psutil.Process] = []
     for process in psutil.process_iter():
         try:
@@ -137,7 +140,8 @@ def marked_processes(mark: str) -> list[psutil.Process]:
 
 
 async def kill_all(find: Callable[[], Iterable[psutil.Process]]) -> int:
-    """SIGKILL whatever `find` finds until it finds nothing more; returns how many that were.
+    """SIGKILL the processes that `find` returns until it returns none; returns how many were
+    killed.
 
     Several rounds, because a process may start another one while we look.
     """

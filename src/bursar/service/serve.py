@@ -1,4 +1,4 @@
-"""`bursar serve`: everything on one machine, from one command, until it is told to stop."""
+"""`bursar serve`: runs the whole service on one machine until it is told to stop."""
 
 import asyncio
 import os
@@ -33,18 +33,18 @@ from bursar.service.supervisor import Child, Supervisor
 Echo = Callable[[str], None]
 
 _API_READY_SECONDS: Final = 30.0
-# What the HTTP server may need after its drain to close its connections and its processes.
+# What the HTTP server may need after its drain to close connections and processes.
 _CLOSE_SECONDS: Final = 5.0
 _HEALTH_SECONDS: Final = 2.0
 _HEALTH_POLL_SECONDS: Final = 0.02
-# Connections to the embedded database beside the pools: commands, backups, a look with psql.
+# Connections to the embedded database besides the pools: for commands, backups and psql.
 _SPARE_CONNECTIONS: Final = 20
 _STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 async def serve(config: Config, *, echo: Echo, on_terminal: bool) -> int:
-    """Run until SIGTERM, SIGINT or SIGHUP; returns the exit code. `on_terminal`: what is echoed is
-    seen by whoever started it and is kept nowhere, so that the first key may be in it.
+    """Run until SIGTERM, SIGINT or SIGHUP; returns the exit code. `on_terminal`: the output goes to
+    a terminal and is kept nowhere, so the first key may be shown in it.
 
     Raises CommandFailed, with nothing left running, when the service cannot start.
     """
@@ -79,8 +79,8 @@ async def serve(config: Config, *, echo: Echo, on_terminal: bool) -> int:
 
 @asynccontextmanager
 async def _counted_here(config: Config) -> AsyncGenerator[Path | None]:
-    """Several HTTP processes without a Redis: this process counts their requests, so that the rate
-    limits stay exact. Gives the socket at which it is asked; None when nobody needs it."""
+    """With several HTTP processes and no Redis, this process counts their requests, so that the
+    rate limits stay exact. Yields the socket at which it is asked; None when it is not needed."""
     if config.workers > 1 and sys.platform != "linux":
         raise ConfigError("BURSAR_WORKERS", "several HTTP processes share a port on Linux only")
     if config.workers == 1 or config.redis_url is not None or not config.rate_limits:
@@ -95,12 +95,12 @@ async def _counted_here(config: Config) -> AsyncGenerator[Path | None]:
 async def _start(
     supervisor: Supervisor, config: Config, limits: Path | None
 ) -> tuple[Config, str | None]:
-    """The settings with the ports that were taken, and the first key if it was made now."""
-    # After the leftovers are gone, because one of them may hold the port; before the database
-    # starts, because nothing else should have to wait for the bad news.
+    """(settings with the ports in use, the first key if this is the first start)."""
+    # Ports are chosen after leftovers are gone, because one of them may hold a port; and before the
+    # database starts, so that a taken port is reported at once.
     config = choose_ports(replace(config, port=free_port(config.host, config.port)))
     _clear_metrics(config)
-    # What does not need another part of the service starts beside it.
+    # Parts that do not need each other start at the same time.
     database = asyncio.create_task(_start_database(supervisor, config))
 
     async def chains() -> None:
@@ -130,7 +130,7 @@ async def _start_all(supervisor: Supervisor, children: Sequence[Child]) -> None:
 async def _start_database(supervisor: Supervisor, config: Config) -> str:
     """The database's address, once it is up to date."""
     if config.database_url is not None:
-        # Others of an older version may be at work on it: see `bursar database migrate`.
+        # Nodes of an older version may still use it: see `bursar database migrate`.
         await migrate(config.database_url, after_deploy=False)
         return config.database_url
     database = EmbeddedPostgres(
@@ -147,7 +147,7 @@ async def _start_database(supervisor: Supervisor, config: Config) -> str:
 
 
 def _apis(config: Config, limits: Path | None) -> list[Child]:
-    """One, or several that share the port and whoever counts their requests."""
+    """One HTTP process, or several that share the port and one count of their requests."""
     if config.workers == 1:
         return [_api(config)]
     options = ["--share-port", *(() if limits is None else ("--limits-socket", str(limits)))]
@@ -171,14 +171,14 @@ def _worker(config: Config) -> Child:
         name="worker",
         argv=_command("worker"),
         env=_environment(config),
-        # Deliveries under way may end too.
+        # Longer than the drain, so that running deliveries can end too.
         stop_seconds=config.drain_seconds + _CLOSE_SECONDS,
         clear=lambda: _forget_dead_gauges(config),
     )
 
 
 def _backups(config: Config) -> Child:
-    # It copies what is sealed, and opens none of it.
+    # Backups copy sealed keys without opening them, so no master key is needed.
     settings = config.child_environment()
     told = (variable(name) for name in ("backup_dir", "backup_keep", "log_level"))
     env = bare_python_environment() | {name: settings[name] for name in told}
@@ -192,9 +192,9 @@ def _command(*words: str) -> list[str]:
 def _environment(config: Config) -> dict[str, str]:
     return {
         **os.environ,
-        # Standard error unbuffered: the last lines of a killed child are the ones to read.
+        # Standard error is unbuffered, because the last lines of a killed child matter most.
         "PYTHONUNBUFFERED": "1",
-        # Where every process leaves its counts, so that one page shows them all.
+        # Every process writes its metrics here, so that one page can show them all.
         "PROMETHEUS_MULTIPROC_DIR": str(_metrics_dir(config)),
         **config.child_environment(),
     }
@@ -211,7 +211,7 @@ def _clear_metrics(config: Config) -> None:
 
 
 async def _forget_dead_gauges(config: Config) -> None:
-    """What a process that died said of itself no longer holds; what it counted stays."""
+    """Removes the gauges of a process that died; its counters stay."""
     for file in _metrics_dir(config).glob("gauge_live*_*.db"):
         pid = file.stem.rpartition("_")[2]
         if pid.isdigit() and not psutil.pid_exists(int(pid)):
@@ -225,7 +225,7 @@ def base_url(config: Config) -> str:
 
 
 def _typed() -> str:
-    """`bursar`, as somebody in this folder has to type it."""
+    """The command `bursar` as it has to be typed in this folder."""
     here = Path(sys.argv[0])
     return str(here) if here.name == "bursar" and shutil.which("bursar") is None else "bursar"
 

@@ -1,4 +1,4 @@
-"""What backups ask the embedded server itself, as its superuser."""
+"""Queries of backups to the embedded server itself, as its superuser."""
 
 from datetime import datetime
 from typing import Final
@@ -9,7 +9,7 @@ SLOT_PREFIX: Final = "bursar_backup_"
 
 
 async def system_identifier(tx: Tx) -> str:
-    """Of the cluster: it stays through restores, and no other has it."""
+    """The cluster's unique identifier; it stays the same through restores."""
     return await tx.fetchval("SELECT system_identifier::text FROM pg_control_system()")
 
 
@@ -18,7 +18,7 @@ async def clock(tx: Tx) -> datetime:
 
 
 async def slot(tx: Tx) -> str | None:
-    """The slot that holds the log back until it is received, unless it had to give up."""
+    """The slot that keeps the log until it is received; None if there is none or it was lost."""
     return await tx.fetchval(
         "SELECT slot_name FROM pg_replication_slots"
         " WHERE starts_with(slot_name, $1) AND wal_status <> 'lost'",
@@ -39,8 +39,8 @@ async def drop_slots(tx: Tx) -> None:
 
 
 async def commit_something(tx: Tx) -> str:
-    """A recovery stops at the first commit that is later than its target, so there has to be one.
-    Returns where the log ends after it."""
+    """Commits something: a recovery stops at the first commit after its target, so there has to be
+    one. Returns where the log ends after it."""
     await tx.execute("SELECT pg_logical_emit_message(true, 'bursar', 'backup')")
     return await tx.fetchval("SELECT pg_current_wal_lsn()::text")
 

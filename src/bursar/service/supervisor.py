@@ -18,8 +18,8 @@ from bursar.errors import CommandFailed, check
 from bursar.service import launch
 from bursar.service.roster import MARK_VARIABLE, Roster, kill_all, marked_processes
 
-# The first restart comes quickly, because most deaths are single accidents; a child that cannot
-# live is tried six times a minute.
+# The first restart comes quickly, because most deaths are single accidents. A child that keeps
+# dying is started at most six times a minute.
 FIRST_BACKOFF_SECONDS: Final = 0.1
 MAX_BACKOFF_SECONDS: Final = 10.0
 # A child that ran this long has recovered: its next death starts at the short backoff again.
@@ -171,8 +171,8 @@ class _Kept:
                 env=env,
                 stdin=subprocess.DEVNULL,
                 stderr=stderr,
-                # Its own session: a Ctrl-C in the terminal reaches us only, and we stop the
-                # children in order.
+                # In its own session, so that a Ctrl-C in the terminal reaches only us, and we stop
+                # the children in order.
                 start_new_session=True,
             )
         finally:
@@ -204,7 +204,7 @@ class _Kept:
             await asyncio.gather(ready, exited, return_exceptions=True)
 
     async def _end(self) -> None:
-        """Ask the process to stop, then make it; nothing of it runs afterwards."""
+        """Ask the process to stop, then kill it; nothing of it runs afterwards."""
         process = self._process
         if process is not None and process.returncode is None:
             with suppress(ProcessLookupError):
@@ -229,7 +229,8 @@ class _Kept:
             try:
                 await self.child.clear()
             except OSError as error:
-                # It runs again before the next start; the other children must be stopped anyway.
+                # `clear` runs again before the next start; the other children must still be
+                # stopped.
                 _log.error("clear_failed", child=self.child.name, problem=str(error))
         self._roster.remove(self.child.name)
 
@@ -242,7 +243,7 @@ class _Kept:
 
 def backoff_seconds(deaths: int) -> float:
     """The pause before a restart, after `deaths` earlier ones without a steady run between."""
-    # The exponent is bounded too: 2 ** 5000 is no float.
+    # The exponent is bounded too, because 2 ** 5000 overflows a float.
     return min(FIRST_BACKOFF_SECONDS * 2 ** min(deaths, 16), MAX_BACKOFF_SECONDS)
 
 

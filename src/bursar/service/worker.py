@@ -1,4 +1,4 @@
-"""The worker process: everything that happens without a request. Run as many as you like."""
+"""The worker process: everything that happens without a request. Any number may run."""
 
 import asyncio
 import signal
@@ -42,7 +42,7 @@ _EXPIRE_SECONDS: Final = 0.5
 _SEAL_SECONDS: Final = 5.0
 _FORGET_SECONDS: Final = 600.0
 _SETTLE_SECONDS: Final = 0.1
-# Two settle a quarter more than one; more only wait for each other.
+# Two rounds at once settle a quarter more than one; more would only wait for each other.
 _ROUNDS_AT_ONCE: Final = 2
 _REPORT_SECONDS: Final = 5.0
 _FEE_PAYER_SECONDS: Final = 60.0
@@ -53,8 +53,8 @@ _log = structlog.get_logger()
 
 
 async def run_worker(config: Config) -> None:
-    """Works until SIGTERM or SIGINT; what is half done is undone by the database. Raises
-    CommandFailed when no mode leads to its own network."""
+    """Works until SIGTERM or SIGINT; the database rolls back what is half done. Raises
+    CommandFailed when every configured mode leads to a wrong network."""
     dsn = present(config.database_url, "the worker is told its database")
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -94,7 +94,7 @@ async def run_worker(config: Config) -> None:
 
 
 def _shared(db: Database, deliverer: Deliverer, modes: Sequence[Mode]) -> list[Duty]:
-    """What concerns no chain."""
+    """The duties that concern no chain."""
     return [
         Duty("deliver", deliverer.work, 0),
         Duty("expire", lambda: expire_spends(db), _EXPIRE_SECONDS),
@@ -113,8 +113,8 @@ async def _until_one_is_vital(
     shared: Sequence["asyncio.Task[Any]"],
     chains: Sequence["asyncio.Task[Any]"],
 ) -> "asyncio.Task[Any]":
-    """The task whose end ends the worker. A mode that leads to a wrong network does not, as long as
-    another is well."""
+    """Waits for a task whose end must end the worker, and returns it. A mode with a wrong network
+    does not end the worker as long as another mode runs."""
     running = {stopped, *shared, *chains}
     while True:
         ended, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
@@ -125,7 +125,7 @@ async def _until_one_is_vital(
 
 
 async def _settle(config: Config, db: Database, vault: Vault, mode: Mode, duties: Duties) -> None:
-    """All that concerns the chain of one mode. Raises CommandFailed on the wrong network."""
+    """Runs the duties of one mode's chain. Raises CommandFailed on the wrong network."""
     chain = open_chain(config, mode)
     sweeping = Lease(db, f"sweep {mode}", config.sweep_seconds)
     try:
@@ -171,8 +171,8 @@ async def _settle(config: Config, db: Database, vault: Vault, mode: Mode, duties
 
 
 def settling(settler: Settler) -> list[Duty]:
-    """Signing never waits for what is on its way, nor the other way round; and while one round of
-    either waits for the chain, another is signed or committed."""
+    """Signing and following are duties of their own, so that neither waits for the other. Each runs
+    several rounds at once, so that one can commit while another waits for the chain."""
     return [
         Duty(name, work, _SETTLE_SECONDS, settler.mode, at_once=_ROUNDS_AT_ONCE)
         for name, work in (("sign", settler.sign), ("follow", settler.follow))
