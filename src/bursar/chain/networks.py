@@ -31,7 +31,7 @@ def usdc_mint(config: Config, mode: Mode) -> str:
     if network is None:
         # The mode has keys from the time when its network was configured.
         raise unavailable(
-            f"This service has no {mode} network now. Whoever runs it has to set"
+            f"This service has no {mode} network now. Its operator has to set"
             f" BURSAR_{mode.upper()}_NETWORK; nothing was changed.",
             retry_after_seconds=60,
         )
