@@ -7,10 +7,10 @@ It does what must happen between fork and exec. Doing that in a `preexec_fn` ins
 Python code in the fork of a process that has threads, which can deadlock. It is run as a file,
 so it imports nothing of Bursar.
 
-IDENTITY is who the child shall be:
-  self        whoever we are
-  namespace   nobody special, in a user namespace of its own: to the kernel still the owner of our
-              files, but without root's powers and with a user id that is not 0
+IDENTITY is the user that the child runs as:
+  self        the current user
+  namespace   an unprivileged user in a user namespace of its own: to the kernel still the owner of
+              our files, but without root's powers and with a user id that is not 0
   UID:GID     that user, without any other group
 """
 
