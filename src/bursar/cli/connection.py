@@ -24,9 +24,9 @@ _PROFILE_NAME = re.compile(r"[A-Za-z0-9_-]{1,40}")
 @dataclass(frozen=True, slots=True)
 class Connection:
     base_url: str
-    # None where no key was found; what needs none works without.
+    # None when no key was found; commands that need no key work without one.
     api_key: str | None = field(repr=False)
-    # The profile both came from, if they did.
+    # The profile that address and key came from, if any.
     profile: str | None = None
 
 
@@ -99,7 +99,7 @@ def load_profiles(environ: Mapping[str, str] = os.environ) -> Profiles:
 
 
 def save_profiles(profiles: Profiles, environ: Mapping[str, str] = os.environ) -> Path:
-    """Written beside and moved into place, readable by its owner alone from the first byte."""
+    """Writes a temporary file and renames it; only its owner can ever read it."""
     path = profiles_path(environ)
     lines: list[str] = []
     if profiles.default is not None:
@@ -130,7 +130,7 @@ def check_name(name: str) -> str:
 
 
 def _quoted(text: str) -> str:
-    # For text without control characters a JSON string is a TOML string.
+    # Without control characters a JSON string is also a valid TOML string.
     if not text.isprintable():
         raise ConfigError(PROFILES_FILE, "a value holds a control character")
     return json.dumps(text, ensure_ascii=False)

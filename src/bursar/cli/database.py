@@ -1,4 +1,4 @@
-"""Commands that work on the database itself, beside the running service."""
+"""Commands that work directly on the database, while the service may be running."""
 
 import asyncio
 import os
@@ -63,7 +63,7 @@ def restored(data_dir: _DataDir = None) -> None:
 
 
 def on_database(config: Config, work: "Callable[[Database], Awaitable[T]]") -> T:
-    """Runs `work` on the configured database, or on the data folder's own."""
+    """Runs `work` on the configured database, or on the embedded one of the data folder."""
     from bursar.db import Database
 
     async def session() -> T:
@@ -83,7 +83,7 @@ def _dsn(config: Config) -> str:
 
 
 def _attempt(session: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    """Runs it, and says in a sentence what is wrong with the database if it does not work."""
+    """Runs it; turns a database error into CommandFailed with a sentence that says what to do."""
     import asyncpg
 
     from bursar.db import OUT_OF_REACH

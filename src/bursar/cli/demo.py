@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _HOST: Final = "api.example.com"
 _START_SECONDS: Final = 60.0
 _STOP_SECONDS: Final = 20.0
-# More than the daily cap allows of spends this size, so the loop ends by being refused.
+# More spends of this size than the daily cap allows, so that the loop ends with a refusal.
 _MOST_SPENDS: Final = 10
 _WAIT_SECONDS: Final = 10
 
@@ -136,7 +136,8 @@ class _Story:
 
 
 def service_installed() -> bool:
-    """Whether what `bursar serve` needs is here; a plain install does not bring it."""
+    """Whether the packages that `bursar serve` needs are installed; a plain install has none of
+    them."""
     return importlib.util.find_spec("granian") is not None
 
 
@@ -168,7 +169,7 @@ def _own_service() -> Generator[Connection]:
                 env=others | settings,
                 stdout=output,
                 stderr=output,
-                # Ctrl-C is for the demo, which ends it in order.
+                # A Ctrl-C must reach only the demo, which then stops the service in order.
                 start_new_session=True,
             )
             try:
@@ -183,7 +184,7 @@ def _own_service() -> Generator[Connection]:
 
 
 def _first_key(process: subprocess.Popen[bytes], folder: Path, log: Path) -> str:
-    """The key that `serve` leaves in its folder once it is ready."""
+    """The key that `serve` writes to its folder once it is ready."""
     from bursar.service.first_key import FIRST_KEY_FILE
 
     ends = time.monotonic() + _START_SECONDS

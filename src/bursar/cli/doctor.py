@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 _PYTHON: Final = (3, 11)
 _TIMEOUT_SECONDS: Final = 5.0
-# Receivers of webhooks tolerate five minutes; a tenth of that is time to act.
+# Receivers of webhooks tolerate five minutes; warning at a tenth of that leaves time to act.
 _SKEW: Final = timedelta(seconds=30)
 _EXPIRES_SOON: Final = timedelta(days=7)
 _FREE_BYTES: Final = 1_000_000_000
@@ -40,7 +40,7 @@ _WEBHOOKS_LOOKED_AT: Final = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One thing that was looked at. `fix` is empty when it is fine."""
+    """The result of one check. `fix` is empty when all is well."""
 
     what: str
     state: Literal["ok", "warning", "wrong"]
@@ -88,7 +88,7 @@ def _print(to: Remote, finding: Finding) -> None:
         to.out.console.print(plain(f"          {finding.fix}"), markup=False, soft_wrap=True)
 
 
-# What is looked at --------------------------------------------------------------------------------
+# The checks --------------------------------------------------------------------------------------
 
 
 def _install(to: Remote) -> Iterator[Finding]:
@@ -190,7 +190,8 @@ def _worker_fix(found: str) -> str:
 
 
 def _skew(answer: "httpx.Response") -> Iterator[Finding]:
-    """The service's clock against this one, as far as a header of whole seconds tells."""
+    """Compares the service's clock with this machine's, as exactly as a header of whole seconds
+    allows."""
     try:
         theirs = parsedate_to_datetime(answer.headers["date"])
     except (KeyError, ValueError):
@@ -211,7 +212,7 @@ def _key(to: Remote) -> Iterator[Finding]:
     try:
         me = to.client.keys.me()
     except ConnectionFailed:
-        return  # said already
+        return # reported by another check
     except BursarError as problem:
         fix = (
             "Make one with `bursar keys create --mode test` on the machine of the service, then"
@@ -233,7 +234,7 @@ def _webhooks(to: Remote) -> Iterator[Finding]:
     try:
         webhooks = list(islice(to.client.webhooks.list(), _WEBHOOKS_LOOKED_AT))
     except BursarError:
-        # No key, or one that may not see them: said already, or none of its business.
+        # No key (reported by another check), or a key that may not see webhooks.
         return
     for webhook in webhooks:
         if webhook.status == "disabled":
@@ -249,7 +250,7 @@ def _webhooks(to: Remote) -> Iterator[Finding]:
 
 
 def _folder(data_dir: str | None) -> Iterator[Finding]:
-    """The data folder, where there is one: the service of this machine keeps everything there."""
+    """Checks the data folder, if this machine has one."""
     config = load_config(os.environ, data_dir=data_dir)
     folder = config.data_dir
     if not folder.is_dir():
@@ -262,7 +263,7 @@ def _folder(data_dir: str | None) -> Iterator[Finding]:
             fix="Put a proxy that ends TLS in front and set BURSAR_TLS_IN_FRONT=on, or listen on"
             " 127.0.0.1.",
         )
-    # Imported here: it needs POSIX, as the service does and other commands do not.
+    # Imported here because it needs POSIX, as the service does; other commands do not.
     from bursar.service.datadir import PASSABLE
 
     yield _permissions(folder, 0o700, PASSABLE)
@@ -280,7 +281,7 @@ def _folder(data_dir: str | None) -> Iterator[Finding]:
 
 
 def _unread_deposits(data_dir: str | None) -> Iterator[Finding]:
-    """Of the service whose database can be reached from here."""
+    """Checks for unread deposits, if the service's database can be reached from here."""
     config = load_config(os.environ, data_dir=data_dir)
     if not service_installed() or not (config.database_url or config.data_dir.is_dir()):
         return
@@ -294,7 +295,7 @@ def _unread_deposits(data_dir: str | None) -> Iterator[Finding]:
     try:
         unread = on_database(config, count)
     except BursarError:
-        return  # another machine's, or said already
+        return  # on another machine, or reported by another check
     if unread:
         yield Finding(
             what="deposits",

@@ -31,15 +31,14 @@ class ExitCode(IntEnum):
 def exit_code(problem: BursarError) -> ExitCode:
     if isinstance(problem, ConfigError):
         return ExitCode.USAGE
-    # Loaded by whoever raised one of these; to have it loaded for nothing would cost a command
-    # that calls no service.
+    # Imported here because importing it at the top would slow commands that call no service.
     from bursar.client import errors
 
     if isinstance(problem, errors.Unauthorized | errors.Forbidden):
         return ExitCode.NOT_ALLOWED
     if isinstance(problem, errors.NotFound):
         return ExitCode.NOT_FOUND
-    # Somebody else's page or refusal at this address will be there the next time too.
+    # A foreign answer at this address, such as a proxy's page, will not change by trying again.
     elsewhere = isinstance(problem, errors.UnexpectedAnswer) and 300 <= problem.status < 500
     if outcome_is_open(problem) and not elsewhere:
         return ExitCode.UNAVAILABLE
@@ -47,8 +46,8 @@ def exit_code(problem: BursarError) -> ExitCode:
 
 
 def outcome_is_open(problem: BaseException) -> bool:
-    """Whether a request may have been carried out, now or soon, for all that is known: anything but
-    an answer of Bursar's that says no."""
+    """Whether the request may have been carried out, or may still be. Only an answer from Bursar
+    that refuses it rules that out."""
     from bursar.client import errors
 
     if isinstance(problem, errors.ServiceError) and not isinstance(

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from bursar.client.client import Bursar
     from bursar.client.model import Event
 
-# Well within the rate limit of the endpoint, which is 60 a minute for live keys.
+# Well within the endpoint's rate limit of 60 a minute for live keys.
 _POLL_SECONDS: Final = 2.0
-# Events are written before they are committed, so one may show up behind newer ones.
+# An event gets its time before its commit, so it may appear after newer ones.
 _OVERLAP: Final = timedelta(seconds=30)
 _FORWARD_SECONDS: Final = 15.0
 _PAGE: Final = 100
@@ -52,7 +52,7 @@ def listen(
     signing = secret or new_secret()
     with (
         Remote(connection, Output(as_json=False)).client as client,
-        # Another client: the key is for Bursar alone.
+        # A client of its own, without the key, which only Bursar may get.
         httpx.Client(timeout=_FORWARD_SECONDS, trust_env=False) as receiver,
     ):
         feed = _Feed(client)
@@ -68,9 +68,9 @@ def listen(
 
 
 class _Feed:
-    """Events that were not there at the last look, the oldest first.
+    """Events that are new since the last poll, oldest first.
 
-    Goes by the moments of the events themselves: this machine's clock may be off.
+    Uses the times of the events themselves, because this machine's clock may be wrong.
     """
 
     def __init__(self, client: "Bursar") -> None:
@@ -92,7 +92,7 @@ class _Feed:
     def _events(
         self, *, limit: int, from_: datetime | None = None, most: int | None = None
     ) -> "list[Event]":
-        """Waits when the service asks for it or is away; gives up only when it says no."""
+        """Waits when the service asks for it or is away; gives up only when the service refuses."""
         from bursar.client.errors import RequestFailed
 
         while True:

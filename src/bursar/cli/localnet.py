@@ -51,7 +51,7 @@ def localnet(
     """Starts the node, unless a command such as `faucet` was given."""
     if context.invoked_subcommand is not None:
         return
-    # Not part of the plain install, and `faucet` needs none of it.
+    # Imported here because a plain install does not have it, and `faucet` works without it.
     import uvloop
 
     from bursar.clock import SystemClock

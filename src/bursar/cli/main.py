@@ -1,4 +1,5 @@
-"""`bursar`: the command line. Each command imports what it needs, so that none waits for others."""
+"""`bursar`: the command line. Each command imports only what it needs, so that all start
+quickly."""
 
 import asyncio
 import os
@@ -63,7 +64,7 @@ def bursar(
         ),
     ] = False,
 ) -> None:
-    del version  # whoever wants it has seen it
+    del version  # the user has seen it
 
 
 app.command(rich_help_panel=_HELP)(demo.demo)

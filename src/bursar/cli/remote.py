@@ -1,4 +1,4 @@
-"""Commands that call a running service: the options they share, and what those make."""
+"""What commands that call a running service share: their options, client and output."""
 
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -22,7 +22,7 @@ P = ParamSpec("P")
 _PANEL: Final = "Connection"
 _ONCE: Final = "idempotency_key"
 
-# Where the service is and who calls it.
+# Options that say where the service is and which key to use.
 ApiKey = Annotated[
     str | None,
     typer.Option(
@@ -52,7 +52,7 @@ _OPTIONS: Final[dict[str, Any]] = {
     "as_json": (Annotated[bool, typer.Option("--json", help="Print JSON.")], False),
 }
 
-# What many commands take.
+# Options and arguments of many commands.
 AgentId = Annotated[str, typer.Argument(metavar="AGENT", help="The agent's id, ag_….")]
 AmountText = Annotated[str, typer.Argument(metavar="AMOUNT", help="USDC, e.g. 12.50.")]
 Limit = Annotated[int, typer.Option(min=1, max=1_000_000, help="The most rows to show.")]
@@ -93,7 +93,7 @@ class Remote:
         return Bursar(self.connection.api_key, self.connection.base_url)
 
     def confirm(self, question: str, *, yes: bool) -> None:
-        """For what cannot be undone. Without a terminal to ask on, only `--yes` will do."""
+        """Asks before something that cannot be undone. Without a terminal, `--yes` is required."""
         if yes:
             return
         if not sys.stdin.isatty():
@@ -103,7 +103,7 @@ class Remote:
 
 
 def remote(command: Callable[Concatenate[Remote, P], None]) -> Callable[..., None]:
-    """Adds the shared options to a command, and hands it the `Remote` that they make."""
+    """Adds the shared options to a command, and passes it the `Remote` made from them."""
 
     @wraps(command)
     def run(
@@ -112,7 +112,7 @@ def remote(command: Callable[Concatenate[Remote, P], None]) -> Callable[..., Non
         connection = find_connection(api_key=api_key, base_url=base_url, profile=profile)
         to = Remote(connection, Output(as_json=as_json))
         if _ONCE in own:
-            # Made here, so that it is known however the command ends.
+            # Made here, so that the message below can name it however the command ends.
             own[_ONCE] = own[_ONCE] or uuid4().hex
         try:
             command(to, **own)  # pyright: ignore[reportCallIssue]
@@ -124,7 +124,7 @@ def remote(command: Callable[Concatenate[Remote, P], None]) -> Callable[..., Non
                 )
             raise
         finally:
-            # Only a client that was made needs to be closed.
+            # The client is made on first use; only then it has to be closed.
             if "client" in vars(to):
                 to.client.close()
 
@@ -140,7 +140,7 @@ def remote(command: Callable[Concatenate[Remote, P], None]) -> Callable[..., Non
 
 
 def download(to: Remote, pieces: Iterable[bytes]) -> None:
-    """Streams the service's own CSV, with a bar on the terminal when the output is elsewhere."""
+    """Streams the service's CSV, with a progress bar if the output does not go to the terminal."""
     from rich.progress import DownloadColumn, Progress, SpinnerColumn, TimeElapsedColumn
 
     if to.out.as_json:

@@ -27,7 +27,7 @@ T = TypeVar("T")
 Columns = Mapping[str, Callable[[T], object]]
 
 ROWS: Final = 50
-# A column of a table; longer words, such as a chain's signatures, go on in the next line.
+# The widest column of a table; longer words, such as signatures, continue on the next line.
 _WIDEST: Final = 44
 _UNBOUNDED: Final = 10_000
 _STYLES: Final = {
@@ -36,12 +36,14 @@ _STYLES: Final = {
     **dict.fromkeys(["pending", "paused", "provisioned"], "yellow"),
     **dict.fromkeys(["rejected", "terminated", "depleted", "failed", "disabled"], "red"),
 }
-# What `json` leaves as it is and a terminal obeys: C1 controls, and signs that turn text around.
+# Characters that `json` does not escape but a terminal obeys: C1 controls and marks that reverse
+# text.
 _OBEYED: Final = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
 
 def say(text: str, *, err: bool = False, fg: str | None = None) -> None:
-    """Lines for people. They may quote what a tenant wrote, so a terminal must not obey them."""
+    """Prints lines for people. They may quote what a tenant wrote, so control characters are
+    removed."""
     text = _harmless(text)
     typer.echo(text if fg is None else typer.style(text, fg=fg), err=err)
 
@@ -67,7 +69,7 @@ class Output:
         return self.console.is_terminal
 
     def note(self, text: str) -> None:
-        """For people who watch; scripts that read the output never see it."""
+        """A note for people, on standard error, so scripts that read the output do not see it."""
         self.errors.print(plain(text), markup=False, style="dim", soft_wrap=True)
 
     def one(self, model: Any) -> None:
@@ -88,7 +90,7 @@ class Output:
                 print(f"{name}\t{plain(value)}")
 
     def rows(self, rows: Iterable[T], columns: Columns[T], *, most: int | None = None) -> None:
-        """A list, at most so many rows of it; says so when there are more."""
+        """Prints at most so many rows of a list, and says so when there are more."""
         from bursar.client.codec import write
 
         shown = list(self.counted(rows if most is None else islice(rows, most + 1)))
@@ -118,7 +120,7 @@ class Output:
 
     @contextmanager
     def waiting(self, what: str) -> Generator[None]:
-        """Something turns while a call takes its time."""
+        """Shows a spinner while a call takes long."""
         if self.errors.is_terminal:
             with self.errors.status(what):
                 yield
@@ -133,7 +135,7 @@ class Output:
             self.console.print(plain(text), markup=False, soft_wrap=True)
 
     def csv(self, pieces: Iterable[bytes]) -> None:
-        """As it comes; on a terminal without what a terminal would obey."""
+        """Prints CSV as it arrives; on a terminal, without control characters."""
         if self.on_terminal:
             for text in iterdecode(pieces, "utf-8", "replace"):
                 typer.echo(_harmless(text), nl=False)
@@ -143,7 +145,8 @@ class Output:
         sys.stdout.buffer.flush()
 
     def _table(self, rows: list[T], columns: Columns[T]) -> None:
-        """As many columns as fit without breaking a word; names those it leaves out."""
+        """A table with as many columns as fit without breaking a word; names the columns it leaves
+        out."""
         from rich.measure import Measurement
 
         if not rows:
@@ -179,7 +182,7 @@ class Output:
 
         text = plain(value) or "–"
         if isinstance(value, datetime):
-            # The space in the middle is one that no line breaks at.
+            # The space in the middle does not break.
             text = value.astimezone(UTC).strftime("%Y-%m-%d\N{NO-BREAK SPACE}%H:%M:%S")
         return Text(text, style=_STYLES.get(text, ""))
 
@@ -190,7 +193,7 @@ class Output:
 
 
 def _facts(model: Any, prefix: str = "") -> Iterator[tuple[str, object]]:
-    """Names and values of a model, those of a model inside it too."""
+    """Names and values of a model, including those of nested models."""
     for field in fields(model):
         value = getattr(model, field.name)
         name = prefix + field.name.replace("_", " ")
@@ -205,7 +208,7 @@ def _facts(model: Any, prefix: str = "") -> Iterator[tuple[str, object]]:
 
 
 def plain(value: object) -> str:
-    """On one line, exactly, and harmless to a terminal."""
+    """The exact value on one line, without control characters."""
     from bursar.client.codec import write
 
     if value is None:

@@ -41,7 +41,7 @@ _TransactionId = Annotated[str, typer.Argument(metavar="TRANSACTION", help="Its 
 _Reason = Annotated[str | None, typer.Option(help="Why, for the books.")]
 
 
-# What an operator can do about a refusal that no other amount and no other time would mend.
+# What an operator can do about a refusal that neither another amount nor waiting would change.
 _ADVICE = {
     "agent_paused": "To let it spend again: bursar agents resume AGENT",
     "policy_frozen": "To let it spend again: bursar agents unfreeze AGENT",
@@ -79,7 +79,8 @@ def spend(
     with to.out.waiting(f"paying {amount} to {recipient} …"):
         made = pay()
         if wait and made.status == "approved":
-            # The same again, by its key. Who has to be asked first is not waited for.
+            # Sends the same request again with its idempotency key, to wait for the outcome. A
+            # spend that needs approval is not waited for.
             made = pay(wait=wait)
     to.out.one(made)
     if not to.out.as_json:
@@ -135,14 +136,15 @@ def deny(to: Remote, transaction_id: _TransactionId, reason: _Reason = None) -> 
 
 
 def explained(answer: "Transaction | Preview") -> list[str]:
-    """Why it was refused, what would pass, and when; nothing about one that was not."""
+    """Why a spend was refused, what would pass, and when; nothing for a spend that was not
+    refused."""
     decision: Decision = answer.decision
     if answer.status == "pending":
         return ["It waits for a person: bursar approvals list"]
     if answer.status != "rejected":
         return []
     lines = [f"Refused: {answer.reject_code}."]
-    # The first that fails is what it was refused for.
+    # The first rule that failed gave the reject code.
     decisive = next((check for check in decision.checks if check.outcome == "fail"), None)
     if decisive is not None:
         seen = {"limit": decisive.limit, "observed": decisive.observed}
