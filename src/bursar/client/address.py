@@ -1,4 +1,5 @@
-"""Where a key may be sent: past no proxy on this machine, and a live one never in the clear."""
+"""Where a key may be sent: a live key never unencrypted, and no key through a proxy to this machine
+itself."""
 
 from ipaddress import ip_address
 from typing import Final
@@ -12,7 +13,7 @@ _EVERYTHING: Final = ("all://", "http://", "https://")
 
 
 def check_address(api_key: str, base_url: str) -> None:
-    """Raises ConfigError where the key would be readable on the way."""
+    """Raises ConfigError if the key could be read on its way."""
     clear = urlsplit(base_url).scheme != "https"
     if clear and api_key.startswith(_LIVE_KEY) and not is_loopback(base_url):
         raise ConfigError(
@@ -29,6 +30,6 @@ def is_loopback(base_url: str) -> bool:
 
 
 def past_proxies(base_url: str) -> dict[str, None] | None:
-    """`mounts` of an httpx client: what HTTP_PROXY and the like say counts, but not for loopback.
-    A proxy elsewhere cannot reach it, and would be handed the key."""
+    """`mounts` for an httpx client: proxies from the environment are used, but not for loopback
+    addresses. A proxy elsewhere could not reach them, and would be sent the key."""
     return dict.fromkeys(_EVERYTHING) if is_loopback(base_url) else None

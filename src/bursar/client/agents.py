@@ -155,7 +155,7 @@ def _cap(cap: Amount | Unset | None) -> str | Unset | None:
 
 
 def _entries(entries: Iterable[str]) -> list[str]:
-    # A string is an iterable of strings too, and never meant as one here.
+    # A string is also an iterable of strings, but never meant as a list of letters.
     if isinstance(entries, str):
         raise TypeError("Give a list of recipients, not one string.")
     return [*entries]

@@ -130,7 +130,7 @@ def _service(
     key = api_key or os.environ.get(API_KEY, "")
     if not key:
         raise ConfigError(API_KEY, "is not set; set it, or give api_key")
-    # What is no header at all would end up in an error message further down.
+    # Refused here: an invalid header value would appear in an error message further down.
     if re.fullmatch(r"[!-~]+", key) is None:
         raise ConfigError(API_KEY, "is not an API key: it holds a space or another odd character")
     url = base_url or os.environ.get(BASE_URL) or DEFAULT_BASE_URL

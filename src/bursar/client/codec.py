@@ -22,12 +22,12 @@ UNREADABLE = (KeyError, TypeError, ValueError, ArithmeticError)
 
 
 def read(kind: type[T], value: Any) -> T:
-    """The model from its JSON. Raises one of UNREADABLE when it is not that."""
+    """Makes the model from its JSON. Raises one of UNREADABLE if the JSON does not fit."""
     return cast("T", _reader(kind)(value))
 
 
 def write(model: Any) -> Any:
-    """The JSON that `read` would read, with the places an amount came with."""
+    """The JSON that `read` would read; an amount keeps its number of decimal places."""
     if is_dataclass(model):
         return {_camel(field.name): write(getattr(model, field.name)) for field in fields(model)}
     if isinstance(model, Decimal):
@@ -40,10 +40,10 @@ def write(model: Any) -> Any:
 
 
 def amount_text(amount: Amount) -> str:
-    """As the API takes it. What is no amount is left to the service to refuse."""
+    """The amount as the API takes it. The service refuses text that is not an amount."""
     if isinstance(amount, str):
         return amount
-    # Callers without a type checker pass anything.
+    # Checked at run time, because callers without a type checker may pass anything.
     if not isinstance(amount, Decimal):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(
             f"Money is a Decimal or a string such as '12.50', not {type(amount).__name__}:"
@@ -79,8 +79,8 @@ def _reader(kind: Any) -> Reader:
     if origin is tuple:
         item = _reader(arguments[0])
         return lambda value: tuple(item(one) for one in value)
-    # Text, numbers, flags, metadata: JSON has them as they are. A new word in an enumeration is
-    # let through, as a new field is.
+    # Strings, numbers, booleans and metadata are taken from JSON as they are. So a new value of an
+    # enumeration passes, as a new field does.
     return _as_it_is
 
 

@@ -29,7 +29,7 @@ Carrier = TypeVar("Carrier", Transport, AsyncTransport)
 
 
 class Unset(Enum):
-    """For arguments where None means something else than not giving them."""
+    """The default of arguments for which None has a meaning of its own."""
 
     UNSET = "unset"
 
@@ -52,19 +52,19 @@ class Resource(Generic[Carrier]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What the arguments of one call come to."""
+    """The request that a call's arguments make."""
 
     path: Mapping[str, str] = field(default_factory=dict[str, str])
     # Parameters that are None are not sent.
     query: Mapping[str, object] = field(default_factory=dict[str, object])
     body: Mapping[str, Any] | None = None
     idempotency_key: str | None = None
-    # How many seconds the service is asked to wait for the outcome.
+    # Seconds that the service may wait for the outcome before it answers.
     wait: int | None = None
 
 
 class Endpoint(Generic[P, T]):
-    """A route, its answer, and a function that says what the arguments come to."""
+    """A route, the type of its answer, and the function that turns arguments into a request."""
 
     def __init__(
         self, route: str, answer: type[T], describe: Callable[Concatenate[Any, P], Request]
@@ -74,7 +74,7 @@ class Endpoint(Generic[P, T]):
         self.describe = describe
         self.__doc__ = describe.__doc__
         _, *parameters = signature(describe).parameters.values()
-        # For `help()`: what a caller passes, who has no `self` and gets no Request.
+        # The signature for `help()`: without `self`, and returning the answer instead of a Request.
         self._signature = Signature(parameters)
 
     def call(self, request: Request) -> Call:
@@ -129,7 +129,7 @@ class Operation(Endpoint[P, T]):
 
 
 class Listing(Endpoint[P, T]):
-    """A list that is read page by page, as far as the caller goes."""
+    """A list that is read page by page, as far as the caller iterates."""
 
     @overload
     def __get__(self, resource: None, owner: type) -> Self: ...
@@ -195,7 +195,7 @@ def _segment(part: str, values: Mapping[str, str]) -> str:
     if not part.startswith(":"):
         return part
     value = values[part[1:]]
-    # Any of these would make it another path, and so another endpoint.
+    # Any of these would change the path, and so call another endpoint.
     if value in ("", ".", ".."):
         raise ValueError(f"{part[1:]} must name something, not {value!r}")
     return quote(value, safe="")

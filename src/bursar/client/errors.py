@@ -42,7 +42,7 @@ class TimedOut(ConnectionFailed):
 class ServiceError(RequestFailed):
     """The service answered with an error."""
 
-    # The code that is raised as this class; a code that only a newer service knows has none.
+    # The API's error code for this class; a code that only a newer service knows has no class.
     raised_for: ClassVar[ErrorCode | None] = None
 
     def __init__(

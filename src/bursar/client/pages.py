@@ -77,7 +77,7 @@ class AsyncPages(_Pages[T]):
 
 
 def _behind(page: Page[Any], call: Call) -> Call | None:
-    """The call for the next page, if there is one."""
+    """The call for the next page; None after the last."""
     if not page.has_more or page.next_cursor is None:
         return None
     return replace(call, query={**call.query, "after": page.next_cursor})

@@ -1,6 +1,6 @@
-"""Sends calls, again where the rules say so, and reads answers; blocking or not.
+"""Sends calls, retries them where that is safe, and reads answers; blocking and asynchronous.
 
-Both transports decide by the same pure functions; only the waiting differs.
+Both transports use the same pure functions to decide; only the waiting differs.
 """
 
 import asyncio
@@ -31,14 +31,14 @@ Read = Callable[[Any], T]
 RETRIES_MOST: Final = 3
 _FIRST_PAUSE_SECONDS: Final = 0.5
 _JITTER_SECONDS: Final = 0.2
-# A service that asks for longer than this is not waited for.
+# If the service asks to wait longer than this, the error is raised instead.
 _LONGEST_PAUSE_SECONDS: Final = 120.0
 _TOO_MANY: Final = 429
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """One request, ready to be sent, as often as needed."""
+    """One request, ready to be sent any number of times."""
 
     method: str
     path: str
@@ -46,27 +46,28 @@ class Call:
     headers: Mapping[str, str]
     content: bytes | None
     idempotency_key: str | None
-    # What the service may take beyond the usual, because it was asked to wait.
+    # Seconds added to the timeout, because the service was asked to wait for the outcome.
     patience_seconds: float
 
     @property
     def once(self) -> bool:
-        """Whether sending it twice does no more than sending it once."""
+        """Whether sending it twice has the same effect as sending it once."""
         return self.method == "GET" or self.idempotency_key is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retries:
-    """When a failed call is sent again: after a 429, a few times, each pause twice the last."""
+    """When a failed call is sent again: after a 429, a few times, each pause twice as long as the
+    last."""
 
     most: int
-    # Wait for Retry-After where that is longer.
+    # Whether to wait for Retry-After if that is longer.
     honour_retry_after: bool
-    # Also when the connection broke, but then only what happens once however often it is sent.
+    # Whether to retry after a broken connection, too: only calls that are safe to send twice.
     broken_connections: bool
 
     def pause(self, retry: int, call: Call, failure: RequestFailed, chance: float) -> float | None:
-        """Seconds before retry number `retry`, from 0; None: raise the failure instead.
+        """Seconds to wait before retry number `retry` (from 0); None: raise the failure instead.
 
         `chance`, from 0 to 1, is the random part.
         """
@@ -84,7 +85,7 @@ class Retries:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Service:
-    """Where the service is, and who calls it. The key is in no repr and no message."""
+    """Where the service is, and the key. The key appears in no repr and no message."""
 
     base_url: str
     headers: dict[str, str]
