@@ -9,7 +9,7 @@ _DIGIT: Final = {letter: digit for digit, letter in enumerate(_ALPHABET)}
 
 def encode(data: bytes) -> str:
     if len(data) == _ADDRESS_BYTES:  # nearly all that is encoded, and twenty times as fast
-        # Here and not above: where only commands are installed there are no solders.
+        # Imported here because an install with only the commands has no solders.
         from solders.pubkey import Pubkey
 
         return str(Pubkey.from_bytes(data))

@@ -1,8 +1,9 @@
-"""The chain itself: what lands, in which order, and how sure one can be of it.
+"""The chain itself: which transactions land, in which order, and at which commitment level they
+are.
 
-One rule keeps every promise to clients: **an answer leaves only after everything it may have seen
-is on disk.** Transactions run in memory at once, are written in one commit with all others of the
-same moment, and whoever computed an answer in between awaits `durable()` before sending it.
+One rule keeps every promise to clients: **an answer is sent only after everything it may be based
+on is on disk.** Transactions run in memory at once and are written in one commit with all others of
+the same moment; before an answer is sent, its sender awaits `durable()`.
 """
 
 import asyncio
@@ -37,7 +38,7 @@ from bursar_localnet.wire import Wire, parse_transaction
 T = TypeVar("T")
 
 _FAUCET_LAMPORTS: Final = 500_000_000_000_000_000
-# Without a search of the history, nodes look through this many slots for a signature.
+# Without `searchTransactionHistory`, nodes search this many slots for a signature.
 _RECENT_SLOTS: Final = 300
 _SLOT_HASHES: Final = 512
 
@@ -63,7 +64,7 @@ class _Unfinal:
 def open_chain(folder: Path, network: Network, clock: Clock, slot_ms: int, lag: Lag) -> "Chain":
     """Founds the chain on the first start, loads it on every other one.
 
-    All that the disk has counts as finalized: a node that was away has nothing left to undo.
+    Everything on the disk counts as finalized: after a restart nothing can be undone.
     Raises LocalnetFailed when the folder is taken or belongs to the other network.
     """
     disk = Disk(folder)
@@ -73,7 +74,7 @@ def open_chain(folder: Path, network: Network, clock: Clock, slot_ms: int, lag: 
         disk.close()
         raise LocalnetFailed(f"{folder} holds the other network; this is {network.name!r}.")
     vm = Vm()
-    # Programs last: the machine loads one together with the account that holds its code.
+    # Programs last: the VM loads a program together with the account that holds its code.
     deployed: dict[Pubkey, Account | None] = {}
     for address, account in disk.accounts():
         if account.executable:
@@ -91,9 +92,10 @@ def open_chain(folder: Path, network: Network, clock: Clock, slot_ms: int, lag: 
 
 
 def _found(disk: Disk, network: Network) -> None:
-    """The faucet's key is drawn here, per folder: a key anybody could look up is no authority."""
+    """Makes the genesis accounts. The faucet's key is random for each folder: with a published key
+    anybody could mint."""
     faucet = Keypair()
-    # As of the real USDC, whose issuer can freeze an account too.
+    # As for the real USDC, whose issuer can freeze accounts too.
     key = faucet.pubkey()
     mint = Mint(key, supply=0, decimals=DECIMALS, is_initialized=True, freeze_authority=key)
     settings = {
@@ -121,7 +123,7 @@ class Chain:
         self.slots = slots
         self.mint = Pubkey.from_string(network.mint)
         self.on_landed: Callable[[Sequence[Entry]], None] = lambda _: None
-        # Set when memory and disk may differ; the process must end, a new one loads the disk.
+        # Set when memory and disk may differ. The process must end then; a new one loads the disk.
         self.broken = asyncio.Event()
         self._disk = disk
         self._vm = vm
@@ -132,19 +134,21 @@ class Chain:
         self._before: dict[Pubkey, deque[tuple[int, Account | None]]] = {}
 
     def submit(self, wire: Wire, preflight: Commitment | None) -> bytes:
-        """Run it and queue it for the disk. Returns the signature; await `durable()` to tell it.
+        """Runs it and queues it for the disk. Returns the signature; await `durable()` before
+        telling anybody.
 
-        With `preflight` a transaction that fails is refused and changes nothing; without, it
-        lands, failed, and pays its fee. The one execution serves as both. Raises Refused.
+        With `preflight` a transaction that fails is refused and changes nothing; without, it lands
+        as failed and pays its fee. It is executed only once for both. Raises Refused.
         """
-        # Read once: a transaction checked in its last valid block must not land in the next.
+        # The slot is read once: a transaction checked in its last valid block must not land in the
+        # next.
         slot = self.slots.processed
         self._check_fresh(wire, preflight or "processed")
         run = self._run(wire, slot)
         if not run.included:
             raise Refused(run.record.err, run.record)
         if run.record.err is not None and preflight is not None:
-            # A failed transaction changed its payer only: the fee.
+            # A failed transaction changes only its fee payer, by the fee.
             self._vm.put_back({wire.payer: run.before[wire.payer]})
             raise Refused(run.record.err, run.record)
         self._queue(self._land(wire, run, slot))
@@ -153,20 +157,22 @@ class Chain:
     def simulate(
         self, wire: Wire, commitment: Commitment, *, any_blockhash: bool
     ) -> tuple[Record, dict[Pubkey, Account]]:
-        """As `submit` would run it now, changing nothing. Raises Refused before it runs at all."""
+        """Runs it as `submit` would, but changes nothing. Raises Refused if it would not even
+        run."""
         if not any_blockhash:
             self._check_fresh(wire, commitment)
         self._set_time(wire, self.slots.processed)
         return self._vm.simulate(wire)
 
     async def durable(self) -> None:
-        """Returns when all that ran before this call is on disk; never, if it cannot be."""
+        """Returns when everything that ran before this call is on disk; never returns if the disk
+        fails."""
         if self._flushed is not None:
             await self._flushed.wait()
 
     def mint_to(self, owner: Pubkey, micros: int, reference: Pubkey | None = None) -> bytes:
-        """Test money by a real transaction, so that it shows up like any other deposit. What is
-        asked for again by the same reference, an address of nobody, is not given again."""
+        """Mints test money by a real transaction, so that it looks like any other deposit. With the
+        same `reference` (any unused address) it is minted only once."""
         references = [] if reference is None else [reference]
         for one in references:
             for given in self.mentioning(one, "processed", before=None, until=None, limit=1):
@@ -179,7 +185,7 @@ class Chain:
         )
 
     def freeze(self, owner: Pubkey, *, frozen: bool) -> bytes:
-        """As the issuer of the token does it, or takes it back. Raises Refused."""
+        """Freezes a token account as the token's issuer, or thaws it. Raises Refused."""
         account = get_associated_token_address(owner, self.mint)
         authority = self._faucet.pubkey()
         return self._send_own(
@@ -194,7 +200,7 @@ class Chain:
         )
 
     def account(self, address: Pubkey, commitment: Commitment) -> Account | None:
-        """As the level's slot left it: a change not yet at that level is looked through."""
+        """The account at this commitment level: changes that have not reached it are left out."""
         changes = self._before.get(address)
         if changes:
             reached = self.slots.at(commitment)
@@ -256,11 +262,12 @@ class Chain:
         self._disk.add_era(self.slots.skip(count))
 
     def fork_away(self, signature: bytes) -> list[bytes]:
-        """Undo an unfinalized transaction as a fork does, and say which others went with it.
+        """Undoes an unfinalized transaction as a fork would; returns the signatures of all that
+        were lost.
 
-        Everything since is undone and run again in the block that replaces it, as the cluster
-        would; what no longer works without the lost one is gone too. Raises KeyError when the
-        signature is unknown or final.
+        Everything since is undone and run again in the replacing block, as the cluster would. What
+        no longer works without the lost transaction is lost too. Raises KeyError when the signature
+        is unknown or final.
         """
         self._flush()
         self._settle()
@@ -299,7 +306,8 @@ class Chain:
         self._disk.close()
 
     def _check_fresh(self, wire: Wire, commitment: Commitment) -> None:
-        """A blockhash counts from the moment its block is at the level asked for, as on nodes."""
+        """Raises Refused for a transaction that landed already, or whose blockhash is too old or
+        has not reached the commitment level."""
         slot = self.slots.slot_of_blockhash(bytes(wire.blockhash))
         if slot is None or slot > self.slots.at(commitment):
             raise Refused("BlockhashNotFound")
@@ -318,7 +326,8 @@ class Chain:
             self._vm.set_slot_hashes([(s, Hash(self.slots.blockhash(s))) for s in recent])
 
     def _guarded(self, step: Callable[[], T]) -> T:
-        """A step that fails half-way leaves memory and disk apart: say so, and let it end."""
+        """If a step fails half-way, memory and disk may differ: marks the chain as broken, so that
+        the process ends."""
         try:
             return step()
         except BaseException:
@@ -342,7 +351,7 @@ class Chain:
         )
 
     def _settle(self) -> None:
-        """Forget how to undo what is final by now."""
+        """Drops the undo data of transactions that are final by now."""
         finalized = self.slots.at("finalized")
         while self._unfinal and self._unfinal[0].slot <= finalized:
             for key in self._unfinal.popleft().before:
@@ -358,13 +367,13 @@ class Chain:
     def _queue(self, entry: Entry) -> None:
         self._pending[entry.signature] = entry
         if self._flushed is None:
-            # Whatever else runs in this turn of the loop joins the same commit.
+            # Everything else that runs in this turn of the event loop joins the same commit.
             self._flushed = asyncio.Event()
             asyncio.get_running_loop().call_soon(self._flush)
 
     def _flush(self) -> None:
-        """Write out what is pending. What reads the disk calls this first, so that it never knows
-        less than the accounts in memory do."""
+        """Writes what is pending. Called before every read from the disk, so that the disk is as
+        new as the accounts in memory."""
         if not self._pending:
             return
         entries = list(self._pending.values())
@@ -376,7 +385,8 @@ class Chain:
         self.on_landed(entries)
 
     def _send_own(self, *instructions: Instruction) -> bytes:
-        # The same gift twice in one slot would be the same transaction, hence the random memo.
+        # The memo is random, because the same amount twice in one slot would be the same
+        # transaction.
         memo = programs.memo(f"localnet faucet {secrets.token_hex(8)}")
         message = Message.new_with_blockhash(
             [*instructions, memo],

@@ -1,4 +1,4 @@
-"""The clock that a node is handed: slots are counted by it, and tests turn it."""
+"""The clock that slots are counted by. Tests replace it."""
 
 import time
 from datetime import UTC, datetime

@@ -1,7 +1,7 @@
-"""The data folder: one sqlite file, one owner, nothing acknowledged that is not in it.
+"""The data folder: one sqlite file with one owner. Nothing is acknowledged before it is in there.
 
-Write-ahead log with `synchronous = FULL`: a commit that returned survives a power cut. The folder
-is locked while a node runs, because two machines over one file would each hold half the truth.
+A write-ahead log with `synchronous = FULL`: a commit that returned survives a power cut. The folder
+is locked while a node runs, because two nodes on one file would each see only half of it.
 """
 
 import fcntl
@@ -21,8 +21,8 @@ from bursar_localnet.record import Entry, Landed, Record
 from bursar_localnet.slots import Era
 from bursar_localnet.tokens import read_token_account
 
-# Addresses, signatures and account bodies are bytes as they are. An account's body stays whole:
-# its unsigned 64-bit lamports would not fit sqlite's INTEGER.
+# Addresses, signatures and accounts are stored as raw bytes. An account is one value, because its
+# unsigned 64-bit lamports would not fit sqlite's INTEGER.
 _SCHEMA: Final = """
 CREATE TABLE setting (name TEXT PRIMARY KEY, value BLOB NOT NULL) STRICT, WITHOUT ROWID;
 CREATE TABLE era (
@@ -97,7 +97,8 @@ class Disk:
         accounts: Mapping[bytes, Account | None],
         entries: Sequence[Entry],
     ) -> None:
-        """Another fork won: these signatures are gone, these accounts are back, these landed."""
+        """Applies a fork in one commit: deletes lost transactions, restores accounts, adds the
+        replacements."""
         with self._transaction():
             for signature in dropped:
                 self._db.execute(
@@ -147,7 +148,7 @@ class Disk:
     def mentioning(
         self, address: bytes, *, below: int, above: int, max_slot: int, limit: int
     ) -> list[Landed]:
-        """Newest first, of sequences strictly between `above` and `below`."""
+        """Newest first; only sequences strictly between `above` and `below`."""
         return list(
             self._landed(
                 "JOIN mention USING (sequence) WHERE address = ? AND sequence < ? "
@@ -233,14 +234,15 @@ class ChainCopy:
         self._version: int | None = None
 
     def renew(self) -> None:
-        """Makes the copy what the chain is now, all of it or nothing; cheap if it is already. A
-        chain that was never founded is not copied."""
+        """Brings the copy up to date, completely or not at all; cheap if nothing changed. A chain
+        that does not exist yet is not copied."""
         if self._source is None:
             if not self._chain.exists():
                 return
             uri = f"{self._chain.absolute().as_uri()}?mode=ro"
             self._source = sqlite3.connect(uri, uri=True, check_same_thread=False)
-        # It counts the commits of others. Read first: what comes meanwhile is copied next time.
+        # Counts the commits of other connections. Read before copying, so that later commits are
+        # copied next time.
         version = self._source.execute("PRAGMA data_version").fetchone()[0]
         if version == self._version:
             return
@@ -277,7 +279,7 @@ def _holder(account: Account) -> bytes | None:
 
 
 def _lock(folder: Path) -> int:
-    """Held by the open file, so the kernel lets go of it however the process ends."""
+    """The lock belongs to the open file, so the kernel releases it however the process ends."""
     lock = os.open(folder / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

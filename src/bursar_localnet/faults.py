@@ -33,7 +33,8 @@ class Rule(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
 
     action: Literal["drop", "delay", "duplicate", "fail", "lie"]
     methods: list[str] = []
-    # Before the request is handled (it never happens), or after (only its answer suffers).
+    # Whether to act before the request is handled (`drop` then keeps it from happening) or after
+    # (only its answer is affected).
     at: Literal["request", "answer"] = "answer"
     percent: Annotated[int, msgspec.Meta(ge=0, le=100)] = 100
     count: Annotated[int, msgspec.Meta(ge=0)] | None = None
@@ -78,12 +79,12 @@ class Faults:
         return {**msgspec.to_builtins(self._switches), "struck": dict(self._struck)}
 
     def expire_blockhashes(self) -> int:
-        """Every blockhash given out so far is too old now: that many blocks just passed."""
+        """Makes every blockhash given out so far too old, by letting that many blocks pass."""
         self._chain.skip_slots(MAX_BLOCKHASH_AGE + 1)
         return self._chain.slots.processed
 
     async def around(self, method: str, handle: Callable[[], Body]) -> Body:
-        """Handle one request the way the switches say. Raises Dropped or HttpFault."""
+        """Handles one request as the switches say. Raises Dropped or HttpFault."""
         rules = self._matching(method)
         refusal = await self._strike(rules, "request")
         if refusal is not None:
@@ -97,7 +98,7 @@ class Faults:
         return await self._strike(rules, "answer") or body
 
     def notices(self, method: str) -> list[float]:
-        """Seconds after which each copy of a websocket notification goes out; none if dropped."""
+        """The delay in seconds of each copy of a websocket notification; empty if it is dropped."""
         copies = [0.0]
         for rule in self._matching(method):
             if rule.action == "drop":
@@ -113,7 +114,7 @@ class Faults:
             self._chain.slots.set_lag(self._usual_lag)
         else:
             self._chain.slots.set_lag(Lag(lag.confirmed, max(lag.confirmed, lag.finalized)))
-            # What shares a block with the last final transaction would be final at once.
+            # A transaction in the same block as the last final one would be final at once.
             self._chain.skip_slots(1)
 
     def _matching(self, method: str) -> list[Rule]:
@@ -150,7 +151,8 @@ class Faults:
 
 
 def _lie(rule: Rule, method: str, result: Any) -> Any:
-    """About what landed: `absent` denies it, `failed` and `landed` claim a finalized outcome."""
+    """Lies about a transaction: `absent` denies it, `failed` and `landed` claim that outcome as
+    finalized."""
     if method == "getSignatureStatuses":
         slot = result["context"]["slot"]
         claims = [_claimed(rule.claim, slot) for _ in result["value"]]

@@ -18,7 +18,8 @@ class Network:
     mint: str
 
     def genesis_hash(self, seed: bytes) -> str:
-        """Stable for a data folder, whose random `seed` it is; different in every other folder."""
+        """Made from the data folder's random `seed`: constant for a folder, different in every
+        other one."""
         return base58.encode(sha256(b"genesis" + self.name.encode() + seed).digest())
 
 

@@ -1,7 +1,7 @@
 """Every JSON-RPC method over HTTP, one function each; `METHODS` at the end is the list.
 
-A function answers from memory and disk as they are now and never waits. `rpc` holds the answer
-back until all that it may have seen is durable.
+A function answers from memory and disk as they are now and never waits. `rpc` sends the answer only
+once everything it may be based on is durable.
 """
 
 from collections.abc import Callable

@@ -54,7 +54,8 @@ class Config:
         return self.choice(key, cast("tuple[Commitment, ...]", _COMMITMENTS), default)
 
     def reached(self, slots: Slots, key: str = "commitment") -> Commitment:
-        """The commitment that is asked for, if it has come as far as `minContextSlot`."""
+        """The requested commitment level. Raises an error if it has not reached
+        `minContextSlot`."""
         commitment = self.commitment(key=key)
         self.check_min_context(slots, commitment)
         return commitment

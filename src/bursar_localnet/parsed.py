@@ -1,6 +1,7 @@
-"""`jsonParsed`: instructions of the System, Token, Associated Token and Memo programs in words.
+"""`jsonParsed`: spells out instructions of the System, Token, Associated Token and Memo programs.
 
-Whatever is not known here is answered partially decoded, as nodes do for unknown programs.
+Instructions that are not known here are answered partially decoded, as nodes do for unknown
+programs.
 """
 
 from collections.abc import Sequence
@@ -45,7 +46,8 @@ def parse_instruction(
 
 
 def parse_account(account: Account, decimals: int | None) -> dict[str, Any] | None:
-    """`decimals` are those of a token account's mint. None: answer the bytes instead."""
+    """`decimals` are those of the token account's mint. Returns None where the bytes are to be
+    answered instead."""
     body = _token_account(account, decimals) or _mint(account)
     if body is None:
         return None
@@ -61,7 +63,7 @@ def token_amount(amount: int, decimals: int) -> dict[str, Any]:
     return {
         "amount": str(amount),
         "decimals": decimals,
-        # A number by the letter of the protocol, written exactly: never through a float.
+        # A JSON number by the protocol, but written exactly and never as a float.
         "uiAmount": msgspec.Raw((text if "." in text else text + ".0").encode()),
         "uiAmountString": text,
     }
@@ -124,7 +126,7 @@ def _parse(program: Pubkey, accounts: list[str], data: bytes) -> Any:
         if program in programs.MEMO_PROGRAMS:
             return data.decode()
     except (IndexError, ValueError):
-        # Too few accounts or bytes for what it claims to be: shown as it is.
+        # Too few accounts or bytes for this instruction, so it is shown undecoded.
         return None
     return None
 
@@ -229,7 +231,7 @@ def _token(accounts: list[str], data: bytes) -> dict[str, Any] | None:
 
 
 def _signed(role: str, accounts: list[str], index: int) -> dict[str, Any]:
-    """A lone signer, or a multisignature account with those who signed for it."""
+    """A single signer, or a multisignature account with its signers."""
     if len(accounts) == index + 1:
         return {role: accounts[index]}
     return {

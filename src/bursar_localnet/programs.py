@@ -26,7 +26,7 @@ _THAW: Final = b"\x0b"
 
 
 def create_token_account(payer: Pubkey, owner: Pubkey, mint: Pubkey) -> Instruction:
-    """The owner's associated account; does nothing when it is already there."""
+    """Opens the owner's associated token account; does nothing if it exists."""
     return Instruction(
         ASSOCIATED_TOKEN,
         _CREATE_IDEMPOTENT,
@@ -49,7 +49,8 @@ def mint_to(
     decimals: int,
     *references: Pubkey,
 ) -> Instruction:
-    """References are addresses that it only mentions, to be found by."""
+    """`references` are addresses that the transaction only mentions, so that it can be found by
+    them."""
     return Instruction(
         TOKEN,
         _MINT_TO_CHECKED + amount.to_bytes(8, "little") + bytes([decimals]),

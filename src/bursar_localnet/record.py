@@ -8,7 +8,8 @@ from solders.account import Account
 
 
 class TokenBalance(msgspec.Struct, array_like=True, frozen=True):
-    """Of one token account, before or after; `index` counts the transaction's keys."""
+    """The balance of one token account before or after; `index` is its place among the
+    transaction's keys."""
 
     index: int
     mint: bytes

@@ -41,15 +41,15 @@ from bursar_localnet.whereabouts import note_address
 
 log = structlog.get_logger("bursar_localnet")
 
-# What nodes accept in one request by default.
+# The largest request that nodes accept by default.
 MAX_BODY_BYTES: Final = 50 * 1024
 _STOP_SECONDS: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Websockets answer on `port`, and on `ws_port` beside it: one above `port` where that is
-    free if None, as stock clients expect, and nowhere else if 0."""
+    """Websockets are served on `port` and also on `ws_port`. None: on `port` + 1 if it is free,
+    where stock clients look. 0: on `port` only."""
 
     data_dir: Path
     network: Network = TEST
@@ -64,7 +64,7 @@ class Settings:
 async def run(
     settings: Settings, clock: Clock, echo: Callable[[str], None] = lambda _: None
 ) -> None:
-    """Until SIGTERM or SIGINT; `echo` tells a person that it is ready.
+    """Runs until SIGTERM or SIGINT; `echo` prints for a person that it is ready.
 
     Raises LocalnetFailed when the folder, the port or the disk fails.
     """
@@ -126,7 +126,7 @@ async def serve(settings: Settings, clock: Clock) -> "AsyncGenerator[Node]":
 
 
 async def _listen(runner: web.AppRunner, settings: Settings) -> tuple[int, int]:
-    """Returns the port, which the system chose where the settings say 0, and the websocket's."""
+    """(port, websocket port); for port 0 the one that the system chose."""
     try:
         await web.TCPSite(runner, settings.host, settings.port).start()
     except OSError as problem:
@@ -182,7 +182,7 @@ class Node:
         raw = await request.read()
         try:
             answer = await self._answer(raw, request.remote)
-            # An answer leaves only after everything it may have seen is on disk.
+            # An answer is sent only after everything it may be based on is on disk.
             await self.chain.durable()
         except HttpFault as fault:
             return web.Response(status=fault.status, text="injected fault")

@@ -1,7 +1,7 @@
 """Time on the chain: slots, commitment levels and the window of blockhashes still accepted.
 
-Nothing ticks. A slot follows from the clock whenever somebody asks, so an idle node sleeps.
-Every slot has a block, hence block height and slot are the same number.
+There is no timer: the slot is computed from the clock when it is needed, so an idle node sleeps.
+Every slot has a block, so block height and slot are the same number.
 """
 
 from bisect import bisect_right
@@ -15,7 +15,7 @@ from bursar_localnet.clock import Clock
 
 Commitment = Literal["processed", "confirmed", "finalized"]
 
-# Room below the first slot, so that a lagging commitment level never shows a negative one.
+# The first slot is above zero, so that a lagging commitment level is never negative.
 FIRST_SLOT: Final = 1_000
 SLOTS_PER_EPOCH: Final = 432_000
 # A blockhash is accepted while its block is at most this many blocks back, as on every cluster.
@@ -24,7 +24,7 @@ MAX_BLOCKHASH_AGE: Final = 150
 
 @dataclass(frozen=True, slots=True)
 class Era:
-    """A stretch of evenly spaced slots: from one start of the node, or skip, to the next."""
+    """A period of evenly spaced slots: from one start (or skip) of the node to the next."""
 
     first_slot: int
     unix_ms: int
@@ -43,9 +43,10 @@ class Lag:
 
 
 def next_era(eras: Sequence[Era], unix_ms: int, slot_ms: int, last_used: int) -> Era:
-    """The era of a node that starts now. Slots went on while it was down and never go back.
+    """The era of a node that starts now. Slots continued while it was down, and never go back.
 
-    `last_used` is the newest slot with a transaction: the guard against a wall clock set back.
+    `last_used` is the newest slot with a transaction; it guards against a wall clock that was set
+    back.
     """
     went_on_to = eras[-1].slot_at(unix_ms) + 1 if eras else FIRST_SLOT
     return Era(max(went_on_to, last_used + 1), unix_ms, slot_ms)
@@ -68,7 +69,7 @@ class Slots:
         self._window_end = 0
 
     def at(self, commitment: Commitment) -> int:
-        """The newest slot at this level; it never goes back, whatever happens to the lag."""
+        """The newest slot at this level; it never goes back, even if the lag grows."""
         slot = self._era.first_slot + self._elapsed_ns() // self._slot_ns
         if commitment == "processed":
             return slot
@@ -93,7 +94,7 @@ class Slots:
         return (era.unix_ms + (slot - era.first_slot) * era.slot_ms) // 1000
 
     def blockhash(self, slot: int) -> bytes:
-        """Derived, not drawn: the window of accepted hashes is the same after a restart."""
+        """Computed, not random, so that the same hashes are accepted after a restart."""
         return sha256(b"blockhash" + self._seed + slot.to_bytes(8, "big")).digest()
 
     def slot_of_blockhash(self, blockhash: bytes) -> int | None:
@@ -110,7 +111,7 @@ class Slots:
         return self._window.get(blockhash)
 
     def set_lag(self, lag: Lag) -> None:
-        # What was reached under the old lag stays reached.
+        # A slot that was reached under the old lag stays reached.
         for level in ("confirmed", "finalized"):
             self.at(level)
         self._lag = lag

@@ -12,7 +12,7 @@ from bursar_localnet.envelope import Body, attempt, decode, no_such_method, read
 from bursar_localnet.params import RpcError
 from bursar_localnet.subscriptions import Send, Subscriptions
 
-# A reader that falls this far behind is disconnected rather than buffered for.
+# A reader that falls this far behind is disconnected, so that memory stays bounded.
 _MAX_UNSENT: Final = 4_096
 
 
@@ -59,7 +59,7 @@ class Sockets:
     async def _write(self, socket: web.WebSocketResponse, unsent: "asyncio.Queue[Body]") -> None:
         while True:
             message = await unsent.get()
-            # An answer leaves only after everything it may have seen is on disk.
+            # An answer is sent only after everything it may be based on is on disk.
             await self._chain.durable()
             with suppress(ConnectionError):
                 await socket.send_str(msgspec.json.encode(message).decode())

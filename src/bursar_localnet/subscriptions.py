@@ -1,7 +1,7 @@
 """Websocket subscriptions: slots, roots, signatures, accounts and logs.
 
-The node ticks only while somebody is subscribed. Notifications pass through the same gate as
-answers: a connection sends nothing before all that it may have seen is on disk.
+The node polls only while somebody is subscribed. Notifications wait like answers: a connection
+sends nothing before everything it may be based on is on disk.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from bursar_localnet.slots import Commitment
 
 Send = Callable[[dict[str, Any]], None]
 
-# A client that subscribes without end must not take the node's memory with it.
+# A client that keeps subscribing must not use up the node's memory.
 _MAX_PER_CONNECTION: Final = 10_000
 
 
@@ -32,7 +32,7 @@ class Subscription:
     id: int
     kind: str
     send: Send
-    # The ids of its connection, this one among them.
+    # All subscription ids of its connection, this one included.
     mine: set[int]
     commitment: Commitment
     # An address or a signature; empty where the kind needs none.
@@ -42,7 +42,8 @@ class Subscription:
 
 @dataclass(frozen=True, slots=True)
 class _Due:
-    """Something that happened in `slot`, to be told when the subscription's level reaches it."""
+    """Something that happened in `slot`; the client is notified when the subscription's level
+    reaches it."""
 
     slot: int
     subscription: Subscription
@@ -92,7 +93,8 @@ class Subscriptions:
         mine.add(subscription.id)
         self._wanted.set()
         if kind == "signature":
-            # It may have landed already; told after the answer with the subscription's id.
+            # The transaction may have landed already; the notification follows the answer with the
+            # id.
             asyncio.get_running_loop().call_soon(self._tell_signature, subscription)
         return subscription.id
 
@@ -146,7 +148,7 @@ class Subscriptions:
         self._tell_due()
 
     def _tell_signature(self, subscription: Subscription) -> None:
-        """Once, then the subscription is over, as on nodes."""
+        """Notifies once, then ends the subscription, as nodes do."""
         if subscription.id not in self._all:
             return
         landed = self._chain.find(subscription.target)
@@ -177,7 +179,7 @@ class Subscriptions:
             }
         else:
             account = chain.account(Pubkey(subscription.target), subscription.commitment)
-            # A closed account is told as an empty one of the System program.
+            # A closed account is shown as an empty account of the System program.
             value = (
                 _NOTHING
                 if account is None

@@ -9,7 +9,7 @@ from bursar_localnet.programs import TOKEN_PROGRAMS
 
 _ACCOUNT_BYTES: Final = 165
 _MINT_BYTES: Final = 82
-# Token-2022 accounts with extensions carry their kind behind the room of a plain account.
+# A Token-2022 account with extensions has a byte for its kind right after a plain account's data.
 _KIND_MINT: Final = 1
 _KIND_ACCOUNT: Final = 2
 STATES: Final = ("uninitialized", "initialized", "frozen")
@@ -37,7 +37,7 @@ class Mint:
 
 
 def read_token_account(account: Account) -> TokenAccount | None:
-    """None when it is anything else, or not set up yet."""
+    """None when it is not a token account, or not initialized yet."""
     if account.owner not in TOKEN_PROGRAMS:
         return None
     data = account.data

@@ -40,14 +40,14 @@ from bursar_localnet.wire import (
 
 _MAX_STATUSES: Final = 256
 _MAX_HISTORY: Final = 1_000
-# Lamports or micro-units: a billion SOL, or a trillion USDC, the most that the API can name. Nine
-# times that still fits the 64 bits with a sign of whoever keeps books.
+# Lamports or micro-units: a billion SOL, or a trillion USDC, which is the most that the API
+# accepts. Nine times as much still fits a client's signed 64-bit number.
 _MOST_GIVEN: Final = 10**18
 
 
 def send_transaction(chain: Chain, params: Params) -> Any:
-    """With preflight a failure is an error. Without, the signature comes back whatever happens,
-    even of a transaction that no block will ever hold: that is what nodes do."""
+    """With preflight a failure is answered as an error. Without, the signature is always answered,
+    even for a transaction that will never land: nodes do the same."""
     config = params.config(1)
     wire = _wire(params.text(0), config)
     if config.flag("skipPreflight"):
@@ -101,7 +101,7 @@ def simulate_transaction(chain: Chain, params: Params) -> Any:
 
 
 def get_fee_for_message(chain: Chain, params: Params) -> Any:
-    """What the machine itself would charge; null once the blockhash is too old."""
+    """What the VM would charge; null once the blockhash is too old."""
     commitment = params.config(1).reached(chain.slots)
     try:
         message = decode_message(params.text(0))
@@ -133,7 +133,8 @@ def get_signatures_for_address(chain: Chain, params: Params) -> Any:
     before_text = config.text("before")
     before = _bound(chain, before_text)
     if before_text is not None and before is None:
-        # The newest page instead would send a client that pages backwards round in circles.
+        # An unknown `before` gives an empty page. The newest page instead would make a client that
+        # pages backwards loop for ever.
         return []
     found = chain.mentioning(
         address,
@@ -169,8 +170,8 @@ def request_airdrop(chain: Chain, params: Params) -> Any:
 
 
 def faucet(chain: Chain, params: Params) -> Any:
-    """Our own: `[owner, micro-units, reference]` mints test USDC into the owner's token account,
-    once for each reference; without one, each time."""
+    """A method of our own: `[owner, micro-units, reference]` mints test USDC into the owner's token
+    account, only once for each reference; without a reference every time."""
     reference = None if params.optional(2) is None else params.address(2)
     return _give(lambda: chain.mint_to(params.address(0), _gift(params), reference))
 

@@ -1,8 +1,8 @@
-"""Who may call the node: programs on this network, never a web page that somebody else wrote.
+"""Who may call the node: programs on this network, but no web page of another site.
 
-A browser that visits a stranger's page can be made to call a node on the same machine: by name,
-once the page's own name is made to lead here (DNS rebinding), or over a websocket, which asks
-nobody. The first shows in the Host header, the second in Origin.
+A hostile page can make its visitor's browser call a node on the same machine: by pointing its own
+name at this address (DNS rebinding), or over a websocket, which browsers open to any site. The
+first shows in the Host header, the second in Origin.
 """
 
 import ipaddress
@@ -27,8 +27,8 @@ def guard(own_host: str) -> Middleware:
 
 
 def is_no_public_name(host: str | None) -> bool:
-    """An address, or a name without a dot: none of these can be made to lead elsewhere by whoever
-    owns a domain."""
+    """An address, or a name without a dot. The owner of a domain cannot make such a name lead
+    here."""
     return host is not None and (_address(host) is not None or "." not in host or _local(host))
 
 

@@ -1,7 +1,7 @@
-"""LiteSVM, kept honest: what ran, what it changed, and how to put it back.
+"""Wraps LiteSVM: runs a transaction, reports what it changed, and can undo it.
 
-Blockhashes and repeated signatures are `chain`'s to refuse, and signatures are verified there too
-(`Wire.signatures_hold`), so the machine's own checks, which forget at every start, are off.
+`chain` refuses old blockhashes and repeated signatures and verifies signatures
+(`Wire.signatures_hold`). LiteSVM's own checks, which forget everything at a restart, are off.
 """
 
 from collections.abc import Mapping, Sequence
@@ -33,7 +33,7 @@ _TABLE_HEADER_BYTES: Final = 56
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """Every account a transaction names, in the order that its indexes count."""
+    """Every account that a transaction names, in the order of its indexes."""
 
     all: list[Pubkey]
     writable: list[Pubkey]
@@ -43,7 +43,7 @@ class Keys:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """`included`: a block would hold it, so its fee is charged even where it failed."""
+    """`included`: a block would contain it, so its fee is charged even if it failed."""
 
     record: Record
     keys: Keys
@@ -62,13 +62,13 @@ class Vm:
             raise LocalnetFailed("LiteSVM comes with the memo program")
         self._svm.add_program(MEMO_V4, memo_program.data)
         self._slot = -1
-        # Copying a program's megabyte out of the machine at every mention would cost more than
-        # running it; once seen to be executable, an account is not looked at again.
+        # Copying a program's megabyte out of the VM at every mention would cost more than running
+        # it, so an account known to be executable is not read again.
         self._executables: set[Pubkey] = set()
         self._decimals: dict[bytes, int] = {}
 
     def run(self, wire: Wire) -> Run:
-        """Changes memory: the caller commits the result to disk, or calls `put_back`."""
+        """Changes memory only: the caller commits the result to disk, or calls `put_back`."""
         keys = self.resolve_keys(wire)
         pre_balances = self._balances(keys)
         before = {key: self.account(key) for key in keys.writable}
@@ -93,7 +93,8 @@ class Vm:
         return Run(record, keys, included, before, after)
 
     def simulate(self, wire: Wire) -> tuple[Record, dict[Pubkey, Account]]:
-        """Changes nothing. The accounts are the ones written, as they would be afterwards."""
+        """Changes nothing. The accounts are those that would be written, as they would be
+        afterwards."""
         result = self._svm.simulate_transaction(wire.transaction)
         if isinstance(result, SimulatedTransactionInfo):
             meta, err = result.meta(), None
@@ -108,7 +109,7 @@ class Vm:
 
     def put_back(self, accounts: Mapping[Pubkey, Account | None]) -> None:
         for address, account in accounts.items():
-            # An account without lamports is one that does not exist.
+            # An account without lamports does not exist.
             self._svm.set_account(address, account or Account(0, b"", Pubkey.default()))
 
     def set_time(self, slot: int, unix_time: int) -> None:
@@ -118,7 +119,7 @@ class Vm:
             self._slot = slot
 
     def set_slot_hashes(self, hashes: Sequence[tuple[int, Hash]]) -> None:
-        """Newest first. Only lookup tables read them, so they are not kept up otherwise."""
+        """Newest first. Only lookup tables need them, so they are set only then."""
         self._svm.set_slot_hashes(hashes)
 
     def minimum_balance(self, data_bytes: int) -> int:
@@ -173,7 +174,8 @@ class Vm:
         return balances
 
     def _decimals_of(self, mint_address: bytes) -> int:
-        """Fixed when a mint is made, so remembered; native SOL's mint is absent and has nine."""
+        """Cached, because a mint's decimals never change. The mint of native SOL does not exist
+        here; it has nine."""
         known = self._decimals.get(mint_address)
         if known is None:
             account = self.account(Pubkey(mint_address))

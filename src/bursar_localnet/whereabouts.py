@@ -1,4 +1,5 @@
-"""Where a localnet listens, noted in its folder: on port 0 only the node itself knows."""
+"""Where a localnet listens, noted in its folder: with port 0 only the node itself knows the
+port."""
 
 from pathlib import Path
 from typing import Final
@@ -14,7 +15,7 @@ def note_address(folder: Path, host: str, port: int) -> None:
 
 
 def noted_address(folder: Path) -> str | None:
-    """Of the node that runs on the folder, or was the last to do so."""
+    """The address of the node that runs on the folder, or that was the last to."""
     try:
         return (folder / _FILE).read_text("ascii").strip() or None
     except (OSError, UnicodeDecodeError):

@@ -1,4 +1,4 @@
-"""What a client sends: a signed transaction, checked to be one that a real node would take."""
+"""Decodes a signed transaction, and refuses what a real node would refuse."""
 
 import base64
 import binascii
@@ -13,7 +13,7 @@ from solders.transaction import SanitizeError, VersionedTransaction
 
 from bursar_localnet import base58
 
-# One network packet: what a transaction may weigh, and the text of that in each encoding.
+# The size of one network packet, which bounds a transaction, and of its text in each encoding.
 PACKET_BYTES: Final = 1_232
 _ENCODED_MAX: Final = {"base58": 1_683, "base64": 1_644}
 
@@ -30,7 +30,7 @@ class Wire:
     raw: bytes
     transaction: VersionedTransaction
     message: Message | MessageV0
-    # Those that the message spells out; a lookup table may add more.
+    # The keys in the message itself; a lookup table may add more.
     keys: list[Pubkey]
 
     @property
@@ -53,7 +53,7 @@ class Wire:
         return all(self.transaction.verify_with_results())
 
     def is_writable(self, index: int) -> bool:
-        """Of the keys written in the message itself; looked-up ones carry their own flag."""
+        """For the keys in the message itself; looked-up keys have their own flag."""
         header = self.message.header
         signers = header.num_required_signatures
         if index < signers:
@@ -65,7 +65,7 @@ class Wire:
 
 
 def decode_transaction(text: str, encoding: str) -> Wire:
-    """Raises Undecodable with a real node's words."""
+    """Raises Undecodable with the message of a real node."""
     return parse_transaction(_decode(text, encoding, _TRANSACTION))
 
 
@@ -78,7 +78,8 @@ def parse_transaction(raw: bytes) -> Wire:
     if not isinstance(message, Message | MessageV0):
         raise Undecodable("invalid transaction: Transaction version is unsupported")
     if bytes(transaction) != raw:
-        # The parser stops at the end of the message; what follows would go unsigned and unseen.
+        # The parser stops at the end of the message; trailing bytes would be neither signed nor
+        # seen.
         raise Undecodable(f"failed to deserialize {_TRANSACTION}: trailing bytes")
     try:
         transaction.sanitize()
