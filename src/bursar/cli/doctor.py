@@ -212,7 +212,7 @@ def _key(to: Remote) -> Iterator[Finding]:
     try:
         me = to.client.keys.me()
     except ConnectionFailed:
-        return # reported by another check
+        return  # reported by another check
     except BursarError as problem:
         fix = (
             "Make one with `bursar keys create --mode test` on the machine of the service, then"
