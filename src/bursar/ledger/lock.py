@@ -1,8 +1,9 @@
 """What is locked, in which order, by whom; and why a change holds once it was answered.
 
-**A wallet's row is its agent's lock.** Whatever decides about an agent's money or policy takes
-it first: spends in their batches, approvals, expiry, settlement, deposits, withdrawals, policy
-changes, termination. It is held until the commit, and nothing else has to be, because
+**A wallet's row is its agent's lock.** Every transaction that decides about an agent's money or
+policy takes it first: spends in their batches, approvals, expiry, settlement, deposits,
+withdrawals, policy changes, termination. It is held until the commit. No other lock is needed,
+because
 
 - `lock_agents` reads in a statement that begins after the lock is held: what a decision rests on
   is never older than the lock, and nobody changes it before the decision is committed;
@@ -10,7 +11,8 @@ changes, termination. It is held until the commit, and nothing else has to be, b
 
 **In which order.** Each kind of row in the order of its ids, and the kinds in this one:
 
-1. an idempotency key (`access/store.py`), which only the request that brought it waits for
+1. an idempotency key (`access/store.py`), by its hash. A spend does not lock its key: two spends
+   with one key have the same agent, so the wallet's lock makes them take turns
 2. realm: changes of the directory and new webhooks take turns on it (`recipient/`, `webhook/`);
    spends read its epoch and do not lock it
 3. wallet: here, and `wallet/store.py`
@@ -19,10 +21,11 @@ changes, termination. It is held until the commit, and nothing else has to be, b
 5. payment, then submission (`settlement/store.py`): claims skip what others hold
 6. payee_account, then network_cost (`cost/store.py`): the last that a transaction does
 
-Deliveries and webhooks (`webhook/store.py`) are locked by transactions that take nothing else of
-this. Advisory locks have their list in `advisory.py`. Two that wait for each other all the same
-are a fault, but one that costs time only: PostgreSQL ends one of them, and `Database.transact`
-runs it again.
+Some rows are locked only by transactions that take none of these: deliveries and webhooks
+(`webhook/store.py`), keys when their use is noted (`access/store.py`), sealed keys and secrets when
+they are sealed again (`custody/store.py`). Advisory locks have their list in `advisory.py`. A
+deadlock would be a bug that only costs time: PostgreSQL ends one of the transactions, and
+`Database.transact` runs it again.
 
 **Why a change is in force for what is requested after its answer.** A change (of a policy, of
 the directory, of a key, a termination) is committed before it is answered. A spend that is
@@ -50,7 +53,8 @@ _READ = Query("SELECT * FROM read_agents(:agent_ids, :realm_ids, lock => false)"
 
 @dataclass(frozen=True, slots=True)
 class LockedAgent:
-    """All that a decision about an agent rests on, as fresh as the lock."""
+    """All that a decision about an agent rests on: current while `lock_agents` holds the lock; from
+    `read_agent`, which locks nothing, only as it was when it was read."""
 
     wallet: LockedWallet
     agent_status: AgentStatus
@@ -58,7 +62,7 @@ class LockedAgent:
     spent_today_micros: int
     network_today_lamports: int
     pending_count: int
-    # Opaque: which state of the directory, of which history of the database.
+    # Opaque: names the state of the directory and the history of the database it was read in.
     directory_epoch: str
     has_webhooks: bool
     history: str
