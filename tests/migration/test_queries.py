@@ -13,6 +13,7 @@ from bursar.db import Database
 from bursar.ledger.model import Transfer
 from bursar.policy.model import Policy
 from bursar.recipient.model import RecipientRow
+from bursar.settlement.model import PaymentRow, SubmissionRow, Watch
 from bursar.spend.model import SpendRow
 from bursar.sql import Listing, Query
 from bursar.wallet.model import DepositRow, UnreadRow, WalletRow
@@ -52,12 +53,15 @@ async def test_every_query_fits_the_schema(db: Database):
 ROWS: list[tuple[type, str, set[str]]] = [
     (AgentRow, "agent", {"policy", "wallet"}),
     (DepositRow, "deposit", set()),
+    (PaymentRow, "payment", {"source", "mint", "set_aside", "reserved_lamports"}),
     (Policy, "policy", set()),
     (RecipientRow, "recipient", set()),
     (SpendRow, "spend", set()),
+    (SubmissionRow, "submission", {"payment"}),
     (Transfer, "transfer", set()),
     (UnreadRow, "unread_deposit", set()),
     (WalletRow, "wallet", set()),
+    (Watch, "settlement_watch", set()),
     (WithdrawalRow, "withdrawal", set()),
 ]
 

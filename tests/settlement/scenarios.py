@@ -16,7 +16,8 @@ from bursar.chain import answers
 from bursar.chain.port import Height, Landed, Statuses
 from bursar.chain.solana import Solana
 from bursar.db import Tx
-from bursar.settlement import store
+from bursar.settlement import submission_store, watch_store
+from bursar.settlement.model import Stored
 from bursar.settlement.worker import Settler
 from tests.localnet.support import payment as foreign_payment
 from tests.settlement.support import Crash, Stage, deny_everything, in_front_of
@@ -44,14 +45,14 @@ async def crash_at_the_commit(stage: Stage) -> Outcome:
     agent = await stage.agent()
     payment_id = await stage.spend(agent)
     dying = await stage.settler()
-    insert = store.insert_submissions
+    insert = submission_store.insert_submissions
 
-    async def die(tx: Tx, *arguments: Any) -> store.Stored:
+    async def die(tx: Tx, *arguments: Any) -> Stored:
         await insert(tx, *arguments)
         raise Crash
 
     with pytest.MonkeyPatch.context() as patch, suppress(Crash):
-        patch.setattr(store, "insert_submissions", die)
+        patch.setattr(submission_store, "insert_submissions", die)
         await dying.sign()
     await stage.pass_blocks()  # another blockhash for whoever is next
     await stage.round(await stage.settler(), 2)
@@ -366,16 +367,16 @@ async def stored_after_a_failover(stage: Stage) -> Outcome:
         await quick.sign()
         await stage.forget_attempts(payment_id)
         async with stage.db.connection() as tx:
-            timeline = await store.timeline(tx)
+            timeline = await watch_store.timeline(tx)
 
         # Now the database itself says so, as it would after a promotion.
         async def another(_: Tx) -> str:
             return f"{timeline}, promoted"
 
-        store.timeline = another
+        watch_store.timeline = another
         return signed
 
-    timeline_of = store.timeline
+    timeline_of = watch_store.timeline
     stage.vault.sign = overslept  # type: ignore[method-assign]
     try:
         await stage.due()
@@ -384,5 +385,5 @@ async def stored_after_a_failover(stage: Stage) -> Outcome:
         await stage.pass_blocks()
         await stage.round(quick, 3)
     finally:
-        store.timeline = timeline_of
+        watch_store.timeline = timeline_of
     return await _outcome(stage, agent, payment_id)

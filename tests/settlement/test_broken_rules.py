@@ -11,8 +11,8 @@ import pytest
 
 from bursar.chain.port import Height
 from bursar.chain.solana import Solana
-from bursar.settlement import evidence, store, worker
-from bursar.settlement.model import PaymentRow, SubmissionRow, Watch
+from bursar.settlement import evidence, submission_store, watch_store, worker
+from bursar.settlement.model import PaymentRow, Stored, SubmissionRow, Watch
 from bursar.settlement.outcome import bury
 from bursar.settlement.outside import Outside
 from bursar.settlement.worker import Settler
@@ -30,31 +30,37 @@ async def _as_it_comes(witness: Any, submission: SubmissionRow) -> Height:
     return await witness.finalized()
 
 
+async def _remembers_nothing(*_: Any) -> bool:
+    return False
+
+
 async def _no_memo(*_: Any) -> evidence.Found:
     return {}
 
 
 async def test_rule_1_sent_before_it_is_stored(stage: Stage, broken: pytest.MonkeyPatch):
-    insert = store.insert_submissions
+    insert = submission_store.insert_submissions
 
-    async def send_first(tx: Any, submissions: Any, *arguments: Any) -> store.Stored:
+    async def send_first(tx: Any, submissions: Any, *arguments: Any) -> Stored:
         chain = await stage.chain()
         for submission in submissions:
             await chain.send(submission.raw)
         return await insert(tx, submissions, *arguments)
 
-    broken.setattr(store, "insert_submissions", send_first)
+    broken.setattr(submission_store, "insert_submissions", send_first)
+    # If it landed in a later block than the first look, rule 6 would notice it on the chain.
+    broken.setattr(Outside, "knows_more", _remembers_nothing)
     assert (await scenarios.crash_at_the_commit(stage)).made == 2
 
 
 async def test_rule_1_sent_whether_stored_or_not(stage: Stage, broken: pytest.MonkeyPatch):
-    insert = store.insert_submissions
+    insert = submission_store.insert_submissions
 
-    async def everything(tx: Any, submissions: Any, *arguments: Any) -> store.Stored:
+    async def everything(tx: Any, submissions: Any, *arguments: Any) -> Stored:
         await insert(tx, submissions, *arguments)
-        return store.Stored({s.payment.id for s in submissions}, set())
+        return Stored({s.payment.id for s in submissions}, set())
 
-    broken.setattr(store, "insert_submissions", everything)
+    broken.setattr(submission_store, "insert_submissions", everything)
     assert (await scenarios.two_workers_one_payment(stage)).made == 2
 
 
@@ -131,12 +137,9 @@ async def test_rule_6_no_quiet_after_a_failover(stage: Stage, broken: pytest.Mon
         known = await watch(settler)
         return msgspec.structs.replace(known, quiet_until_height=0)
 
-    async def remembers_nothing(*_: Any) -> bool:
-        return False
-
     broken.setattr(Settler, "_watch", not_quiet)
     # What the worker's folder and the chain remember would notice it all the same.
-    broken.setattr(Outside, "knows_more", remembers_nothing)
+    broken.setattr(Outside, "knows_more", _remembers_nothing)
     assert (await scenarios.forgotten_and_on_its_way(stage)).made == 2
 
 
@@ -155,10 +158,10 @@ async def test_rule_6_any_memo_is_believed(stage: Stage, broken: pytest.MonkeyPa
 
 
 async def test_rule_6_stored_in_whatever_history(stage: Stage, broken: pytest.MonkeyPatch):
-    insert = store.insert_submissions
+    insert = submission_store.insert_submissions
 
-    async def anywhere(tx: Any, submissions: Any, _: str, *arguments: Any) -> store.Stored:
-        return await insert(tx, submissions, await store.timeline(tx), *arguments)
+    async def anywhere(tx: Any, submissions: Any, _: str, *arguments: Any) -> Stored:
+        return await insert(tx, submissions, await watch_store.timeline(tx), *arguments)
 
-    broken.setattr(store, "insert_submissions", anywhere)
+    broken.setattr(submission_store, "insert_submissions", anywhere)
     assert (await scenarios.stored_after_a_failover(stage)).made == 2

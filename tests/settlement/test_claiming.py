@@ -5,7 +5,7 @@ from typing import Final
 import pytest
 
 from bursar.db import Tx
-from bursar.settlement import store
+from bursar.settlement import payment_store
 from tests.support import Service, new_agent, spend
 
 WAITING: Final = 5_000
@@ -57,7 +57,7 @@ async def test_a_claim_reads_about_as_many_spends_as_it_takes(service: Service, 
                 )
             await tx.execute("ANALYZE spend, payment")
             before = await rows_read(tx, "spend")
-            claimed = await store.claim_payments(tx, "live", AT_ONCE)
+            claimed = await payment_store.claim_payments(tx, "live", AT_ONCE)
             assert len(claimed) == AT_ONCE
             assert await rows_read(tx, "spend") - before < 10 * AT_ONCE
             assert [p.created_at for p in claimed] == sorted(p.created_at for p in claimed)

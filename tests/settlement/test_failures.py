@@ -18,7 +18,7 @@ from solders.pubkey import Pubkey
 from bursar.clock import SystemClock
 from bursar.db import Database, Tx
 from bursar.service.postgres import EmbeddedPostgres
-from bursar.settlement import store
+from bursar.settlement import payment_store
 from bursar.settlement.worker import Settler
 from bursar_localnet.rpc import Settings, serve
 from bursar_localnet.slots import Lag
@@ -368,7 +368,7 @@ async def test_a_payment_just_signed_elsewhere_is_not_failed(stage: Stage):
         agent = await stage.funded_agent(client, "10")
         made = await spend(client, agent["id"], "1")
         async with stage.db.transaction() as tx:
-            claimed = [p.id for p in await store.claim_payments(tx, "test", 10)]
+            claimed = [p.id for p in await payment_store.claim_payments(tx, "test", 10)]
         assert made["id"] in claimed
         async with stage.db.transaction() as signing:
             # What storing an attempt does to the payment.
@@ -376,7 +376,7 @@ async def test_a_payment_just_signed_elsewhere_is_not_failed(stage: Stage):
 
             async def fail() -> bool:
                 async with stage.db.transaction() as tx:
-                    return await store.fail_payment(tx, made["id"], "no wallet", "waiting")
+                    return await payment_store.fail_payment(tx, made["id"], "no wallet", "waiting")
 
             async def waits() -> bool:
                 async with stage.db.connection() as tx:

@@ -18,7 +18,7 @@ from bursar.errors import ApiError, CommandFailed
 from bursar.ledger.audit import QUESTIONS
 from bursar.policy.cache import PolicyCache
 from bursar.service.postgres import EmbeddedPostgres
-from bursar.settlement import store
+from bursar.settlement import books_store
 from bursar.settlement.adopt import adopt as enter
 from bursar.settlement.deposits import DepositWatcher
 from bursar.settlement.reconcile import (
@@ -397,7 +397,7 @@ async def test_more_than_the_ledger_says_is_read_again_from_the_start(stage: Sta
         await stage.rpc("bursar_faucet", agent["wallet"]["address"], 11)
         newest = await stage.rpc("bursar_faucet", agent["wallet"]["address"], 22)
         async with stage.db.connection() as tx:
-            await store.put_deposit_cursor(tx, agent["id"], newest)
+            await books_store.put_deposit_cursor(tx, agent["id"], newest)
         await stage.reconciler.sweep()
         assert metric("over") == 1
         (named,) = await stage.differences()
@@ -414,7 +414,7 @@ async def test_a_surplus_that_could_not_be_read_is_read_later(stage: Stage):
         agent = await new_agent(client)
         newest = await stage.rpc("bursar_faucet", agent["wallet"]["address"], 11)
         async with stage.db.connection() as tx:
-            await store.put_deposit_cursor(tx, agent["id"], newest)
+            await books_store.put_deposit_cursor(tx, agent["id"], newest)
         unread = {"action": "fail", "methods": ["getSignaturesForAddress"], "at": "request"}
         await stage.rpc("bursar_faults", {"rules": [unread]})
         for _ in range(3):

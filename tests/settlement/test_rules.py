@@ -12,7 +12,7 @@ from solders.pubkey import Pubkey
 
 from bursar.custody import store as custody_store
 from bursar.db import Database
-from bursar.settlement import store
+from bursar.settlement import payment_store
 from bursar.settlement.model import MOST_ATTEMPTS
 from bursar.settlement.outside import Outside
 from bursar.settlement.worker import Settler
@@ -408,12 +408,12 @@ async def test_the_oldest_payments_are_served_first(stage: Stage):
         async with stage.db.transaction() as tx:
             # The plan that the server chooses when there are many of them.
             await tx.execute("SET LOCAL enable_nestloop = off")
-            claimed = await store.claim_payments(tx, "test", 100)
+            claimed = await payment_store.claim_payments(tx, "test", 100)
             assert [payment.id for payment in claimed] == made
         # Each is written anew, the newest first.
         for payment_id in reversed(made):
             async with stage.db.connection() as tx:
-                await store.release_payments(tx, [payment_id], 0, None)
+                await payment_store.release_payments(tx, [payment_id], 0, None)
 
 
 async def test_a_strangers_memo_is_not_believed(stage: Stage):

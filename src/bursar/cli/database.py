@@ -47,7 +47,7 @@ def restored(data_dir: _DataDir = None) -> None:
     A restore and a snapshot that was put back are noticed without it, once what was paid since is
     final on the chain. Run this before any worker starts if you do not want to wait for that.
     """
-    from bursar.settlement.store import forget_timelines
+    from bursar.settlement.watch_store import forget_timelines
 
     async def work(db: "Database") -> int:
         async with db.transaction() as tx:

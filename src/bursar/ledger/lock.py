@@ -18,7 +18,7 @@ because
 3. wallet: here, and `wallet/store.py`
 4. api_key, spend, withdrawal, deposit, policy, usage, totals: rows of the locked wallet's agent.
    The account-wide totals are many agents', and sorted
-5. payment, then submission (`settlement/store.py`): claims skip what others hold
+5. payment, then submission (`settlement/`): claims skip what others hold
 6. payee_account, then network_cost (`cost/store.py`): the last that a transaction does
 
 Some rows are locked only by transactions that take none of these: deliveries and webhooks

@@ -7,7 +7,7 @@ from bursar.db import Database, Tx
 from bursar.errors import CommandFailed, present
 from bursar.ledger import book, lock
 from bursar.policy.cache import PolicyCache
-from bursar.settlement import store
+from bursar.settlement import books_store, payment_store
 from bursar.wallet import store as wallet_store
 from bursar.withdrawal import store as withdrawal_store
 from bursar.withdrawal import withdraw as withdrawals
@@ -31,7 +31,7 @@ async def adopt(
     and ApiError when so much is reserved that the rest does not cover it."""
     async with db.connection() as tx:
         found = await wallet_store.watched_wallets(tx, [agent_id])
-        wallet = found[0] if found and await store.mode_of(tx, agent_id) == mode else None
+        wallet = found[0] if found and await books_store.mode_of(tx, agent_id) == mode else None
     if wallet is None:
         raise CommandFailed(f"There is no agent {agent_id} in {mode} mode.")
     account = token_account(wallet.address, mint)
@@ -44,9 +44,9 @@ async def adopt(
 
     async def work(tx: Tx) -> WithdrawalRow:
         await lock.lock_agents(tx, [agent_id], [wallet.realm_id])
-        if await store.in_the_books(tx, account, [signature]):
+        if await books_store.in_the_books(tx, account, [signature]):
             raise CommandFailed(f"{signature} is in the books already.")
-        ours = await store.still_to_pay(tx, landed.memos)
+        ours = await books_store.still_to_pay(tx, landed.memos)
         if ours:
             raise CommandFailed(
                 f"{signature} is the payment {', '.join(ours)}. The worker finds and settles it;"
@@ -64,7 +64,7 @@ async def adopt(
             created_by="system",
             request_id="adopt",
         )
-        await store.insert_adopted(tx, row.id)
+        await payment_store.insert_adopted(tx, row.id)
         # Money did leave: if the wallet was stopped for it, that was right.
         await wallet_store.forget_stop(tx, agent_id)
         locked = (await lock.lock_agents(tx, [agent_id], [wallet.realm_id]))[agent_id]

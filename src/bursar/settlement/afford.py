@@ -1,4 +1,4 @@
-"""Before a payment is signed: what it costs is held, by its agent's budget and for its day.
+"""Before a payment is signed: what it costs is reserved, by its agent's budget and for its day.
 
 The payee's token account is opened only where the chain says that it is missing, for one payment at
 a time, and not without end: a payee that closes it keeps the rent each time.
@@ -63,7 +63,7 @@ async def afford(
             if payee in opening or known[payee].opener not in (None, payment.id):
                 verdicts.waiting.append(payment)
                 continue
-        if not await _held(db, policies, bounds, payment, lamports):
+        if not await _reserved(db, policies, bounds, payment, lamports):
             verdicts.refused.append((payment, "the agent's network budget of the day is used up"))
             continue
         if opens:
@@ -77,13 +77,14 @@ def _is_open(payment: PaymentRow, accounts: Mapping[str, Account | None]) -> boo
     return account is not None and account.token is not None
 
 
-async def _held(
+async def _reserved(
     db: Database, policies: PolicyCache, bounds: Bounds, payment: PaymentRow, lamports: int
 ) -> bool:
-    """Whether the spend holds all that it has cost and will cost with this attempt; holds more if
-    the budget of its day has it. Withdrawals are an admin's: no agent's budget stops them."""
+    """Whether all that the spend has cost and will cost with this attempt is reserved; reserves
+    more if the budget of its day has it. Withdrawals are an admin's: no agent's budget stops them.
+    """
     needed = payment.cost_lamports + lamports
-    if payment.is_withdrawal or needed <= payment.held_lamports:
+    if payment.is_withdrawal or needed <= payment.reserved_lamports:
         return True
 
     async def work(tx: Tx) -> bool:

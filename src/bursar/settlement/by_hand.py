@@ -7,7 +7,7 @@ from bursar.db import Database, Tx
 from bursar.errors import CommandFailed
 from bursar.money import format_micros
 from bursar.policy.cache import PolicyCache
-from bursar.settlement import store
+from bursar.settlement import books_store
 from bursar.settlement.deposits import credit
 from bursar.settlement.reconcile import unexplained
 from bursar.trail.trail import leave_trail
@@ -66,7 +66,7 @@ async def dismiss(db: Database, *, mode: Mode, mint: str, agent_id: str, signatu
 async def _wallet(db: Database, mode: Mode, agent_id: str) -> WatchedWallet:
     async with db.connection() as tx:
         found = await wallet_store.watched_wallets(tx, [agent_id])
-        if found and await store.mode_of(tx, agent_id) == mode:
+        if found and await books_store.mode_of(tx, agent_id) == mode:
             return found[0]
     raise CommandFailed(f"There is no agent {agent_id} in {mode} mode.")
 

@@ -22,7 +22,7 @@ from bursar.ledger import book, lock
 from bursar.metrics import Settlement as Metrics
 from bursar.money import MOST_MICROS
 from bursar.policy.cache import PolicyCache
-from bursar.settlement import store
+from bursar.settlement import books_store
 from bursar.settlement.turns import Turns
 from bursar.wallet import store as wallet_store
 from bursar.wallet.model import WatchedWallet
@@ -98,7 +98,7 @@ class DepositWatcher:
         cursor: str | None = None
         if not from_the_start:
             async with self.db.connection() as tx:
-                cursor = await store.deposit_cursor(tx, wallet.agent_id)
+                cursor = await books_store.deposit_cursor(tx, wallet.agent_id)
         newest: str | None = None
         before: str | None = None
         for _ in range(_MOST_PAGES):
@@ -114,7 +114,7 @@ class DepositWatcher:
             raise ChainOutOfReach(f"the history of {account} does not end")
         if newest is not None:
             async with self.db.connection() as tx:
-                await store.put_deposit_cursor(tx, wallet.agent_id, newest)
+                await books_store.put_deposit_cursor(tx, wallet.agent_id, newest)
         if credited:
             _log.info("deposits_credited", agent=wallet.agent_id, count=credited)
         return credited
@@ -147,7 +147,7 @@ class DepositWatcher:
         if not signatures:
             return 0
         async with self.db.connection() as tx:
-            known = await store.accounted_for(tx, wallet.agent_id, account, signatures)
+            known = await books_store.accounted_for(tx, wallet.agent_id, account, signatures)
         credited = silent = 0
         for signature in reversed(signatures):
             if signature in known:

@@ -47,8 +47,8 @@ class PaymentRow(msgspec.Struct, frozen=True, kw_only=True):
     created_at: datetime
     # Whether settling for its wallet raised before.
     set_aside: bool
-    # What its spend holds of the agent's network budget, and what ended attempts have cost.
-    held_lamports: int
+    # What its spend reserves of the agent's network budget, and what ended attempts have cost.
+    reserved_lamports: int
     cost_lamports: int
 
     @property

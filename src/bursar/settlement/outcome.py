@@ -15,7 +15,7 @@ from bursar.ledger.model import LockedWallet
 from bursar.metrics import Settlement as Metrics
 from bursar.policy.cache import PolicyCache
 from bursar.policy.engine import RejectCode
-from bursar.settlement import store
+from bursar.settlement import payment_store, submission_store
 from bursar.settlement.model import MOST_ATTEMPTS, Ended, PaymentRow, SubmissionRow
 from bursar.spend.close import reject_spends
 from bursar.spend.settle import settle_spends
@@ -54,7 +54,8 @@ async def settle(
             sorted({payment.agent_id for payment in payments}),
             sorted({payment.realm_id for payment in payments}),
         )
-        settled, ended = await store.settle_payments(tx, list(paid.values()))
+        settled = await payment_store.settle_payments(tx, list(paid.values()))
+        ended = await submission_store.settle_submissions(tx, list(paid.values()), settled)
         wallets = {agent_id: found.wallet for agent_id, found in locked.items()}
         open_ones = [payment for payment in payments if payment.id in settled]
         spends = [paid[payment.id] for payment in open_ones if not payment.is_withdrawal]
@@ -103,7 +104,9 @@ async def bury(
         failed = False
         # The wallet's lock first, as everywhere.
         locked = await lock.lock_agents(tx, [payment.agent_id], [payment.realm_id])
-        ended = await store.bury_submission(tx, payment.id, submission.attempt, why, fee_lamports)
+        ended = await submission_store.bury_submission(
+            tx, payment.id, submission.attempt, why, fee_lamports
+        )
         if ended is None:
             return False, False
         fee = fee_lamports or 0
@@ -111,7 +114,7 @@ async def bury(
             cost = payment.cost_lamports + fee
             failed = await _close(tx, payment, locked, "settlement_failed", why, "live", cost)
         else:
-            await store.let_payment_wait(tx, payment.id, why)
+            await payment_store.let_payment_wait(tx, payment.id, why)
         change = fee - ended.charged_lamports
         await cost_store.charge_accounts(tx, [Charge(payment.realm_id, ended.day, change)])
         return True, failed
@@ -148,7 +151,7 @@ async def _close(
     cost_lamports: int,
 ) -> bool:
     """False when there was nothing left to fail. `cost_lamports`: what its attempts have cost."""
-    if not await store.fail_payment(tx, payment.id, why, was):
+    if not await payment_store.fail_payment(tx, payment.id, why, was):
         return False
     wallet = locked[payment.agent_id].wallet
     if payment.is_withdrawal:

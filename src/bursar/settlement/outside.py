@@ -20,7 +20,7 @@ import structlog
 from bursar.chain.port import Chain, Height, Mention
 from bursar.db import Database
 from bursar.ids import is_id
-from bursar.settlement import store
+from bursar.settlement import submission_store, watch_store
 from bursar.settlement.model import Watch
 
 # Rounds whose last attempt is remembered. One would do, but for rounds that commit side by side.
@@ -75,7 +75,7 @@ class Outside:
             return True
         if watch.explained_slot is None:
             async with db.connection() as tx:
-                await store.put_explained(tx, watch, final.slot)
+                await watch_store.put_explained(tx, watch, final.slot)
             return False
         now = asyncio.get_running_loop().time()
         if self._looked_at is not None and now - self._looked_at < _LOOK_SECONDS:
@@ -111,7 +111,7 @@ async def _unknown(db: Database, signatures: Sequence[str]) -> set[str]:
     if not signatures:
         return set()
     async with db.connection() as tx:
-        return set(signatures) - await store.known_attempts(tx, signatures)
+        return set(signatures) - await submission_store.known_attempts(tx, signatures)
 
 
 def _is_ours(memo: str) -> bool:

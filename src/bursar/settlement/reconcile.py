@@ -23,7 +23,7 @@ from bursar.ledger.audit import MAX_NAMED, Finding
 from bursar.metrics import Settlement as Metrics
 from bursar.money import format_micros
 from bursar.policy.model import PolicyChange
-from bursar.settlement import store
+from bursar.settlement import books_store
 from bursar.settlement.deposits import DepositWatcher, compare
 from bursar.settlement.evidence import pays, took
 from bursar.settlement.model import SettledRow
@@ -90,7 +90,7 @@ class Reconciler:
         """A node may know a block before it knows when it was made; asked again, it does."""
         mode = self.watcher.mode
         async with self.db.connection() as tx:
-            signatures = await store.without_block_time(tx, mode, _TIMES_AT_ONCE)
+            signatures = await books_store.without_block_time(tx, mode, _TIMES_AT_ONCE)
         if not signatures:
             return 0
         shown = await self.watcher.chain.transactions(signatures)
@@ -99,7 +99,7 @@ class Reconciler:
             for signature, landed in shown.items()
             if landed is not None and landed.block_time is not None
         }
-        await self.db.transact(lambda tx: store.fill_block_times(tx, times))
+        await self.db.transact(lambda tx: books_store.fill_block_times(tx, times))
         return 0
 
     async def _look_again(self, wallet: WatchedWallet) -> None:
@@ -239,7 +239,7 @@ async def unexplained(
     for start in range(0, len(differing), AT_ONCE):
         part = differing[start : start + AT_ONCE]
         async with db.connection() as tx:
-            ledger = await store.ledger_now(tx, [wallet.agent_id for wallet, _ in part])
+            ledger = await books_store.ledger_now(tx, [wallet.agent_id for wallet, _ in part])
         for wallet, chain_micros in part:
             now = ledger[wallet.agent_id]
             least = wallet.credits_micros - now.debits_micros - now.alive_micros
@@ -302,8 +302,10 @@ async def _left_unknown(db: Database, chain: Solana, mint: str, wallet: WatchedW
     account = token_account(wallet.address, mint)
     mentions = [each for each in await chain.signatures_of(account) if each.error is None]
     async with db.connection() as tx:
-        known = await store.in_the_books(tx, account, [each.signature for each in mentions])
-        ours = await store.still_to_pay(tx, [memo for each in mentions for memo in each.memos])
+        known = await books_store.in_the_books(tx, account, [each.signature for each in mentions])
+        ours = await books_store.still_to_pay(
+            tx, [memo for each in mentions for memo in each.memos]
+        )
     lines: list[str] = []
     for mention in mentions:
         if mention.signature in known or ours.intersection(mention.memos):
@@ -348,13 +350,13 @@ async def _settled(
     after = ""
     while everything:
         async with db.connection() as tx:
-            payments = await store.settled_after(tx, mode, after, _PAYMENTS_AT_ONCE)
+            payments = await books_store.settled_after(tx, mode, after, _PAYMENTS_AT_ONCE)
         if not payments:
             return
         yield payments
         after = payments[-1].id
     async with db.connection() as tx:
-        samples = await store.settled_samples(tx, mode, SAMPLES)
+        samples = await books_store.settled_samples(tx, mode, SAMPLES)
     for start in range(0, len(samples), _PAYMENTS_AT_ONCE):
         yield samples[start : start + _PAYMENTS_AT_ONCE]
 

@@ -49,7 +49,7 @@ from bursar.errors import present
 from bursar.metrics import Settlement as Metrics
 from bursar.policy.cache import PolicyCache
 from bursar.policy.model import Bounds
-from bursar.settlement import evidence, outcome, store
+from bursar.settlement import evidence, outcome, payment_store, submission_store, watch_store
 from bursar.settlement.afford import Costed, afford
 from bursar.settlement.model import (
     BLOCKHASH_BLOCKS,
@@ -132,15 +132,17 @@ class Settler:
         return len(claimed)
 
     async def _claim(self) -> list[PaymentRow]:
-        return await self.db.transact(lambda tx: store.claim_payments(tx, self.mode, SIGN_AT_ONCE))
+        return await self.db.transact(
+            lambda tx: payment_store.claim_payments(tx, self.mode, SIGN_AT_ONCE)
+        )
 
     async def _enter_apart(self) -> None:
         """A spend that cannot become a payment keeps no other from it."""
         async with self.db.connection() as tx:
-            new = await store.new_payments(tx, self.mode, SIGN_AT_ONCE)
+            new = await payment_store.new_payments(tx, self.mode, SIGN_AT_ONCE)
 
         async def enter(some: Sequence[NewPayment]) -> None:
-            await self.db.transact(lambda tx: store.enter_payments(tx, self.mode, some))
+            await self.db.transact(lambda tx: payment_store.enter_payments(tx, self.mode, some))
 
         await apart(self.db, "settle", new, enter)
 
@@ -155,7 +157,7 @@ class Settler:
         if await self.outside.knows_more(self.db, self.chain, watch, fee_payer.address, final):
             _log.warning("database_older_than_its_payments", mode=self.mode)
             async with self.db.connection() as tx:
-                await store.forget_timelines(tx, self.mode)
+                await watch_store.forget_timelines(tx, self.mode)
             await self._give_back(claimed, "quiet after a failover or restore", after_seconds=0)
             return
         unpaid = await self._adopt_forgotten(claimed, watch)
@@ -208,7 +210,7 @@ class Settler:
         if not signed:
             return
         stored = await self.db.transact(
-            lambda tx: store.insert_submissions(
+            lambda tx: submission_store.insert_submissions(
                 tx, signed, watch.timeline, self.bounds.account_network_lamports
             )
         )
@@ -339,8 +341,8 @@ class Settler:
     async def _watch(self) -> Watch:
         """Notices a failover or restore by the database's timeline (rule 6)."""
         async with self.db.connection() as tx:
-            timeline = await store.timeline(tx)
-            known = await store.get_watch(tx, self.mode)
+            timeline = await watch_store.timeline(tx)
+            known = await watch_store.get_watch(tx, self.mode)
         if known is not None and known.timeline == timeline:
             return known
         quiet_until = 0
@@ -350,7 +352,7 @@ class Settler:
             quiet_until = newest.last_valid_height + SAFETY_BLOCKS
             _log.warning("database_history_changed", mode=self.mode, quiet_until=quiet_until)
         async with self.db.connection() as tx:
-            return await store.put_watch(
+            return await watch_store.put_watch(
                 tx, self.mode, timeline, quiet_until, careful=known is not None
             )
 
@@ -359,7 +361,7 @@ class Settler:
     async def follow(self) -> int:
         """Rules 2, 3 and 4: look after what is signed until it is settled or provably dead."""
         alive = await self.db.transact(
-            lambda tx: store.claim_submissions(tx, self.mode, FOLLOW_AT_ONCE)
+            lambda tx: submission_store.claim_submissions(tx, self.mode, FOLLOW_AT_ONCE)
         )
         if not alive:
             return 0
@@ -451,7 +453,7 @@ class Settler:
         await self._remember(submissions)
         await _gather(lambda s: self.chain.send(s.raw), submissions)
         async with self.db.connection() as tx:
-            await store.look_now(tx, [s.payment.id for s in submissions])
+            await submission_store.look_now(tx, [s.payment.id for s in submissions])
 
     async def _remember(self, stored: Sequence[NewSubmission | SubmissionRow]) -> None:
         """Rule 6: nothing is sent that is known inside the database alone. The newest will do: a
@@ -509,18 +511,18 @@ class Settler:
     async def _look_again(self, looks: Sequence[Look]) -> None:
         if looks:
             async with self.db.connection() as tx:
-                await store.look_again(tx, looks)
+                await submission_store.look_again(tx, looks)
 
     async def _give_back(
         self, claimed: Sequence[PaymentRow], why: str | None, after_seconds: int = _RETRY_SECONDS
     ) -> None:
         async with self.db.connection() as tx:
-            await store.release_payments(tx, [p.id for p in claimed], after_seconds, why)
+            await payment_store.release_payments(tx, [p.id for p in claimed], after_seconds, why)
 
     async def report(self) -> int:
         """Backlog, age of the oldest and doubts, as metrics."""
         async with self.db.connection() as tx:
-            row = await store.backlog(tx, self.mode)
+            row = await payment_store.backlog(tx, self.mode)
         Metrics.backlog(self.mode, row["waiting"], row["live"], row["in_doubt"], row["oldest"])
         return 0
 

@@ -1,0 +1,212 @@
+"""Queries on payments: which are due, who works on them, and how they end."""
+
+from collections.abc import Sequence
+from typing import Final, Literal
+
+from bursar.chain.port import Paid
+from bursar.config import Mode
+from bursar.db import Row, Tx
+from bursar.settlement.model import NewPayment, PaymentRow
+from bursar.sql import Query, columns, made
+
+# Longer than a round of the worker takes, so that a worker that died gives its payments back. Only
+# a search of long histories after a restore may outlast it: then another round searches the same
+# ones, which costs twice the reading and pays nothing twice.
+LEASE: Final = "interval '30 seconds'"
+# Nothing waits this long: what seems to was written by a clock that has been set back since.
+CLOCK_WAS_SET_BACK: Final = "interval '1 minute'"
+# Of the payment `p` and its wallet `w`.
+COLUMNS: Final = f"""
+        {columns(PaymentRow, "p", but=["source", "mint", "set_aside", "reserved_lamports"])},
+        w.address AS source, w.mint,
+        coalesce((SELECT o.network_lamports FROM spend o WHERE o.id = p.id), 0)
+          AS reserved_lamports,
+        EXISTS (SELECT FROM quarantine q WHERE q.agent_id = p.agent_id AND q.duty = 'settle')
+          AS set_aside"""
+# A wallet that is set aside is tried again only after a while.
+MAY_BE_TRIED: Final = """
+       NOT EXISTS (SELECT FROM quarantine q
+                    WHERE q.agent_id = p.agent_id AND q.duty = 'settle'
+                      AND q.next_try_at > clock_timestamp())"""
+
+# Claiming ----------------------------------------------------------------------------------------
+
+
+def _new(table: str, status: str, destination: str, only: str) -> str:
+    """Sub-queries that give one value keep the planner from joining: it would read all that waits,
+    and not just the oldest in the order of their index."""
+    return f"""
+    (SELECT o.id, :mode, o.realm_id, o.agent_id, o.amount_micros, o.{destination},
+            clock_timestamp(), o.created_at
+       FROM {table} o
+      WHERE o.status = '{status}'
+        AND coalesce((SELECT r.mode = :mode FROM realm r WHERE r.id = o.realm_id), false)
+        AND coalesce((SELECT false FROM payment p WHERE p.id = o.id), true)
+        AND coalesce((SELECT false FROM quarantine q
+                       WHERE q.agent_id = o.agent_id AND q.duty = 'settle'
+                         AND q.next_try_at > clock_timestamp()), true)
+        {only}
+      ORDER BY o.created_at, o.id
+      LIMIT :limit)"""
+
+
+def _all_new(only: str = "") -> str:
+    spends = _new("spend", "approved", "pay_to", only)
+    withdrawals = _new("withdrawal", "pending", "destination", only)
+    return f"{spends} UNION ALL {withdrawals}"
+
+
+def _enter(new: str) -> Query:
+    return Query(f"""
+    INSERT INTO payment (id, mode, realm_id, agent_id, amount_micros, destination,
+                         leased_until, created_at)
+    {new}
+        ON CONFLICT (id) DO NOTHING
+    """)
+
+
+_NEW = Query(f"SELECT n.id, n.agent_id FROM ({_all_new()}) AS n")
+_ENTER_NEW = _enter(_all_new())
+_ENTER_THESE = _enter(_all_new("AND o.id = ANY(:payment_ids::text[])"))
+_CLAIM_DUE = Query(f"""
+    WITH due AS (
+      SELECT p.id
+        FROM payment p
+        JOIN wallet w ON w.agent_id = p.agent_id
+       WHERE p.mode = :mode AND p.state = 'waiting' AND NOT w.is_frozen
+         AND (p.leased_until <= clock_timestamp()
+              OR p.leased_until > clock_timestamp() + {CLOCK_WAS_SET_BACK})
+         AND {MAY_BE_TRIED}
+       ORDER BY p.created_at
+       LIMIT :limit
+         FOR UPDATE OF p SKIP LOCKED
+    )
+    UPDATE payment p
+       SET leased_until = clock_timestamp() + {LEASE}
+      FROM due, wallet w
+     WHERE p.id = due.id AND w.agent_id = p.agent_id
+    RETURNING {COLUMNS}
+""")
+_RELEASE = Query("""
+    UPDATE payment
+       SET leased_until = clock_timestamp() + make_interval(secs => :after_seconds),
+           problem = :problem
+     WHERE id = ANY(:payment_ids) AND state = 'waiting'
+""")
+
+
+async def claim_payments(tx: Tx, mode: Mode, limit: int) -> list[PaymentRow]:
+    """Takes payments for which nothing signed is alive, oldest first, so that nobody else does.
+
+    A spend or withdrawal becomes a payment the first time it is claimed: not before those that are
+    payments already are claimed, because to look for new ones means to pass over all of the others.
+    """
+    claimed = await _claim_due(tx, mode, limit)
+    if missing := limit - len(claimed):
+        await _ENTER_NEW.run(tx, mode=mode, limit=missing)
+        claimed += await _claim_due(tx, mode, missing)
+    return sorted(claimed, key=lambda payment: payment.created_at)
+
+
+async def _claim_due(tx: Tx, mode: Mode, limit: int) -> list[PaymentRow]:
+    return [made(PaymentRow, row) for row in await _CLAIM_DUE.rows(tx, mode=mode, limit=limit)]
+
+
+async def new_payments(tx: Tx, mode: Mode, limit: int) -> list[NewPayment]:
+    """Spends and withdrawals that would become payments if they were claimed now."""
+    return [made(NewPayment, row) for row in await _NEW.rows(tx, mode=mode, limit=limit)]
+
+
+async def enter_payments(tx: Tx, mode: Mode, new: Sequence[NewPayment]) -> None:
+    payment_ids = [payment.id for payment in new]
+    await _ENTER_THESE.run(tx, mode=mode, limit=len(new), payment_ids=payment_ids)
+
+
+async def release_payments(
+    tx: Tx, payment_ids: Sequence[str], after_seconds: int, problem: str | None
+) -> None:
+    """Gives claimed payments back, to be tried again after a while."""
+    await _RELEASE.run(
+        tx, payment_ids=payment_ids, after_seconds=float(after_seconds), problem=problem
+    )
+
+
+# Ends --------------------------------------------------------------------------------------------
+
+# One that was found on the chain without its attempt here (after a restore) says so.
+_SETTLE = Query("""
+    UPDATE payment p
+       SET state = 'settled',
+           problem = CASE WHEN s.payment_id IS NULL THEN 'found on the chain' END
+      FROM unnest(:payment_ids::text[], :signatures::text[]) AS l (id, signature)
+      LEFT JOIN submission s ON s.payment_id = l.id AND s.signature = l.signature
+     WHERE p.id = l.id AND p.state IN ('waiting', 'live')
+    RETURNING p.id
+""")
+_FAIL = Query("""
+    UPDATE payment
+       SET state = 'failed', problem = :problem
+     WHERE id = :payment_id AND state = :was
+       AND NOT EXISTS (SELECT FROM submission WHERE payment_id = :payment_id AND state = 'live')
+""")
+_LET_WAIT = Query("""
+    UPDATE payment
+       SET state = 'waiting', leased_until = clock_timestamp(), problem = :problem
+     WHERE id = :payment_id AND state = 'live'
+""")
+_INSERT_ADOPTED = Query("""
+    INSERT INTO payment (id, mode, realm_id, agent_id, amount_micros, destination, state,
+                         leased_until, problem, created_at)
+    SELECT o.id, r.mode, o.realm_id, o.agent_id, o.amount_micros, o.destination, 'settled',
+           clock_timestamp(), 'found on the chain', o.created_at
+      FROM withdrawal o
+      JOIN realm r ON r.id = o.realm_id
+     WHERE o.id = :withdrawal_id
+""")
+
+
+async def settle_payments(tx: Tx, paid: Sequence[Paid]) -> set[str]:
+    """Those of the payments that this call settled."""
+    rows = await _SETTLE.rows(
+        tx,
+        payment_ids=[payment.payment_id for payment in paid],
+        signatures=[payment.signature for payment in paid],
+    )
+    return {row["id"] for row in rows}
+
+
+async def fail_payment(
+    tx: Tx, payment_id: str, problem: str, was: Literal["waiting", "live"]
+) -> bool:
+    """False when it is closed already, or an attempt of it is alive. `was` keeps one that nothing
+    was signed for from failing when another worker has just stored an attempt: that changes the
+    state, and the state is read again under the row's lock, which a look at attempts is not."""
+    return await _FAIL.count(tx, payment_id=payment_id, problem=problem, was=was) == 1
+
+
+async def let_payment_wait(tx: Tx, payment_id: str, problem: str) -> None:
+    """Its attempt is dead: another may be signed."""
+    await _LET_WAIT.run(tx, payment_id=payment_id, problem=problem)
+
+
+async def insert_adopted(tx: Tx, withdrawal_id: str) -> None:
+    """A withdrawal that was made without an attempt of ours, as a payment that is settled."""
+    await _INSERT_ADOPTED.run(tx, withdrawal_id=withdrawal_id)
+
+
+# Backlog -----------------------------------------------------------------------------------------
+
+_BACKLOG = Query("""
+    SELECT count(*) FILTER (WHERE p.state = 'waiting') AS waiting,
+           count(*) FILTER (WHERE p.state = 'live') AS live,
+           count(*) FILTER (WHERE s.in_doubt) AS in_doubt,
+           coalesce(extract(epoch FROM clock_timestamp() - min(p.created_at)), 0)::float8 AS oldest
+      FROM payment p
+      LEFT JOIN submission s ON s.payment_id = p.id AND s.state = 'live'
+     WHERE p.mode = :mode AND p.state IN ('waiting', 'live')
+""")
+
+
+async def backlog(tx: Tx, mode: Mode) -> Row:
+    """waiting, live, in_doubt, and the age in seconds of the oldest open payment."""
+    return await _BACKLOG.one(tx, mode=mode)
