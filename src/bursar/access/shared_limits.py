@@ -93,7 +93,7 @@ class SharedLimiter:
             )
         except ValueError:
             # The address is not quoted: it may hold a password.
-            raise ConfigError(variable("redis_url"), "is no address of a Redis") from None
+            raise ConfigError(variable("redis_url"), "is not the address of a Redis") from None
         return cls(redis)
 
     async def close(self) -> None:

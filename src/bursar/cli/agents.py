@@ -41,10 +41,11 @@ _Allow = Annotated[
     typer.Option("--allow", help="api.example.com, *.example.com, an address or *; repeatable."),
 ]
 _Block = Annotated[
-    list[str] | None, typer.Option("--block", help="Never paid; the same forms; repeatable.")
+    list[str] | None,
+    typer.Option("--block", help="Never paid; written as for --allow; repeatable."),
 ]
 _PerTransaction = Annotated[
-    str | None, typer.Option("--per-transaction-cap", help="The most of one spend.")
+    str | None, typer.Option("--per-transaction-cap", help="The most one spend may be.")
 ]
 _Threshold = Annotated[
     str | None, typer.Option("--approval-threshold", help="Spends above it wait for a person.")
@@ -211,7 +212,7 @@ def set_policy(
         list[str] | None, typer.Option("--unblock", help="Take off the blocklist; repeatable.")
     ] = None,
     per_transaction_cap: Annotated[
-        str | None, typer.Option(help="The most of one spend; `none` removes it.")
+        str | None, typer.Option(help="The most one spend may be; `none` removes it.")
     ] = None,
     approval_threshold: Annotated[
         str | None, typer.Option(help="Spends above it wait for a person; `none`: none do.")
@@ -237,7 +238,7 @@ def set_policy(
     if block or unblock:
         changes["blocklist"] = _changed(before.blocklist, block, unblock, "--unblock")
     if not changes:
-        raise ConfigError("--daily-cap", "or another option must say what to change")
+        raise ConfigError("--daily-cap", "is needed, or another option that says what to change")
     agent = to.client.agents.update(agent_id, policy_version=before.version, **changes)
     to.out.one(agent.policy)
 

@@ -26,7 +26,7 @@ def audit(
     everything: Annotated[
         bool,
         typer.Option(
-            "--all", help="Also what is old: every event, kept answer and settled signature."
+            "--all", help="Check old data too: every event, stored answer and settled signature."
         ),
     ] = False,
     data_dir: Annotated[

@@ -24,7 +24,7 @@ _DataDir = Annotated[str | None, typer.Option(help="Folder of the data. [BURSAR_
 def migrate_database(
     after_deploy: Annotated[
         bool,
-        typer.Option("--after-deploy", help="Also what nodes of the older version cannot survive."),
+        typer.Option("--after-deploy", help="Also apply what breaks nodes of the older version."),
     ] = False,
     data_dir: _DataDir = None,
 ) -> None:

@@ -29,9 +29,9 @@ _DataDir = Annotated[str | None, typer.Option(help="Folder of the data. [BURSAR_
 
 @app.command()
 def unread(data_dir: _DataDir = None) -> None:
-    """List transactions that mention a wallet and that no node shows so that they can be read.
+    """List transactions on wallets that no node has shown in a form that can be read.
 
-    One may be a deposit. It is tried again by itself, ever more rarely.
+    Any of them may be a deposit. The worker tries them again, ever more rarely.
     """
     from bursar.wallet import store
 
@@ -48,7 +48,7 @@ def unread(data_dir: _DataDir = None) -> None:
 def credit(
     agent_id: _AgentId,
     signature: _Signature,
-    amount: Annotated[str, typer.Argument(metavar="AMOUNT", help="USDC that it brought.")],
+    amount: Annotated[str, typer.Argument(metavar="AMOUNT", help="The USDC that it brought.")],
     mode: _ModeText = "test",
     data_dir: _DataDir = None,
 ) -> None:
@@ -61,7 +61,7 @@ def credit(
 
     micros = parse_micros(amount)
     if micros is None or micros <= 0:
-        raise CommandFailed(f"{amount} is no amount of USDC.")
+        raise CommandFailed(f"{amount} is not an amount of USDC.")
     of = parse_mode(mode)
 
     async def work(db: "Database", chain: "Solana", pinned: "Pinned") -> None:

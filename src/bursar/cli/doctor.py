@@ -182,8 +182,8 @@ def _worker_fix(found: str) -> str:
         )
     if "set aside" in found:
         return (
-            "Settling, expiring or crediting for these wallets raises; the others go on. The log"
-            " has wallet_set_aside with the wallet and the traceback. They are tried again every"
+            "Settling, expiring or crediting fails for these wallets; the others go on. In the log,"
+            " wallet_set_aside names the wallet and has the traceback. They are tried again every"
             " few minutes."
         )
     return "See duty_failed and duty_put_off in the log of the worker."

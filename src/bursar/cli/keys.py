@@ -41,7 +41,7 @@ _COLUMNS: "Columns[Key]" = {
 _MOST_DAYS = 36_500
 _DataDir = Annotated[str | None, typer.Option(help="Folder of the data. [BURSAR_DATA_DIR]")]
 _Local = Annotated[
-    bool, typer.Option("--local", help="On the database of this machine, whatever key there is.")
+    bool, typer.Option("--local", help="Use this machine's database, even if an API key is set.")
 ]
 
 
@@ -119,7 +119,7 @@ def revoke(to: Remote, key_id: str, local: _Local = False, data_dir: _DataDir = 
 
 @app.command("rotate-master")
 def rotate_master(data_dir: _DataDir = None) -> None:
-    """Seal all wallet keys and webhook secrets again under a new master key, while all runs."""
+    """Seal all wallet keys and webhook secrets under a new master key, while the service runs."""
     from bursar.custody.rotate import rotate_master as rotate
     from bursar.service.first_key import COMMAND_LINE, OPERATOR
 

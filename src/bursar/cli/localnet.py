@@ -29,7 +29,7 @@ def localnet(
     port: Annotated[int, typer.Option(help="JSON-RPC over HTTP; 0 takes a free one.")] = 8899,
     ws_port: Annotated[
         int | None,
-        typer.Option(help="Websockets beside --port, which has them too; 0: none. (port + 1)"),
+        typer.Option(help="Another port for websockets, which --port has too; 0: none. (port + 1)"),
     ] = None,
     host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
     data_dir: Annotated[

@@ -122,7 +122,7 @@ def api(
     host: Annotated[str | None, typer.Option(help="Address to listen on. [BURSAR_HOST]")] = None,
     port: Annotated[str | None, typer.Option(help="Port, 8420. [BURSAR_PORT]")] = None,
     share_port: Annotated[
-        bool, typer.Option("--share-port", help="Let others listen on the port too (Linux).")
+        bool, typer.Option("--share-port", help="Share the port with other processes (Linux).")
     ] = False,
     limits_socket: Annotated[Path | None, typer.Option(hidden=True)] = None,
 ) -> None:

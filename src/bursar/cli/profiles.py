@@ -30,7 +30,7 @@ def login(
     """Save a key and an address under a name, once the service knows the key.
 
     Asks for the key without showing it; from a script, pipe it in. The file is readable by you
-    alone. The profile saved last is the one that commands use by themselves.
+    alone. The profile saved last becomes the default.
     """
     from bursar.client.client import Bursar
 
@@ -67,7 +67,7 @@ def logout(
 def profiles(
     use: Annotated[str | None, typer.Option(help="Make this one the default.")] = None,
 ) -> None:
-    """List the saved profiles; the one with a star is used by itself."""
+    """List the saved profiles; the one with a star is the default."""
     known = load_profiles()
     if use is not None:
         if use not in known.connections:

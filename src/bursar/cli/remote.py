@@ -63,9 +63,7 @@ OffCurve = Annotated[
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 OnceKey = Annotated[
     str | None,
-    typer.Option(
-        "--idempotency-key", help="The same key again does it once; after a failure, its key."
-    ),
+    typer.Option("--idempotency-key", help="A command repeated with the same key is done once."),
 ]
 From = Annotated[str | None, typer.Option("--from", help="From this date or time on, UTC.")]
 To = Annotated[str | None, typer.Option("--to", help="Before this time; a date is included.")]
@@ -97,7 +95,7 @@ class Remote:
         if yes:
             return
         if not sys.stdin.isatty():
-            raise ConfigError("--yes", "is needed where nobody can be asked")
+            raise ConfigError("--yes", "is needed when there is no terminal to ask on")
         if not typer.confirm(question, err=True):
             raise CommandFailed("Nothing was done.")
 
@@ -144,7 +142,7 @@ def download(to: Remote, pieces: Iterable[bytes]) -> None:
     from rich.progress import DownloadColumn, Progress, SpinnerColumn, TimeElapsedColumn
 
     if to.out.as_json:
-        raise ConfigError("--csv", "cannot be had together with --json")
+        raise ConfigError("--csv", "cannot be combined with --json")
     hidden = not to.out.errors.is_terminal or to.out.on_terminal
     columns = (SpinnerColumn(), DownloadColumn(), TimeElapsedColumn())
     with Progress(*columns, console=to.out.errors, transient=True, disable=hidden) as progress:

@@ -97,7 +97,7 @@ def preview(
     recipient: _Recipient,
     allow_off_curve: OffCurve = False,
 ) -> None:
-    """Say what a spend would be answered now, without making it. Exit codes as for `spend`."""
+    """Show what a spend would be answered now, without making it. Exit codes as for `spend`."""
     answer = to.client.spend.preview(
         agent_id=agent_id,
         amount=amount,

@@ -47,7 +47,8 @@ def create(
     to: Remote,
     url: Annotated[str, typer.Argument(help="Where to send events: https://….")],
     event: Annotated[
-        list[str] | None, typer.Option("--event", help="A type; repeatable. All without it.")
+        list[str] | None,
+        typer.Option("--event", help="A type to send; repeatable. Without it: all."),
     ] = None,
 ) -> None:
     """Register a webhook. Its secret is shown only now."""
@@ -79,7 +80,7 @@ def update(
         list[str] | None, typer.Option("--event", help="A type, or *; repeatable.")
     ] = None,
     status: Annotated[
-        Literal["enabled", "disabled"] | None, typer.Option(help="Whether it is sent anything.")
+        Literal["enabled", "disabled"] | None, typer.Option(help="Whether events are sent to it.")
     ] = None,
 ) -> None:
     """Change a webhook; `--status enabled` also after it was disabled for failing."""
@@ -144,7 +145,7 @@ def list_events(
 @events.command("show")
 @remote
 def show_event(to: Remote, event_id: _EventId) -> None:
-    """Show an event with all it tells."""
+    """Show an event with its data."""
     to.out.one(to.client.events.get(event_id))
 
 

@@ -93,7 +93,9 @@ class Request:
         message = await self._receive()
         if message["type"] != "http.request":
             self._unread = False
-            raise ApiError(ErrorCode.VALIDATION_ERROR, "The connection closed within the body.")
+            raise ApiError(
+                ErrorCode.VALIDATION_ERROR, "The connection closed before the body was complete."
+            )
         self._unread = message.get("more_body", False)
         return message.get("body", b"")
 

@@ -62,7 +62,7 @@ class Router(Generic[R]):
             else:
                 return methods, params
         raise ApiError(
-            ErrorCode.NOT_FOUND, "There is nothing at this path. See /docs for all of them."
+            ErrorCode.NOT_FOUND, "There is nothing at this path. See /docs for all paths."
         )
 
 

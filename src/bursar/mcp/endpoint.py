@@ -74,7 +74,7 @@ MESSAGE: Final = Record(
         Field("jsonrpc", Choice(("2.0",)), "The version of JSON-RPC.", required=True),
         Field("id", _Member((str, int), "a string or a whole number"), "Of a request."),
         Field("method", Text(1, 100), "What is asked.", required=True),
-        Field("params", _Member((dict,), "an object"), "What it is asked with."),
+        Field("params", _Member((dict,), "an object"), "The method's parameters."),
     ),
 )
 

@@ -64,7 +64,7 @@ class Base:
         """The first segment of the log that it needs."""
         found = _START.search((self.folder / "backup_label").read_text("utf-8"))
         if found is None:
-            raise CommandFailed(f"{self.folder} is no base backup: its label says nothing.")
+            raise CommandFailed(f"{self.folder} is not a base backup: its label names no log file.")
         return found[1]
 
 

@@ -179,7 +179,7 @@ class Deliverer:
                 headers = signed_headers(signing, claim.event.id, timestamp, body)
                 outcome = await self._sender.send(claim.url, headers, body)
             else:
-                outcome = Outcome(None, "there is no secret to sign with; rotate it")
+                outcome = Outcome(None, "there is no usable secret to sign with; rotate it")
         except Exception:  # noqa: BLE001 - one broken delivery must not end the others
             _log.exception("delivery_broken", delivery=claim.id)
             outcome = Outcome(None, "internal error")

@@ -214,7 +214,7 @@ def _reason(problem: Exception) -> str:
         case OSError():
             return f"no connection ({type(problem).__name__})"
         case _:
-            return f"no answer that is HTTP ({type(problem).__name__})"
+            return f"the answer is not HTTP ({type(problem).__name__})"
 
 
 def _printable(text: str) -> str:

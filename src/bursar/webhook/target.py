@@ -168,7 +168,7 @@ def check_address(host: str, text: str, allowed: Allowed) -> None:
     try:
         address = ip_address(text)
     except ValueError:
-        raise TargetRefused("resolves to something that is no IP address") from None
+        raise TargetRefused("resolves to something that is not an IP address") from None
     if refusal(address) is not None and not allowed.host(host) and not allowed.address(address):
         raise TargetRefused(f"leads to an address that is not public, {_ONLY_IF_ALLOWED}")
 
@@ -179,9 +179,9 @@ def _check_host(host: str, allowed: Allowed, bracketed: bool) -> bool:
         try:
             address = ip_address(host)
         except ValueError:
-            raise TargetRefused("has a host that is no IP address") from None
+            raise TargetRefused("has a host that is not an IP address") from None
         if bracketed != isinstance(address, IPv6Address):
-            raise TargetRefused("has brackets around something else than an IPv6 address")
+            raise TargetRefused("has brackets around something other than an IPv6 address")
         if allowed.host(host) or allowed.address(address):
             return True
         kind = refusal(address)
@@ -198,5 +198,5 @@ def _check_host(host: str, allowed: Allowed, bracketed: bool) -> bool:
     if name != host.removesuffix("."):
         raise TargetRefused(f"has a host that should be written {name}")
     if name.endswith((".localhost", ".local", ".internal", ".arpa", ".onion", ".invalid")):
-        raise TargetRefused("has a host of a name that is not public")
+        raise TargetRefused("has a host whose name is not public")
     return False
