@@ -1,4 +1,4 @@
-// The little that a page needs beyond HTML: the reader's zone, news, copying, a sign of waiting.
+// What a page needs beyond HTML: the reader's time zone, news, copying, a sign of waiting.
 "use strict";
 
 const NEWS_EVERY_MS = 2500;
@@ -42,7 +42,7 @@ class News {
 
   plan(ms) {
     clearTimeout(this.timer);
-    // Not in step with the other pages of the session: only one is drawn news in a second.
+    // At random, so that pages of one session take turns: it gets a newly drawn page once a second.
     const spread = ms * (0.8 + 0.4 * Math.random());
     if (!document.hidden && !this.ended) this.timer = setTimeout(() => this.ask(), spread);
   }
@@ -72,7 +72,7 @@ class News {
     this.plan(wait);
   }
 
-  // Whether the page could be renewed: not under the hands of somebody who types or decides.
+  // Whether the page was refreshed. It is not while its reader types or is about to decide.
   take(text) {
     if (document.querySelector("dialog[open]")) return false;
     const page = new DOMParser().parseFromString(text, "text/html");
@@ -93,13 +93,13 @@ class News {
     return true;
   }
 
-  // What somebody is about to press stays where it is: entries that left the queue are marked in
-  // their place, new ones come after the last.
+  // A button must not move just before it is pressed: entries that left the queue are marked in
+  // their place, and new ones are added at the end.
   queue(region, renewed) {
     const shown = rowsOf(region);
     const waiting = rowsOf(renewed);
     if (!shown.size || !waiting.size) return this.renew(region, renewed);
-    // Keys rise with time. What is older than the end of a page that goes on may wait on the next.
+    // Keys grow with time. If there is a next page, entries older than this page's last may be there.
     const end = "more" in renewed.dataset ? [...waiting.keys()].sort()[0] : "";
     for (const [key, row] of shown) {
       if (waiting.has(key) || key < end || row.inert) continue;
@@ -151,7 +151,7 @@ function rowsOf(region) {
   return new Map([...region.querySelectorAll("[data-key]")].map((row) => [row.dataset.key, row]));
 }
 
-// What finds the same link or button again in a renewed region.
+// A selector that finds the same link or button again in a refreshed region.
 function placeOf(element) {
   if (element.id) return `#${CSS.escape(element.id)}`;
   if (element.matches("a[href]")) return `a[href="${CSS.escape(element.getAttribute("href"))}"]`;
@@ -166,7 +166,7 @@ async function copy(button) {
     await navigator.clipboard.writeText(button.dataset.copy);
     button.textContent = "Copied";
   } catch {
-    // Not allowed on plain HTTP: mark the text, so that one keystroke copies it.
+    // Copying is not allowed on plain HTTP: select the text, so that one keystroke copies it.
     const text = button.parentElement.querySelector("code");
     if (text) getSelection().selectAllChildren(text);
     button.textContent = "Press Ctrl+C";
@@ -174,7 +174,7 @@ async function copy(button) {
   setTimeout(() => { button.textContent = "Copy"; }, 2000);
 }
 
-// Browsers that do not know `command` yet.
+// For browsers that do not support `command` yet.
 function command(button) {
   const dialog = document.getElementById(button.getAttribute("commandfor"));
   if (button.getAttribute("command") === "close") dialog.close();
@@ -202,7 +202,7 @@ function loading() {
   document.documentElement.dataset.loading = "yes";
 }
 
-// A page that comes back from the browser's memory is not waiting for anything.
+// A page restored from the browser's cache is no longer waiting for an answer.
 addEventListener("pageshow", () => {
   delete document.documentElement.dataset.loading;
   for (const form of document.querySelectorAll("form[data-sent]")) delete form.dataset.sent;
