@@ -125,6 +125,20 @@ def test_links_lead_somewhere(page: Path):
     assert [target for target in _links(page) if not _leads_somewhere(page, target)] == []
 
 
+def test_files_that_are_named_exist():
+    """Goal: a file that a page or comment names, such as `ledger/lock.py`, exists."""
+    texts = [*PAGES, ROOT / "CONTRIBUTING.md", ROOT / "tests/README.md"]
+    texts += [*(ROOT / "src").rglob("*.py"), *(ROOT / "src").rglob("*.sql")]
+    homes = (ROOT / "src/bursar", ROOT / "src", ROOT, ROOT / "tests")
+    named = {
+        (text.relative_to(ROOT).as_posix(), name)
+        for text in texts
+        for name in re.findall(r"`([a-z_]+(?:/[a-z_0-9]+)+\.(?:py|sql))`", text.read_text("utf-8"))
+    }
+    assert len(named) > 100
+    assert {pair for pair in named if not any((home / pair[1]).exists() for home in homes)} == set()
+
+
 def _leads_somewhere(page: Path, target: str) -> bool:
     path, _, anchor = target.partition("#")
     file = (page.parent / path).resolve() if path else page
