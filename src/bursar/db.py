@@ -138,7 +138,7 @@ _STRONGER: Final = "remote_apply"
 
 
 @asynccontextmanager
-async def _begun(connection: Tx, begin: str) -> AsyncGenerator[None]:
+async def _in_transaction(connection: Tx, begin: str) -> AsyncGenerator[None]:
     await connection.execute(begin)
     try:
         yield
@@ -234,7 +234,7 @@ class Database:
 
     @asynccontextmanager
     async def report(self) -> AsyncGenerator[Tx]:
-        """As `read`, for what may take long: however many ask, most connections stay free."""
+        """As `connection`, for what may take long: however many ask, most connections stay free."""
         async with asyncio.timeout(self._timeout_seconds):
             await self._reports.acquire()
         try:
@@ -245,7 +245,7 @@ class Database:
 
     @asynccontextmanager
     async def transaction(self) -> AsyncGenerator[Tx]:
-        async with self.connection() as connection, _begun(connection, self._begin):
+        async with self.connection() as connection, _in_transaction(connection, self._begin):
             yield connection
 
     async def transact(self, work: Callable[[Tx], Awaitable[T]]) -> T:

@@ -14,7 +14,8 @@ from bursar.api.call import (
     page,
     page_fields,
 )
-from bursar.api.export import csv_of
+from bursar.api.export import export_csv
+from bursar.db import Tx
 from bursar.form.cursor import Place
 from bursar.form.kinds import Text
 from bursar.form.moments import Boundary
@@ -66,14 +67,10 @@ async def log(call: Call) -> Answer:
     content_type="text/csv",
 )
 async def export_log(call: Call) -> Stream:
-    wanted = _log_filter(call)
+    async def read(tx: Tx, start: Place | None, limit: int) -> Sequence[LogRow]:
+        return await store.list_log(tx, _log_filter(call), start, limit)
 
-    async def read(start: Place | None, limit: int) -> Sequence[LogRow]:
-        async with call.services.db.connection() as tx:
-            return await store.list_log(tx, wanted, start, limit)
-
-    rows = csv_of(_LOG_COLUMNS, read, show_log_line)
-    return Stream("text/csv; charset=utf-8", "audit-log.csv", rows)
+    return export_csv(call, "audit-log.csv", _LOG_COLUMNS, read, show_log_line)
 
 
 def _log_filter(call: Call) -> LogFilter:

@@ -7,7 +7,8 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from bursar.api.call import created
+from bursar.api.call import Call, Stream, created
+from bursar.db import Tx
 from bursar.form.cursor import Place
 
 T = TypeVar("T")
@@ -17,7 +18,23 @@ ROWS: Final = 500
 _FORMULA_STARTS: Final = ("=", "+", "-", "@", "\t", "\r", "\n")
 
 
-async def csv_of(
+def export_csv(
+    call: Call,
+    filename: str,
+    columns: Sequence[str],
+    read: Callable[[Tx, Place | None, int], Awaitable[Sequence[T]]],
+    show: Callable[[T], Any],
+) -> Stream:
+    """All rows of a list. `read` gives at most so many rows from a place on."""
+
+    async def page(start: Place | None, limit: int) -> Sequence[T]:
+        async with call.services.db.connection() as tx:
+            return await read(tx, start, limit)
+
+    return Stream("text/csv; charset=utf-8", filename, _csv(columns, page, show))
+
+
+async def _csv(
     columns: Sequence[str],
     read: Callable[[Place | None, int], Awaitable[Sequence[T]]],
     show: Callable[[T], Any],

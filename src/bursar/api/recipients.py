@@ -1,17 +1,17 @@
 """/v1/recipients."""
 
 from functools import partial
-from typing import Any
 
 from bursar.access.limits import Category
-from bursar.access.model import ADMIN, PEOPLE, Caller
-from bursar.api.call import Answer, Call, Resource, Services, data, page, page_fields
-from bursar.errors import Fault, not_found
+from bursar.access.model import ADMIN, PEOPLE
+from bursar.api.call import Answer, Call, Resource, data, page, page_fields
+from bursar.api.off_curve import ALLOW_OFF_CURVE, curve_faults
+from bursar.errors import not_found
 from bursar.form.kinds import Address, Hostname
 from bursar.form.record import Field, Record
 from bursar.hostnames import RecipientError, canonical_hostname
 from bursar.recipient import store
-from bursar.recipient.model import ALLOW_OFF_CURVE, RecipientRow, curve_faults
+from bursar.recipient.model import RecipientRow
 from bursar.recipient.view import RecipientView, show_recipient
 from bursar.trail.trail import leave_trail
 
@@ -28,11 +28,6 @@ RECIPIENT = Record(
 )
 
 
-def address_faults(services: Services, caller: Caller, body: dict[str, Any]) -> list[Fault]:
-    del services, caller
-    return curve_faults(body, "address")
-
-
 @endpoints.put(
     "/v1/recipients/:hostname",
     "Set the address a hostname is paid at",
@@ -40,7 +35,7 @@ def address_faults(services: Services, caller: Caller, body: dict[str, Any]) -> 
     scopes=ADMIN,
     path_fields=(HOSTNAME,),
     body=RECIPIENT,
-    faults=address_faults,
+    faults=curve_faults("address"),
     data=RecipientView,
 )
 async def put(call: Call) -> Answer:

@@ -7,12 +7,12 @@ import msgspec
 from bursar.access.limits import Category
 from bursar.access.model import SPENDERS, Caller
 from bursar.api.call import Answer, Call, DatabaseUse, Resource, Services, data
+from bursar.api.off_curve import ALLOW_OFF_CURVE, curve_faults
 from bursar.chain.networks import network_name
 from bursar.errors import ErrorCode, Fault, not_found, present
 from bursar.form.kinds import ID, Amount, Choice, Metadata, Recipient, Text
 from bursar.form.record import Field, Record
 from bursar.ids import is_id
-from bursar.recipient.model import ALLOW_OFF_CURVE, curve_faults
 from bursar.spend import store
 from bursar.spend.authorise import SpendRequest
 from bursar.spend.view import Preview, Transaction, show_decision, show_spend
@@ -48,13 +48,13 @@ PREFER = Field(
 )
 
 
+_recipient_faults = curve_faults("recipient")
 _decode_transaction = msgspec.json.Decoder(dict[str, Transaction]).decode
 
 
 def spend_faults(services: Services, caller: Caller, body: dict[str, Any]) -> list[Fault]:
     """Only an agent key may leave out `agentId`."""
-    del services
-    faults = curve_faults(body, "recipient")
+    faults = _recipient_faults(services, caller, body)
     if caller.agent_id is None and "agentId" not in body:
         faults.append(Fault("agentId", f"agentId is required.{SPEND.accepted()}"))
     return faults

@@ -6,7 +6,8 @@ from functools import partial
 from bursar.access.limits import Category
 from bursar.access.model import ANYONE, APPROVERS
 from bursar.api.call import Answer, Call, DatabaseUse, Resource, Stream, data, page, page_fields
-from bursar.api.export import csv_of
+from bursar.api.export import export_csv
+from bursar.db import Tx
 from bursar.errors import ErrorCode, not_found
 from bursar.form.cursor import Place
 from bursar.form.kinds import ID, Choice, Recipient, Text
@@ -95,14 +96,10 @@ async def statistics(call: Call) -> Answer:
     content_type="text/csv",
 )
 async def export(call: Call) -> Stream:
-    filters = _filters(call)
+    async def read(tx: Tx, start: Place | None, limit: int) -> Sequence[SpendRow]:
+        return await store.list_spends(tx, _filters(call), start, limit)
 
-    async def read(start: Place | None, limit: int) -> Sequence[SpendRow]:
-        async with call.services.db.connection() as tx:
-            return await store.list_spends(tx, filters, start, limit)
-
-    rows = csv_of(_CSV_COLUMNS, read, show_spend)
-    return Stream("text/csv; charset=utf-8", "transactions.csv", rows)
+    return export_csv(call, "transactions.csv", _CSV_COLUMNS, read, show_spend)
 
 
 @endpoints.get(

@@ -5,14 +5,14 @@ from functools import partial
 from typing import Any
 
 from bursar.access.limits import Category
-from bursar.access.model import ADMIN, ANYONE, Caller, IdempotencyKey
-from bursar.api.call import Answer, Call, DatabaseUse, Resource, Services, data, page, page_fields
+from bursar.access.model import ADMIN, ANYONE, IdempotencyKey
+from bursar.api.call import Answer, Call, DatabaseUse, Resource, data, page, page_fields
+from bursar.api.off_curve import ALLOW_OFF_CURVE, curve_faults
 from bursar.chain.networks import network_name
-from bursar.errors import ApiError, ErrorCode, Fault, not_found
+from bursar.errors import ApiError, ErrorCode, not_found
 from bursar.form.kinds import Address, Amount, Metadata, Text
 from bursar.form.record import Field, Record
 from bursar.ids import is_id
-from bursar.recipient.model import ALLOW_OFF_CURVE, curve_faults
 from bursar.settlement import faucet
 from bursar.wallet import store
 from bursar.wallet.model import DepositRow, WalletRow
@@ -47,11 +47,6 @@ FUNDING = Record(
 )
 
 
-def destination_faults(services: Services, caller: Caller, body: dict[str, Any]) -> list[Fault]:
-    del services, caller
-    return curve_faults(body, "destination")
-
-
 @endpoints.get(
     "/v1/wallets/:agentId",
     "Get an agent's wallet",
@@ -82,7 +77,7 @@ async def balance(call: Call) -> Answer:
     ),
     scopes=ADMIN,
     body=WITHDRAWAL,
-    faults=destination_faults,
+    faults=curve_faults("destination"),
     status=201,
     data=Withdrawal,
     errors=(ErrorCode.INSUFFICIENT_FUNDS,),

@@ -11,6 +11,7 @@ from typing import Any, Final, cast
 from solders.pubkey import Pubkey
 from solders.token import ID as TOKEN
 
+from bursar.chain.message import MEMO
 from bursar.chain.port import (
     Account,
     Blockhash,
@@ -28,7 +29,7 @@ TOKEN_PROGRAM: Final = str(TOKEN)
 _TOKEN_2022: Final = "TokenzQdBNbLqP5VEhdkAS6EPFLC1PHnBqCXEpPxuEb"  # noqa: S105  an address
 _MEMO_PROGRAMS: Final = (
     "Memo1UhkJRfHyvLMcVucJwxXeuD728EqVDDwQDxFMNo",
-    "MemoSq4gqABAXKb96qnH8TysNcWxMyWCqXgDLGmfcHr",
+    str(MEMO),
     "Memo4c2pN8afCj432Lb7RMVKi9PbQnnW7ewFFaV3oAH",
 )
 # Slots, heights and fees are stored as signed 64-bit numbers, which no chain comes near. Token

@@ -3,11 +3,12 @@
 import os
 import re
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, Generic, Self
 
 from bursar.client.address import check_address
 from bursar.client.agents import Agents
 from bursar.client.audit_log import AuditLog
+from bursar.client.endpoint import Carrier
 from bursar.client.events import Events
 from bursar.client.keys import Keys
 from bursar.client.recipients import Recipients
@@ -22,7 +23,26 @@ from bursar.errors import ConfigError
 DEFAULT_TIMEOUT_SECONDS: Final = 30.0
 
 
-class Bursar:
+class _Client(Generic[Carrier]):
+    """A resource for every part of the API."""
+
+    def __init__(self, transport: Carrier) -> None:
+        self._transport = transport
+        self.agents = Agents(transport)
+        self.wallets = Wallets(transport)
+        self.spend = Spend(transport)
+        self.transactions = Transactions(transport)
+        self.webhooks = Webhooks(transport)
+        self.events = Events(transport)
+        self.keys = Keys(transport)
+        self.recipients = Recipients(transport)
+        self.audit_log = AuditLog(transport)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} at {self._transport.base_url}>"
+
+
+class Bursar(_Client[Transport]):
     """The blocking client. Threads may share one; `with` closes its connections.
 
     `api_key` and `base_url` are taken from BURSAR_API_KEY and BURSAR_BASE_URL when not given.
@@ -43,16 +63,7 @@ class Bursar:
         retry_connections: bool = False,
     ) -> None:
         retries = _retries(max_retries, honour_retry_after, retry_connections)
-        self._transport = Transport(_service(api_key, base_url, timeout, retries))
-        self.agents = Agents(self._transport)
-        self.wallets = Wallets(self._transport)
-        self.spend = Spend(self._transport)
-        self.transactions = Transactions(self._transport)
-        self.webhooks = Webhooks(self._transport)
-        self.events = Events(self._transport)
-        self.keys = Keys(self._transport)
-        self.recipients = Recipients(self._transport)
-        self.audit_log = AuditLog(self._transport)
+        super().__init__(Transport(_service(api_key, base_url, timeout, retries)))
 
     def close(self) -> None:
         self._transport.close()
@@ -68,11 +79,8 @@ class Bursar:
     ) -> None:
         self.close()
 
-    def __repr__(self) -> str:
-        return f"<Bursar at {self._transport.base_url}>"
 
-
-class AsyncBursar:
+class AsyncBursar(_Client[AsyncTransport]):
     """The client for asyncio: the same arguments and methods as `Bursar`, to be awaited.
 
     Lists are read with `async for`; `async with` closes the connections.
@@ -89,16 +97,7 @@ class AsyncBursar:
         retry_connections: bool = False,
     ) -> None:
         retries = _retries(max_retries, honour_retry_after, retry_connections)
-        self._transport = AsyncTransport(_service(api_key, base_url, timeout, retries))
-        self.agents = Agents(self._transport)
-        self.wallets = Wallets(self._transport)
-        self.spend = Spend(self._transport)
-        self.transactions = Transactions(self._transport)
-        self.webhooks = Webhooks(self._transport)
-        self.events = Events(self._transport)
-        self.keys = Keys(self._transport)
-        self.recipients = Recipients(self._transport)
-        self.audit_log = AuditLog(self._transport)
+        super().__init__(AsyncTransport(_service(api_key, base_url, timeout, retries)))
 
     async def close(self) -> None:
         await self._transport.close()
@@ -113,9 +112,6 @@ class AsyncBursar:
         trace: TracebackType | None,
     ) -> None:
         await self.close()
-
-    def __repr__(self) -> str:
-        return f"<AsyncBursar at {self._transport.base_url}>"
 
 
 def _retries(most: int, honour_retry_after: bool, broken_connections: bool) -> Retries:

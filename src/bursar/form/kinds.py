@@ -142,22 +142,6 @@ class Whole:
 
 
 @dataclass(frozen=True, slots=True)
-class Recipient:
-    """A hostname or a base58 address, to its canonical form."""
-
-    def parse(self, value: Any, path: str, faults: list[Fault]) -> Any:
-        return _canonical(canonical_recipient, value, path, faults)
-
-    def schema(self) -> Schema:
-        return {
-            "type": "string",
-            "minLength": 3,
-            "maxLength": 1024,
-            "examples": ["api.example.com"],
-        }
-
-
-@dataclass(frozen=True, slots=True)
 class Hostname:
     """A bare hostname, to its canonical form."""
 
@@ -171,6 +155,15 @@ class Hostname:
             "maxLength": 1024,
             "examples": ["api.example.com"],
         }
+
+
+class Recipient(Hostname):
+    """A hostname or a base58 address, to its canonical form."""
+
+    __slots__ = ()
+
+    def parse(self, value: Any, path: str, faults: list[Fault]) -> Any:
+        return _canonical(canonical_recipient, value, path, faults)
 
 
 @dataclass(frozen=True, slots=True)

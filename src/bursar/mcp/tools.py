@@ -20,8 +20,8 @@ from bursar.mcp.words import Fields
 WAIT_SECONDS: Final = 30
 # A valid Idempotency-Key without spaces around it, which HTTP would strip.
 _KEY_PATTERN: Final = r"[!-~](?:[ -~]*[!-~])?"
-PAGE_DEFAULT: Final = 20
-PAGE_MOST: Final = 100
+_PAGE_ROWS: Final = 20
+_MOST_PAGE_ROWS: Final = 100
 
 INSTRUCTIONS: Final = (
     "Bursar holds your wallet. You can spend USDC within a policy that people set and that you"
@@ -140,7 +140,7 @@ def _ask_transaction(given: Fields, agent_id: str) -> ApiRequest:
 
 
 def _ask_transactions(given: Fields, agent_id: str) -> ApiRequest:
-    query = {"limit": PAGE_DEFAULT, **given, "agentId": agent_id}
+    query = {"limit": _PAGE_ROWS, **given, "agentId": agent_id}
     return ApiRequest(
         "GET", "/v1/transactions", query={name: str(value) for name, value in query.items()}
     )
@@ -389,8 +389,8 @@ TOOLS: Final[Mapping[str, Tool]] = {
                     Field("to", Text(8, 40), "Created before this time; a bare date is included."),
                     Field(
                         "limit",
-                        Whole(1, PAGE_MOST),
-                        f"How many; {PAGE_DEFAULT} by default, at most {PAGE_MOST}.",
+                        Whole(1, _MOST_PAGE_ROWS),
+                        f"How many; {_PAGE_ROWS} by default, at most {_MOST_PAGE_ROWS}.",
                     ),
                     Field("after", Text(1, 1_000), "`nextCursor` of the page before."),
                     _AGENT,

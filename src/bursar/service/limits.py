@@ -103,7 +103,7 @@ class _Line(asyncio.Protocol):
 
     def __init__(self) -> None:
         self.cut = False
-        self._asked: deque[asyncio.Future[Verdict]] = deque()
+        self._waiting: deque[asyncio.Future[Verdict]] = deque()
         self._rest = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -114,21 +114,21 @@ class _Line(asyncio.Protocol):
         answer: asyncio.Future[Verdict] = asyncio.get_running_loop().create_future()
         if self.cut:
             raise _Cut
-        self._asked.append(answer)
+        self._waiting.append(answer)
         self._transport.write(question)
         return await answer
 
     def data_received(self, data: bytes) -> None:
         *lines, self._rest = (self._rest + data).split(b"\n")
         for line in lines:
-            answer = self._asked.popleft()
+            answer = self._waiting.popleft()
             if not answer.done():  # else the request has given up waiting
                 answer.set_result(_decode(line))
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.cut = True
-        while self._asked:
-            answer = self._asked.popleft()
+        while self._waiting:
+            answer = self._waiting.popleft()
             if not answer.done():
                 answer.set_exception(_Cut())
 

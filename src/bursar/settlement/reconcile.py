@@ -276,7 +276,7 @@ async def audit_chain(db: Database, chain: Solana, mode: Mode) -> Finding:
         finding.problem = f"the chain is out of reach ({problem})"
         return finding
     finding.difference_count = len(gaps)
-    finding.differences = [_told(wallet, gap) for wallet, gap in gaps[:MAX_NAMED]]
+    finding.differences = [_difference(wallet, gap) for wallet, gap in gaps[:MAX_NAMED]]
     for wallet, gap in gaps[:MAX_NAMED]:
         if gap < 0:
             try:
@@ -409,7 +409,7 @@ async def _compare_again(
     return await unexplained(db, await compare(chain, mint, wallets))
 
 
-def _told(wallet: WatchedWallet, gap: int) -> str:
+def _difference(wallet: WatchedWallet, gap: int) -> str:
     missing = "less" if gap < 0 else "more"
     return (
         f"{wallet.agent_id} holds {format_micros(abs(gap))} USDC {missing} at {wallet.address} than"

@@ -26,6 +26,7 @@ import structlog
 
 from bursar.chain.message import (
     EMPTY_ACCOUNT_LAMPORTS,
+    SYSTEM,
     Payment,
     token_account,
 )
@@ -81,7 +82,7 @@ _RETRY_SECONDS: Final = 5
 _OPENING_SECONDS: Final = 1
 _ACCOUNT_SPENT: Final = "the account's network budget of the day is used up"
 
-_SYSTEM_PROGRAM: Final = "11111111111111111111111111111111"
+_SYSTEM_PROGRAM: Final = str(SYSTEM)
 
 _log = structlog.get_logger()
 
