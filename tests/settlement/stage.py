@@ -31,10 +31,12 @@ from bursar.service.api import Api
 from bursar.service.networks import ensure_fee_payer_funded, open_chain
 from bursar.service.ports import free_port
 from bursar.service.postgres import ADMIN_ROLE, ROLE, EmbeddedPostgres
+from bursar.settlement.adopt import adopt as adopt_payment
 from bursar.settlement.deposits import DepositWatcher
 from bursar.settlement.reconcile import Reconciler, audit_chain, audit_payments
 from bursar.settlement.worker import Settler
 from bursar.spend.model import bounds_of
+from bursar.withdrawal.model import WithdrawalRow
 from bursar_localnet.rpc import Node, Settings, serve
 from tests.localnet.support import MINT, Rpc, payment
 from tests.processes import Finished, bursar
@@ -259,3 +261,23 @@ async def running_stage(
             fee_payer=fee_payer.address,
             admin_dsn=postgres.dsn_for(name_of(dsn), ADMIN_ROLE),
         )
+
+
+async def balance(client: Any, agent: dict[str, Any]) -> str:
+    return (await get(client, f"/v1/wallets/{agent['id']}/balance"))["balance"]
+
+
+def address(agent: dict[str, Any]) -> Pubkey:
+    return Pubkey.from_string(agent["wallet"]["address"])
+
+
+async def adopt(stage: Stage, agent_id: str, signature: str) -> WithdrawalRow:
+    return await adopt_payment(
+        stage.db,
+        stage.chain,
+        mode="test",
+        mint=str(MINT),
+        network="localnet",
+        agent_id=agent_id,
+        signature=signature,
+    )

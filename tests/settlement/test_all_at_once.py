@@ -26,8 +26,8 @@ from tests.databases import own_database
 from tests.localnet.support import Rpc
 from tests.processes import clean_environment, running_api, until
 from tests.settlement.support import in_front_of, nothing_there, times_made
-from tests.settlement.test_deposits import garbled
 from tests.settlement.test_set_aside import poisoned
+from tests.settlement.test_unread_deposits import garbled
 from tests.support import Service, new_agent
 from tests.webhooks.conftest import running_worker
 
