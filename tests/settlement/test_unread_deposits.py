@@ -92,7 +92,7 @@ async def test_what_cannot_be_read_hides_no_later_deposit(stage: Stage):
         assert unread_count() == 4
         listed = await by_command(stage, "unread")
         assert all(signature in listed.out for signature in bad)
-        assert "no owner" in listed.out
+        assert "owner is missing" in listed.out
         await stage.watcher.sweep()
         assert await balance(client, agent) == "0.000115"
         assert unread_count() == 0
