@@ -11,6 +11,12 @@ from bursar.clock import unix_milliseconds
 _ALPHABET: Final = "0123456789abcdefghjkmnpqrstvwxyz"
 # A byte to the letter of its lower five bits, so that random bytes become random letters.
 _LETTERS: Final = bytes(ord(_ALPHABET[byte & 31]) for byte in range(256))
+_LENGTH: Final = 16
+# Random parts that were drawn and not used yet. Drawn together, since asking the kernel for one
+# costs more than all the rest of an id; a child process must not use those of its parent.
+_drawn: list[str] = []
+_AT_ONCE: Final = 256
+os.register_at_fork(after_in_child=_drawn.clear)
 _TIME_SHIFTS: Final = tuple(range(45, -1, -5))
 _FORM: Final = re.compile(r"[0-7][0-9a-hjkmnp-tv-z]{25}", re.ASCII)
 
@@ -20,8 +26,16 @@ Prefix = Literal["acc", "ag", "pol", "txn", "wdr", "dep", "wh", "evt", "dlv", "k
 
 def new_id(prefix: Prefix) -> str:
     """48 bits of Unix milliseconds, then 80 random bits: ordered by time, impossible to guess."""
-    random = os.urandom(16).translate(_LETTERS).decode("ascii")
-    return f"{prefix}_{_time(unix_milliseconds())}{random}"
+    return f"{prefix}_{_time(unix_milliseconds())}{_random()}"
+
+
+def _random() -> str:
+    try:
+        return _drawn.pop()
+    except IndexError:
+        letters = os.urandom(_LENGTH * _AT_ONCE).translate(_LETTERS).decode("ascii")
+        _drawn.extend(letters[at : at + _LENGTH] for at in range(0, len(letters), _LENGTH))
+        return _random()
 
 
 @lru_cache(maxsize=16)

@@ -1,22 +1,18 @@
 """JSON lines on standard error: what happened, never a secret, a body or a header."""
 
-import asyncio
 import logging
 import re
 import sys
 import traceback
+from collections.abc import Iterable
+from datetime import datetime
 from typing import Any, Final
 
 import msgspec
 import structlog
 
-from bursar.clock import Clock, iso
-
 _LEVELS: Final = {"debug": 10, "info": 20, "warning": 30, "error": 40}
-# Lines of requests are written in one go once so many have gathered, or after this long.
-_GATHER_LINES: Final = 500
-_GATHER_SECONDS: Final = 0.1
-_encode = msgspec.json.Encoder().encode
+_encoder = msgspec.json.Encoder()
 
 
 def set_up_logs(level: str, process: str) -> None:
@@ -72,43 +68,21 @@ _SECRET: Final = re.compile(r"bur_(?:test|live)_\w+|whsec_\S+|[A-Za-z0-9+/]{60,}
 
 
 def _to_json(line: Any, **_: Any) -> str:
-    return _encode(line).decode()
+    return _encoder.encode(line).decode()
 
 
-class AccessLog:
-    """One line a request, gathered, because a write for each would cost more than the request."""
+class RequestLine(msgspec.Struct, kw_only=True):
+    message: str = "request"
+    level: str = "info"
+    timestamp: datetime
+    request_id: str
+    key_id: str | None
+    route: str
+    status: int
+    latency_ms: float
 
-    def __init__(self, clock: Clock, enabled: bool) -> None:
-        self._clock = clock
-        self._enabled = enabled
-        self._lines: list[bytes] = []
 
-    def write(
-        self, request_id: str, key_id: str | None, route: str, status: int, elapsed_ns: int
-    ) -> None:
-        if not self._enabled:
-            return
-        self._lines.append(
-            _encode(
-                {
-                    "message": "request",
-                    "level": "info",
-                    "timestamp": iso(self._clock.now()),
-                    "request_id": request_id,
-                    "key_id": key_id,
-                    "route": route,
-                    "status": status,
-                    "latency_ms": elapsed_ns // 1000 / 1000,
-                }
-            )
-        )
-        if len(self._lines) >= _GATHER_LINES:
-            self.flush()
-        elif len(self._lines) == 1:
-            asyncio.get_running_loop().call_later(_GATHER_SECONDS, self.flush)
-
-    def flush(self) -> None:
-        if self._lines:
-            sys.stderr.buffer.write(b"\n".join(self._lines) + b"\n")
-            sys.stderr.buffer.flush()
-            self._lines.clear()
+def write_requests(lines: Iterable[RequestLine]) -> None:
+    """Many at once, because a write for each would cost more than the request."""
+    sys.stderr.buffer.write(_encoder.encode_lines(lines))
+    sys.stderr.buffer.flush()

@@ -15,6 +15,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from bursar.access.model import well_formed
+from bursar.api import examples
 from bursar.api.routes import ROUTES
 from bursar.chain import answers
 from bursar.chain.answers import Unreadable
@@ -25,7 +26,7 @@ from bursar.errors import ApiError, ErrorCode, Fault, ValidationFailed
 from bursar.form.cursor import decode_cursor, encode_cursor
 from bursar.form.moments import parse_moment
 from bursar.form.query import parse_query
-from bursar.form.strict_json import MAX_NESTING, decode_object
+from bursar.form.strict_json import MAX_NESTING, decode_object, read_any, read_plain
 from bursar.hostnames import RecipientError, canonical_entry, canonical_recipient
 from bursar.money import parse_cap_micros, parse_micros
 from bursar.signature import service_signature
@@ -59,6 +60,37 @@ def test_a_body_is_an_object_or_invalid_json(raw: bytes):
     if not _has_odd_number(value):
         assert read == value
     assert _keys(value) == raw_keys(raw)
+
+
+@given(
+    raw=changed_bytes(
+        st.dictionaries(
+            st.sampled_from(["amount", "memo", "é"]) | st.text(max_size=4),
+            st.text(max_size=8) | st.lists(st.text(max_size=3), max_size=3) | st.none() | JSON,
+        ).map(lambda value: json.dumps(value, ensure_ascii=False).encode("utf-8", "replace"))
+    )
+)
+@example(raw=b'{"a":"1","a":"1"}')
+@example(raw=b'{"a":{"b":"1","b":"2"}}')
+@example(raw=b'{"a":true,"a":true}')
+@example(raw=b'{"a":"\xed\xa0\x80"}')
+@example(raw=b'{"a":"\x1f"}')
+@example(raw=b'{"a":"\xff"}')
+@example(raw=b'{"a":1}')
+def test_what_is_read_the_quick_way_is_what_the_thorough_one_reads(raw: bytes):
+    """Goal: where the quick way takes a body at all, the other takes it, and reads the same in the
+    same order."""
+    quick = read_plain(raw)
+    if quick is not None:
+        thorough = read_any(raw)
+        assert quick == thorough
+        assert json.dumps(quick) == json.dumps(thorough)
+
+
+def test_bodies_as_callers_write_them_are_read_the_quick_way():
+    """Goal: all examples of the reference, but for those with numbers."""
+    slow = {name for name, body in examples.BODIES.items() if read_plain(written(body)) is None}
+    assert slow == {"AgentChange"}
 
 
 def _depth(value: Any) -> int:

@@ -108,6 +108,6 @@ async def test_the_head_of_an_export_is_not_the_whole():
     async def send(message: MutableMapping[str, Any]) -> None:
         sent.append(message)
 
-    request = Request({"method": "HEAD", "path": "/"}, receive, {})
+    request = Request({"method": "HEAD", "path": "/"}, {}, receive)
     await answer.send_stream(Stream("text/csv", "x.csv", pieces()), request, [], send)
     assert [message.get("body") for message in sent] == [None, b""]

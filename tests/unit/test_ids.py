@@ -1,6 +1,8 @@
 """Ids: a prefix, then 26 letters and digits that order by time and cannot be guessed."""
 
 import re
+import subprocess
+import sys
 import time
 from typing import get_args
 
@@ -35,6 +37,20 @@ def test_ids_of_later_milliseconds_come_later():
 def test_ids_do_not_repeat():
     """Goal: many at once are all different."""
     assert len({new_id("evt") for _ in range(20_000)}) == 20_000
+
+
+def test_a_child_process_makes_ids_of_its_own():
+    """Goal: a fork does not repeat the random parts that its parent is about to use."""
+    script = (
+        "import os\n"
+        "from bursar.ids import new_id\n"
+        "new_id('req')\n"
+        "child = os.fork()\n"
+        "child and os.waitpid(child, 0)\n"
+        "print(*[new_id('req')[-16:] for _ in range(50)], flush=True)\n"
+    )
+    made = subprocess.check_output([sys.executable, "-c", script], text=True, timeout=60).split()
+    assert len(made) == len(set(made)) == 100
 
 
 @pytest.mark.parametrize(

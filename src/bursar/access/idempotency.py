@@ -17,6 +17,7 @@ KEY_PATTERN: Final = r"[\x20-\x7e]{1,255}"
 _KEY = re.compile(KEY_PATTERN, re.ASCII)
 # How long a second request waits for the first one with the same key.
 WAIT_SECONDS: Final = 5
+_encode = msgspec.json.Encoder(order="deterministic").encode
 
 
 class StoredAnswer(msgspec.Struct, frozen=True):
@@ -34,24 +35,22 @@ def read_key(header: str | None, faults: list[Fault]) -> str | None:
     return header
 
 
-def fingerprint(method: str, path: str, agent_id: str, body: Any) -> bytes:
-    canonical = msgspec.json.encode(
-        [method, path, agent_id, _without_defaults(body)], order="deterministic"
-    )
+def fingerprint(method: str, path: str, agent_id: str, body: dict[str, Any]) -> bytes:
+    canonical = _encode([method, path, agent_id, _without_defaults(body)])
     return hashlib.sha256(canonical).digest()
 
 
-def _without_defaults(value: Any) -> Any:
-    """The value without fields that are null, false or empty. Leaving such a field out means the
-    same, because no field of a POST has another default."""
-    if not isinstance(value, dict):
-        return value
-    fields = {name: _without_defaults(item) for name, item in cast("dict[str, Any]", value).items()}
-    return {
-        name: item
-        for name, item in fields.items()
-        if item is not None and item is not False and item not in ([], {})
-    }
+def _without_defaults(fields: dict[str, Any]) -> dict[str, Any]:
+    """The fields that are not null, false or empty. Leaving such a field out means the same,
+    because no field of a POST has another default."""
+    kept: dict[str, Any] = {}
+    for name, value in fields.items():
+        said = value
+        if isinstance(value, dict):
+            said = _without_defaults(cast("dict[str, Any]", value))
+        if said or (said is not False and isinstance(said, str | int)):
+            kept[name] = said
+    return kept
 
 
 def matching(stored: StoredAnswer, key: IdempotencyKey) -> StoredAnswer:

@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from functools import cached_property
 from typing import Any, Required, TypedDict, TypeVar, Unpack
 
 import msgspec
@@ -87,13 +88,12 @@ class Call(msgspec.Struct, kw_only=True):
         """The caller's key for this request. For a spend, `agent_id` is the agent that spends."""
         if self.idempotency_header is None:
             return None
-        method = self.route.method
         return IdempotencyKey(
             self.caller.realm_id,
-            f"{method} {self.route.path}",
+            self.route.name,
             agent_id,
             self.idempotency_header,
-            fingerprint(method, self.path, agent_id, self.body),
+            fingerprint(self.route.method, self.path, agent_id, self.body),
         )
 
 
@@ -127,7 +127,7 @@ class DatabaseUse(Enum):
     OWN = "the handler sees to it itself"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Route:
     """One endpoint: what drives its routing, scopes, limits, validation and OpenAPI."""
 
@@ -160,7 +160,11 @@ class Route:
     content_type: str = "application/json"
     errors: tuple[ErrorCode, ...] = ()
 
-    @property
+    @cached_property
+    def name(self) -> str:
+        return f"{self.method} {self.path}"
+
+    @cached_property
     def takes_idempotency_key(self) -> bool:
         """A POST that changes nothing, such as a preview, ignores the key."""
         return self.method == "POST" and self.writes
@@ -171,7 +175,7 @@ class Route:
         (size,) = [field.kind for field in self.query if isinstance(field.kind, PageSize)]
         return size.default
 
-    @property
+    @cached_property
     def writes(self) -> bool:
         return self.method != "GET" and self.database in (DatabaseUse.WRITE, DatabaseUse.OWN)
 

@@ -23,8 +23,6 @@ from bursar.http.answer import AnswerSender, send_stream
 from bursar.http.peer import Proxies
 from bursar.http.request import AsgiScope, Receive, Request, Send
 from bursar.http.router import Router
-from bursar.logs import AccessLog
-from bursar.metrics import HttpMetrics
 
 _COOKIE: Final = "bursar_console"
 # Browsers accept a cookie of this name only from the host itself, over TLS.
@@ -76,22 +74,22 @@ class Console:
         self,
         routes: Sequence[Route],
         services: Services,
-        log: AccessLog,
-        metrics: HttpMetrics,
+        sender: AnswerSender,
         proxies: Proxies,
     ) -> None:
-        self._routes: Mapping[str, Route] = {f"{r.method} {r.path}": r for r in routes}
+        self._routes: Mapping[str, Route] = {route.name: route for route in routes}
         self._router = Router(SCREENS, ())
         self._services = services
         self._proxies = proxies
-        self._sender = AnswerSender(services.clock, log, metrics)
+        self._sender = sender
         # When each session last got a newly drawn page.
         self._news: dict[str, int] = {}
 
-    async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
+    async def __call__(
+        self, scope: AsgiScope, headers: Mapping[bytes, bytes], receive: Receive, send: Send
+    ) -> None:
         started = self._services.clock.monotonic_ns()
-        headers: dict[bytes, bytes] = dict(scope["headers"])
-        request = _Browser(scope, receive, headers, self._services.config.tls_in_front)
+        request = _Browser(scope, headers, receive, self._services.config.tls_in_front)
         try:
             answer = await self._answer(request)
         except Exception as problem:  # noqa: BLE001 - the last line of defence
@@ -279,9 +277,13 @@ class _Browser(Request):
     __slots__ = ("_form", "caller", "cookie", "is_secure", "screen", "session_id", "token", "visit")
 
     def __init__(
-        self, scope: AsgiScope, receive: Receive, headers: dict[bytes, bytes], tls_in_front: bool
+        self,
+        scope: AsgiScope,
+        headers: Mapping[bytes, bytes],
+        receive: Receive,
+        tls_in_front: bool,
     ) -> None:
-        super().__init__(scope, receive, headers)
+        super().__init__(scope, headers, receive)
         self.caller: Caller | None = None
         self.session_id = ""
         self.screen: Screen | None = None

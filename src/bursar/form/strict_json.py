@@ -3,6 +3,8 @@
 import json
 from typing import Any, Final, NoReturn, cast
 
+import msgspec
+
 from bursar.errors import ApiError, ErrorCode
 
 MAX_BODY_BYTES: Final = 512 * 1024
@@ -12,8 +14,35 @@ MAX_NESTING: Final = 32
 _MAX_INTEGER_DIGITS: Final = 30
 
 
+# What nearly all bodies are made of. Numbers are not among it, which parsers read in several ways.
+_Plain = str | bool | list[str] | None
+_decode_plain = msgspec.json.Decoder(dict[str, _Plain | dict[str, _Plain]]).decode
+_encode = msgspec.json.Encoder().encode
+
+
 def decode_object(raw: bytes) -> dict[str, Any]:
     """A JSON object in UTF-8: no duplicate keys, no NaN, no U+0000, no lone surrogate, shallow."""
+    plain = read_plain(raw)
+    return read_any(raw) if plain is None else plain
+
+
+def read_plain(raw: bytes) -> dict[str, Any] | None:
+    """The object, if it is beyond doubt; this takes a third of the time.
+
+    Without a backslash every quotation mark begins or ends a string. So if there are as many when
+    the object is written again, no string was dropped, and no key was there twice.
+    """
+    if b"\\" in raw:
+        return None
+    try:
+        plain = _decode_plain(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+    return plain if _encode(plain).count(b'"') == raw.count(b'"') else None
+
+
+def read_any(raw: bytes) -> dict[str, Any]:
+    """The object, or what is wrong with it."""
     try:
         value = _decode(raw.decode("utf-8"))
     except UnicodeDecodeError:

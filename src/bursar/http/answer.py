@@ -1,23 +1,39 @@
-"""Sends an answer, and times and logs it, whether it comes from the API or from the console."""
+"""Sends an answer, then counts and logs it, whether it comes from the API or from the console."""
 
+import asyncio
 from collections.abc import Awaitable
+from datetime import timedelta
+from typing import Final, NamedTuple
 
 import structlog
 
 from bursar.api.call import Stream
 from bursar.clock import Clock
 from bursar.http.request import Request, Send
-from bursar.logs import AccessLog
+from bursar.logs import RequestLine, write_requests
 from bursar.metrics import HttpMetrics
+
+# Answers are counted and logged in bulk: as soon as there are this many, or after this long.
+_GATHER: Final = 500
+_GATHER_SECONDS: Final = 0.1
 
 _log = structlog.get_logger()
 
 
+class _Answered(NamedTuple):
+    request_id: str
+    key_id: str | None
+    route: str
+    status: int
+    elapsed_ns: int
+    at_ns: int
+
+
 class AnswerSender:
-    def __init__(self, clock: Clock, log: AccessLog, metrics: HttpMetrics) -> None:
+    def __init__(self, clock: Clock, *, logs: bool) -> None:
         self._clock = clock
-        self._access_log = log
-        self._metrics = metrics
+        self._logs = logs
+        self._answered: list[_Answered] = []
 
     async def send(
         self, request: Request, status: int, sending: Awaitable[None], started_ns: int
@@ -28,16 +44,45 @@ class AnswerSender:
         except Exception as problem:  # noqa: BLE001 - the status was sent already
             # The body has no end, so the server breaks the connection: the caller cannot mistake
             # half an export for all of it.
-            self._metrics.broken(request.route_name)
+            HttpMetrics.broken(request.route_name)
             _log.error(
                 "answer_broken",
                 request_id=request.id,
                 route=request.route_name,
                 exc_info=problem,
             )
-        elapsed = self._clock.monotonic_ns() - started_ns
-        self._metrics.observe(request.route_name, status, elapsed)
-        self._access_log.write(request.id, request.key_id, request.route_name, status, elapsed)
+        now = self._clock.monotonic_ns()
+        self._answered.append(
+            _Answered(request.id, request.key_id, request.route_name, status, now - started_ns, now)
+        )
+        if len(self._answered) == 1:
+            asyncio.get_running_loop().call_later(_GATHER_SECONDS, self.flush)
+        elif len(self._answered) >= _GATHER:
+            self.flush()
+
+    def flush(self) -> None:
+        """Counts and logs what has gathered."""
+        gathered, self._answered = self._answered, []
+        if not gathered:
+            return
+        times: dict[tuple[str, int], list[float]] = {}
+        for one in gathered:
+            times.setdefault((one.route, one.status), []).append(one.elapsed_ns / 1e9)
+        for (route, status), seconds in times.items():
+            HttpMetrics.answered(route, status, seconds)
+        if self._logs:
+            now, now_ns = self._clock.now(), self._clock.monotonic_ns()
+            write_requests(
+                RequestLine(
+                    timestamp=now - timedelta(microseconds=(now_ns - one.at_ns) // 1_000),
+                    request_id=one.request_id,
+                    key_id=one.key_id,
+                    route=one.route,
+                    status=one.status,
+                    latency_ms=one.elapsed_ns // 1_000 / 1_000,
+                )
+                for one in gathered
+            )
 
 
 async def send_stream(

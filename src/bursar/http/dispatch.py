@@ -5,7 +5,7 @@ checks is the contract's: key, rate limit and scope come before the body is read
 """
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -27,8 +27,6 @@ from bursar.form.strict_json import decode_object
 from bursar.http.answer import AnswerSender, send_stream
 from bursar.http.request import AsgiScope, Receive, Request, Send
 from bursar.http.router import Router
-from bursar.logs import AccessLog
-from bursar.metrics import HttpMetrics
 
 _JSON_TYPE = re.compile(r"application/(?:[a-z0-9.+-]+\+)?json\s*(?:;.*)?", re.ASCII | re.IGNORECASE)
 _encode = msgspec.json.Encoder().encode
@@ -43,29 +41,30 @@ class Dispatcher:
         routes: Sequence[Route],
         pages: Collection[str],
         services: Services,
-        log: AccessLog,
-        metrics: HttpMetrics,
+        sender: AnswerSender,
     ) -> None:
         self._router = Router(routes, pages)
         self._services = services
-        self._sender = AnswerSender(services.clock, log, metrics)
+        self._sender = sender
 
-    async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
+    async def __call__(
+        self, scope: AsgiScope, headers: Mapping[bytes, bytes], receive: Receive, send: Send
+    ) -> None:
         started = self._services.clock.monotonic_ns()
-        headers: dict[bytes, bytes] = dict(scope["headers"])
-        request = Request(scope, receive, headers)
+        request = Request(scope, headers, receive)
         try:
             answer = await self._answer(request)
         except Exception as problem:  # noqa: BLE001 - the last line of defence
             answer = _error(explain(problem, request.id, request.route_name), request)
-        await request.discard_rest()
+        if request.unread:
+            await request.discard_rest()
         status = 200 if isinstance(answer, Stream) else answer.status
         await self._sender.send(request, status, _send(answer, request, send), started)
 
     async def _answer(self, request: Request) -> Answer | Stream:
         services = self._services
         route, params = self._router.find(request.method, request.path)
-        request.route_name = f"{route.method} {route.path}"
+        request.route_name = route.name
         caller = await services.guard.authenticate(request.header(b"authorization"))
         request.key_id = caller.key_id
         if isinstance(route.category, Category):

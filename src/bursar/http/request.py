@@ -1,4 +1,4 @@
-"""The raw request from the server: headers, and a body of bounded size and duration."""
+"""The raw request from the server: headers, and a body of bounded size."""
 
 import asyncio
 import contextlib
@@ -20,7 +20,6 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 # What a caller may send as its request id. It appears in logs and headers, so the pattern keeps out
 # an API key sent by mistake.
 _REQUEST_ID = re.compile(r"(?!bur_)[A-Za-z0-9._:-]{1,100}", re.ASCII)
-_BODY_SECONDS: Final = 30
 # How much of a refused body is still read, and for how long, so that the caller gets its answer.
 _DISCARD_BYTES: Final = 16 * MAX_BODY_BYTES
 _DISCARD_SECONDS: Final = 5
@@ -28,86 +27,82 @@ _DISCARD_SECONDS: Final = 5
 
 def request_id(headers: Mapping[bytes, bytes]) -> str:
     """The caller's own request id if it is well-formed, else a new one."""
-    given = headers.get(b"x-request-id", b"").decode("latin-1")
-    return given if _REQUEST_ID.fullmatch(given) else new_id("req")
+    given = headers.get(b"x-request-id")
+    if given is not None and _REQUEST_ID.fullmatch(own := given.decode("latin-1")):
+        return own
+    return new_id("req")
+
+
+def announced(headers: Mapping[bytes, bytes]) -> int | None:
+    """The declared length of the body; None when it comes in chunks."""
+    length = headers.get(b"content-length", b"")
+    return int(length[:20]) if length.isdigit() else None
+
+
+def has_body(headers: Mapping[bytes, bytes]) -> bool:
+    return headers.get(b"content-length", b"0") != b"0" or b"transfer-encoding" in headers
 
 
 class Request:
     """The raw request, and what is known about it so far, for the log."""
 
-    __slots__ = ("_receive", "_unread", "headers", "id", "key_id", "method", "path",
-                 "route_name", "scope", "verdict")  # fmt: skip
+    __slots__ = ("_receive", "headers", "id", "key_id", "method", "path", "route_name", "scope",
+                 "unread", "verdict")  # fmt: skip
 
-    def __init__(self, scope: AsgiScope, receive: Receive, headers: dict[bytes, bytes]) -> None:
+    def __init__(self, scope: AsgiScope, headers: Mapping[bytes, bytes], receive: Receive) -> None:
         self.scope = scope
         self.method: str = scope["method"]
         self.path: str = scope["path"]
+        self.headers = headers
+        self.id = request_id(headers)
         self.route_name = "unknown"
         self.key_id: str | None = None
         self.verdict: Verdict | None = None
+        self.unread = has_body(headers)
         self._receive = receive
-        self.headers = headers
-        self._unread = headers.get(b"content-length", b"0") != b"0" or (
-            b"transfer-encoding" in headers
-        )
-        self.id = request_id(headers)
 
     def header(self, name: bytes) -> str | None:
         value = self.headers.get(name)
         return None if value is None else value.decode("latin-1")
 
     async def read_body(self) -> bytes:
-        """The whole body. It is refused as soon as it is too large or too slow."""
-        length = self.headers.get(b"content-length", b"")
-        announced = int(length[:20]) if length.isdigit() else None
-        if announced is not None and announced > MAX_BODY_BYTES:
+        """The whole body. It is refused as soon as it is too large."""
+        length = announced(self.headers)
+        if length is not None and length > MAX_BODY_BYTES:
             raise _too_large()
-        if not self._unread:
-            return b""
-        body = await self._read_all(announced)
-        if len(body) > MAX_BODY_BYTES:
-            raise _too_large()
-        return body
-
-    async def _read_all(self, announced: int | None) -> bytes:
-        chunks: list[bytes] = []
+        pieces: list[bytes] = []
         size = 0
-        try:
-            # The deadline covers the first byte too: a client that announces a body and sends none
-            # must not keep the connection.
-            async with asyncio.timeout(_BODY_SECONDS):
-                while self._unread and size <= MAX_BODY_BYTES:
-                    chunks.append(await self._chunk())
-                    size += len(chunks[-1])
-                    if size == announced:
-                        # The body is complete by its declared length. Awaiting the server's end
-                        # mark would double the cost of reading a request.
-                        self._unread = False
-        except TimeoutError:
-            raise ApiError(
-                ErrorCode.VALIDATION_ERROR, f"The body did not arrive within {_BODY_SECONDS} s."
-            ) from None
-        return b"".join(chunks)
+        while self.unread:
+            piece = await self._piece()
+            pieces.append(piece)
+            size += len(piece)
+            if size > MAX_BODY_BYTES:
+                raise _too_large()
+            if size == length:
+                # The body is complete by its declared length. Awaiting the server's end mark would
+                # double the cost of reading a request.
+                self.unread = False
+        return b"".join(pieces)
 
-    async def _chunk(self) -> bytes:
+    async def _piece(self) -> bytes:
         message = await self._receive()
         if message["type"] != "http.request":
-            self._unread = False
+            self.unread = False
             raise ApiError(
                 ErrorCode.VALIDATION_ERROR, "The connection closed before the body was complete."
             )
-        self._unread = message.get("more_body", False)
+        self.unread = message.get("more_body", False)
         return message.get("body", b"")
 
     async def discard_rest(self) -> None:
         """Reads on after a refusal: closing a connection with unread data would lose the answer."""
-        if not self._unread:
+        if not self.unread:
             return
         size = 0
         with contextlib.suppress(TimeoutError, ApiError):
             async with asyncio.timeout(_DISCARD_SECONDS):
-                while self._unread and size < _DISCARD_BYTES:
-                    size += len(await self._chunk())
+                while self.unread and size < _DISCARD_BYTES:
+                    size += len(await self._piece())
 
 
 def _too_large() -> ApiError:

@@ -25,7 +25,6 @@ from bursar.config import LOCALNET, MODES, Config, Mode
 from bursar.custody.setup import open_vault
 from bursar.db import Database
 from bursar.errors import check, present
-from bursar.logs import AccessLog
 from bursar.metrics import UP
 from bursar.policy.cache import PolicyCache
 from bursar.recipient.resolve import Directory
@@ -98,7 +97,6 @@ class Api:
         db: Database,
         app: App,
         server: Server,
-        log: AccessLog,
         limiter: Limiter,
         chains: Sequence[Solana],
     ) -> None:
@@ -108,7 +106,6 @@ class Api:
         self._db = db
         self._app = app
         self._server = server
-        self._log = log
         self._limiter = limiter
         self._chains = chains
 
@@ -130,7 +127,6 @@ class Api:
         )
         guard = Guard(db, clock)
         limiter = _limiter(config, clock, limits_socket)
-        log = AccessLog(clock, enabled=config.log_level in ("debug", "info"))
         policies, directory = PolicyCache(), Directory()
         chains: dict[Mode, Solana] = {
             mode: open_chain(config, mode) for mode in MODES if config.network(mode) is not None
@@ -161,7 +157,7 @@ class Api:
             once=Once(db),
             has_room=_disk_room(config, clock),
         )
-        app = App(services, log)
+        app = App(services)
         port = free_port(config.host, config.port, shared=share_port)
         server = Server(
             app,
@@ -175,10 +171,11 @@ class Api:
             websockets=False,
             log_enabled=False,
         )
-        api = cls(port, config, db, app, server, log, limiter, list(chains.values()))
+        api = cls(port, config, db, app, server, limiter, list(chains.values()))
         api.tasks = [
             asyncio.create_task(server.serve()),
             asyncio.create_task(guard.recheck_forever()),
+            asyncio.create_task(app.end_late_requests()),
         ]
         UP.labels("api").set(1)
         _log.info("api_started", host=config.host, port=port)
@@ -197,7 +194,7 @@ class Api:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(asyncio.gather(serving, return_exceptions=True), _CLOSE_SECONDS)
         await asyncio.gather(*others, return_exceptions=True)
-        self._log.flush()
+        self._app.flush()
         for chain in self._chains:
             await chain.close()
         await self._limiter.close()

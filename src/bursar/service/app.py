@@ -2,7 +2,7 @@
 answers the service's own pages such as /healthz."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
 import msgspec
@@ -17,15 +17,15 @@ from bursar.db import OUT_OF_REACH
 from bursar.errors import ApiError
 from bursar.heartbeat import store as heartbeat
 from bursar.heartbeat.model import health
+from bursar.http.answer import AnswerSender
 from bursar.http.dispatch import Dispatcher
 from bursar.http.docs import reference_page, style_sheet
 from bursar.http.peer import Proxies
-from bursar.http.request import AsgiScope, Receive, Send, request_id
+from bursar.http.request import AsgiScope, Receive, Send, has_body, request_id
 from bursar.http.router import PAGE_METHODS, Router
-from bursar.http.unfinished import Unfinished, has_body, refuse
-from bursar.logs import AccessLog
+from bursar.http.unfinished import Unfinished, refuse
 from bursar.mcp.endpoint import Endpoint
-from bursar.metrics import HttpMetrics, exposition
+from bursar.metrics import exposition
 from bursar.migrations import migrate
 from bursar.wallet import store as wallet_store
 
@@ -45,7 +45,7 @@ Body = tuple[int, bytes, bytes]
 
 
 class App:
-    def __init__(self, services: Services, log: AccessLog) -> None:
+    def __init__(self, services: Services) -> None:
         self._services = services
         self._pages: dict[str, Callable[[], Awaitable[Body]]] = {
             "/healthz": self._health,
@@ -57,12 +57,13 @@ class App:
         }
         self._mcp = Endpoint(Router(ROUTES, ()))
         routes = (*ROUTES, self._mcp.route)
-        metrics = HttpMetrics()
-        self._dispatch = Dispatcher(routes, self._pages, services, log, metrics)
+        logs = services.config.log_level in ("debug", "info")
+        self._sender = AnswerSender(services.clock, logs=logs)
+        self._dispatch = Dispatcher(routes, self._pages, services, self._sender)
         proxies = Proxies(services.config.trusted_proxies)
-        self._console = Console(ROUTES, services, log, metrics, proxies)
+        self._console = Console(ROUTES, services, self._sender, proxies)
         self._chain_answers: dict[Mode, tuple[int, str | None]] = {}
-        self._unfinished = Unfinished(services.config.unfinished_requests, proxies)
+        self._unfinished = Unfinished(services.config.unfinished_requests, proxies, services.clock)
         self._running = 0
         self._idle = asyncio.Event()
         self._idle.set()
@@ -72,19 +73,21 @@ class App:
             return
         self._running += 1
         self._idle.clear()
+        # If a header is sent twice, the last one counts.
+        headers: dict[bytes, bytes] = dict(scope["headers"])
         try:
             page = self._pages.get(scope["path"])
             if page is not None and scope["method"] in PAGE_METHODS:
-                await _send_page(await page(), scope, send)
-            elif not has_body(scope):
-                await self._handle(scope, receive, send)
+                await _send_page(await page(), headers, send)
+            elif not has_body(headers):
+                await self._handle(scope, headers, receive, send)
             else:
-                watched = self._unfinished.watch(scope, receive)
+                watched = self._unfinished.watch(scope, headers, receive)
                 try:
                     if watched.crowded and not await watched.begins():
-                        await refuse(scope, send)
+                        await refuse(headers, send)
                     else:
-                        await self._handle(scope, watched.receive, send)
+                        await self._handle(scope, headers, watched.receive, send)
                 finally:
                     watched.end()
         finally:
@@ -92,11 +95,17 @@ class App:
             if self._running == 0:
                 self._idle.set()
 
-    async def _handle(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
+    async def _handle(
+        self, scope: AsgiScope, headers: Mapping[bytes, bytes], receive: Receive, send: Send
+    ) -> None:
         if (path := scope["path"]).startswith("/console/") or path == "/console":
-            await self._console(scope, receive, send)
+            await self._console(scope, headers, receive, send)
         else:
-            await self._dispatch(scope, receive, send)
+            await self._dispatch(scope, headers, receive, send)
+
+    async def end_late_requests(self) -> None:
+        """Gives up on requests whose body takes too long. Runs until it is cancelled."""
+        await self._unfinished.end_late_ones()
 
     async def drained(self, seconds: float) -> bool:
         """Waits until no request is running; False when some still are after that long."""
@@ -109,6 +118,10 @@ class App:
 
     async def close(self) -> None:
         await self._mcp.close()
+
+    def flush(self) -> None:
+        """Counts and logs the requests that were answered just now."""
+        self._sender.flush()
 
     async def _health(self) -> Body:
         return 200, _JSON, b'{"status":"ok"}'
@@ -168,6 +181,7 @@ class App:
         return problem
 
     async def _metrics(self) -> Body:
+        self._sender.flush()
         return 200, b"text/plain; version=0.0.4; charset=utf-8", exposition()
 
     async def _openapi(self) -> Body:
@@ -180,12 +194,12 @@ class App:
         return 200, b"text/css; charset=utf-8", style_sheet()
 
 
-async def _send_page(body: Body, scope: AsgiScope, send: Send) -> None:
+async def _send_page(body: Body, asked: Mapping[bytes, bytes], send: Send) -> None:
     status, content_type, content = body
     headers = [
         (b"content-type", content_type),
         (b"content-length", b"%d" % len(content)),
-        (b"x-request-id", request_id(dict(scope["headers"])).encode("ascii")),
+        (b"x-request-id", request_id(asked).encode("ascii")),
         *_SECURITY_HEADERS,
     ]
     await send({"type": "http.response.start", "status": status, "headers": headers})
