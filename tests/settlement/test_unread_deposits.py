@@ -143,7 +143,7 @@ async def test_a_person_credits_or_dismisses_what_could_not_be_read(stage: Stage
             await watcher_at(stage, url, lambda watcher: watcher.sweep())
         for words, said in (
             (("credit", agent["id"], bad[0], "0.000013"), "0.000012 USDC more"),
-            (("credit", agent["id"], bad[0], "0"), "no amount"),
+            (("credit", agent["id"], bad[0], "0"), "not an amount"),
             (("credit", agent["id"], "unknown", "0.000005"), "not among the transactions"),
             (("dismiss", agent["id"], "unknown"), "not among the transactions"),
             (("credit", "ag_nobody", bad[0], "0.000005"), "no agent"),
