@@ -30,6 +30,7 @@ from bursar_localnet.clock import Clock
 from bursar_localnet.disk import Disk
 from bursar_localnet.errors import LocalnetFailed
 from bursar_localnet.genesis import DECIMALS, Network
+from bursar_localnet.messages import RecentMessages
 from bursar_localnet.record import Entry, Landed, Record
 from bursar_localnet.slots import Commitment, Lag, Slots, next_era
 from bursar_localnet.vm import Run, Vm, touches_lookup_tables
@@ -100,6 +101,7 @@ def _found(disk: Disk, network: Network) -> None:
     mint = Mint(key, supply=0, decimals=DECIMALS, is_initialized=True, freeze_authority=key)
     settings = {
         "network": network.name.encode(),
+        "mint": network.mint.encode(),
         "seed": secrets.token_bytes(32),
         "faucet": bytes(faucet),
     }
@@ -121,7 +123,8 @@ class Chain:
         self.genesis_hash = network.genesis_hash(seed)
         self.identity = str(Keypair.from_seed(seed).pubkey())
         self.slots = slots
-        self.mint = Pubkey.from_string(network.mint)
+        self.mint = Pubkey.from_string(disk.mint(network))
+        self.has_former_token = str(self.mint) != network.mint
         self.on_landed: Callable[[Sequence[Entry]], None] = lambda _: None
         # Set when memory and disk may differ. The process must end then; a new one loads the disk.
         self.broken = asyncio.Event()
@@ -129,6 +132,7 @@ class Chain:
         self._vm = vm
         self._faucet = faucet
         self._pending: dict[bytes, Entry] = {}
+        self._messages = RecentMessages(slots, disk)
         self._flushed: asyncio.Event | None = None
         self._unfinal: deque[_Unfinal] = deque()
         self._before: dict[Pubkey, deque[tuple[int, Account | None]]] = {}
@@ -279,6 +283,7 @@ class Chain:
         restored: dict[Pubkey, Account | None] = {}
         for item in reversed(undone):
             restored.update(item.before)
+            self._messages.forget(item.wire)
             self._unfinal.pop()
         self._vm.put_back(restored)
         self._before.clear()
@@ -312,7 +317,11 @@ class Chain:
         if slot is None or slot > self.slots.at(commitment):
             raise Refused("BlockhashNotFound")
         signature = bytes(wire.signature)
-        if signature in self._pending or self._disk.slot_of(signature) is not None:
+        if (
+            wire.message_hash in self._messages
+            or signature in self._pending
+            or self._disk.slot_of(signature) is not None
+        ):
             raise Refused("AlreadyProcessed")
 
     def _run(self, wire: Wire, slot: int) -> Run:
@@ -338,6 +347,7 @@ class Chain:
         changed = {key: account for key, account in run.after.items() if account != run.before[key]}
         item = _Unfinal(wire, slot, {key: run.before[key] for key in changed})
         self._unfinal.append(item)
+        self._messages.add(wire, slot)
         self._index(item)
         self._settle()
         return Entry(

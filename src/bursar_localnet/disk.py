@@ -8,7 +8,7 @@ import fcntl
 import os
 import sqlite3
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,6 +17,7 @@ from solders.account import Account
 from solders.pubkey import Pubkey
 
 from bursar_localnet.errors import LocalnetFailed
+from bursar_localnet.genesis import Network
 from bursar_localnet.record import Entry, Landed, Record
 from bursar_localnet.slots import Era
 from bursar_localnet.tokens import read_token_account
@@ -57,6 +58,7 @@ PRAGMA user_version = 1;
 """
 _SCHEMA_VERSION: Final = 1
 CHAIN_FILE: Final = "chain.sqlite3"
+_SETTING: Final = "SELECT value FROM setting WHERE name = ?"
 _LANDED_COLUMNS: Final = "sequence, signature, slot, failed, memo, raw, record"
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Record).decode
@@ -120,11 +122,21 @@ class Disk:
         return [Era(*row) for row in self._db.execute("SELECT * FROM era ORDER BY first_slot")]
 
     def setting(self, name: str) -> bytes:
-        return self._db.execute("SELECT value FROM setting WHERE name = ?", (name,)).fetchone()[0]
+        """Of those that every chain has."""
+        return self._db.execute(_SETTING, (name,)).fetchone()[0]
+
+    def mint(self, network: Network) -> str:
+        return _mint(self._db, network)
 
     def accounts(self) -> Iterator[tuple[Pubkey, Account]]:
         for address, body in self._db.execute("SELECT address, body FROM account"):
             yield Pubkey(address), Account.from_bytes(body)
+
+    def raw_since(self, slot: int) -> Iterator[tuple[int, bytes]]:
+        """Slot and bytes of what landed in this slot or later, the oldest first."""
+        return self._db.execute(
+            "SELECT slot, raw FROM landed WHERE slot >= ? ORDER BY sequence", (slot,)
+        )
 
     def last_slot(self) -> int:
         return self._db.execute("SELECT coalesce(max(slot), 0) FROM landed").fetchone()[0]
@@ -224,6 +236,30 @@ class Disk:
         return [Pubkey(row[0]) for row in self._db.execute(query, (value,))]
 
 
+def chain_mint(folder: Path, network: Network) -> str:
+    """The USDC of the chain in this folder, or of the one that would be founded there now."""
+    path = folder / CHAIN_FILE
+    if not path.exists():
+        return network.mint
+    with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as db:
+        founded = db.execute("PRAGMA user_version").fetchone()[0] != 0
+        return _mint(db, network) if founded else network.mint
+
+
+def remove_chain(folder: Path) -> None:
+    """The chain is gone, with all that was on it. Raises LocalnetFailed when a node runs on it, or
+    there is none."""
+    if not (folder / CHAIN_FILE).exists():
+        raise LocalnetFailed(f"{folder} holds no chain.")
+    lock = _lock(folder)
+    try:
+        # The log first: alone, it would be taken for that of the next chain.
+        for end in ("-wal", "-shm", ""):
+            (folder / f"{CHAIN_FILE}{end}").unlink(missing_ok=True)
+    finally:
+        os.close(lock)
+
+
 class ChainCopy:
     """A copy of a chain's file, also while a node runs on it."""
 
@@ -271,6 +307,11 @@ def check_chain(path: Path) -> None:
         db.close()
     if found != "ok":
         raise LocalnetFailed(f"{path} is damaged: {found}")
+
+
+def _mint(db: sqlite3.Connection, network: Network) -> str:
+    noted = db.execute(_SETTING, ("mint",)).fetchone()
+    return network.former_mint if noted is None else noted[0].decode()
 
 
 def _holder(account: Account) -> bytes | None:

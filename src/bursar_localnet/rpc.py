@@ -44,6 +44,10 @@ log = structlog.get_logger("bursar_localnet")
 # The largest request that nodes accept by default.
 MAX_BODY_BYTES: Final = 50 * 1024
 _STOP_SECONDS: Final = 1.0
+_OF_FORMER_VERSION: Final = (
+    "This chain was founded with a test USDC of its own and keeps it. New ones have devnet's, which"
+    " stock sellers and clients know: `bursar localnet reset` begins a new chain."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +77,7 @@ async def run(
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     async with serve(settings, clock) as node:
-        echo(_banner(settings, node))
+        echo(banner(settings, node))
         waits = [asyncio.ensure_future(event.wait()) for event in (stop, node.chain.broken)]
         await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         for wait in waits:
@@ -86,17 +90,17 @@ async def run(
         log.info("localnet stopping")
 
 
-def _banner(settings: Settings, node: "Node") -> str:
-    return "\n".join(
-        [
-            "The localnet is running. Press Ctrl-C to stop it.",
-            "",
-            f"  RPC        http://{settings.host}:{node.port}",
-            f"  Websocket  ws://{settings.host}:{node.ws_port}",
-            f"  USDC mint  {settings.network.mint} ({settings.network.name})",
-            f"  Data       {settings.data_dir}",
-        ]
-    )
+def banner(settings: Settings, node: "Node") -> str:
+    kind, former = settings.network.name, node.chain.has_former_token
+    lines = [
+        "The localnet is running. Press Ctrl-C to stop it.",
+        "",
+        f"  RPC        http://{settings.host}:{node.port}",
+        f"  Websocket  ws://{settings.host}:{node.ws_port}",
+        f"  USDC mint  {node.chain.mint} ({kind}{', of a former version' if former else ''})",
+        f"  Data       {settings.data_dir}",
+    ]
+    return "\n".join([*lines, "", _OF_FORMER_VERSION] if former else lines)
 
 
 @asynccontextmanager
@@ -108,12 +112,14 @@ async def serve(settings: Settings, clock: Clock) -> "AsyncGenerator[Node]":
         await runner.setup()
         node.port, node.ws_port = await _listen(runner, settings)
         note_address(settings.data_dir, settings.host, node.port)
+        if chain.has_former_token:
+            log.warning("former_token", mint=str(chain.mint), advice=_OF_FORMER_VERSION)
         ticker = asyncio.create_task(node.subscriptions.tick_while_wanted())
         log.info(
             "localnet ready",
             url=f"http://{settings.host}:{node.port}",
             network=settings.network.name,
-            mint=settings.network.mint,
+            mint=str(chain.mint),
             slot=chain.slots.processed,
         )
         try:

@@ -3,10 +3,11 @@
 import base64
 import binascii
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import Final
 
 from solders.hash import Hash
-from solders.message import Message, MessageV0, from_bytes_versioned
+from solders.message import Message, MessageV0, from_bytes_versioned, to_bytes_versioned
 from solders.pubkey import Pubkey
 from solders.signature import Signature
 from solders.transaction import SanitizeError, VersionedTransaction
@@ -36,6 +37,11 @@ class Wire:
     @property
     def signature(self) -> Signature:
         return self.transaction.signatures[0]
+
+    @property
+    def message_hash(self) -> bytes:
+        """Of all that is signed."""
+        return sha256(to_bytes_versioned(self.message)).digest()
 
     @property
     def payer(self) -> Pubkey:

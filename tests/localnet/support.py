@@ -125,6 +125,7 @@ class NodeProcess:
 
     process: asyncio.subprocess.Process
     port: int
+    said: bytes
     drain: "asyncio.Task[bytes]"
 
     async def kill(self) -> None:
@@ -161,4 +162,4 @@ async def start_node(folder: Path, *arguments: str) -> NodeProcess:
         assert line, f"the node ended before it was ready: {said.decode()}"
         said += line
     drain = asyncio.create_task(process.stdout.read())
-    return NodeProcess(process, int(ready[1]), drain)
+    return NodeProcess(process, int(ready[1]), said, drain)

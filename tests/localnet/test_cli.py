@@ -6,6 +6,7 @@ from pathlib import Path
 import aiohttp
 from solders.keypair import Keypair
 
+from bursar_localnet.disk import CHAIN_FILE
 from tests.localnet.support import Rpc, command, environment, start_node
 
 
@@ -65,3 +66,31 @@ async def test_faucet_without_a_node_or_an_amount() -> None:
     for wrong in ("0", "1e3", "0.0000001", "ten"):
         code, _ = await cli("faucet", str(Keypair().pubkey()), wrong)
         assert code == 2
+
+
+async def test_reset(tmp_path: Path) -> None:
+    """Goal: whoever wants a new chain gets one, knows what is lost, and never by accident."""
+    chain, service = tmp_path / "localnet-test", tmp_path / "postgres"
+    node = await start_node(chain)
+    running = await cli("reset", "--yes", "--data-dir", str(chain))
+    assert await node.stop() == 0
+    assert running[0] == 1
+    assert "Another localnet is running" in running[1]
+    # Nobody can be asked here.
+    code, said = await cli("reset", "--data-dir", str(chain))
+    assert code == 2
+    assert "--yes" in said
+    assert (chain / CHAIN_FILE).exists()
+    assert "every balance" in said
+    assert "move that folder away" not in said
+    service.mkdir()
+    code, said = await cli("reset", "--yes", BURSAR_DATA_DIR=str(tmp_path))
+    assert code == 0
+    assert f"The database in {tmp_path} belongs to this chain" in said
+    assert not (chain / CHAIN_FILE).exists()
+    again = await start_node(chain)
+    assert await again.stop() == 0
+    (tmp_path / "else").mkdir()
+    code, said = await cli("reset", "--yes", "--data-dir", str(tmp_path / "else"))
+    assert code == 1
+    assert "holds no chain" in said

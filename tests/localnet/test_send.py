@@ -2,7 +2,10 @@
 
 import asyncio
 from base64 import b64encode
+from pathlib import Path
+from typing import Any
 
+import aiohttp
 import pytest
 from solders.address_lookup_table_account import AddressLookupTableAccount
 from solders.hash import Hash
@@ -18,7 +21,10 @@ from solders.system_program import (
 )
 from solders.transaction import VersionedTransaction
 
+from bursar.clock import SystemClock
 from bursar_localnet import base58, programs
+from bursar_localnet.rpc import Settings, serve
+from bursar_localnet.slots import Lag
 from tests.localnet.conftest import OpenNode
 from tests.localnet.support import (
     LAMPORTS_PER_SOL,
@@ -174,6 +180,56 @@ async def test_every_memo_program_is_there(rpc: Rpc) -> None:
         )
         shown = landed["transaction"]["message"]["instructions"][0]
         assert (shown["program"], shown["parsed"]) == ("spl-memo", f"through {program}")
+
+
+async def test_a_landed_message_is_known_whoever_signed_it(open_node: OpenNode) -> None:
+    """Goal: a facilitator that simulates before it signs learns that the payment was made."""
+    rpc: Rpc = await open_node(lag=Lag(0, 100), faults=True)
+    payer, wallet = await rpc.wallet(), await rpc.wallet(micros=5)
+    signed = sponsored(payer, wallet, await rpc.blockhash("processed"))
+    unsigned = VersionedTransaction.populate(
+        signed.message, [Signature.default(), signed.signatures[1]]
+    )
+
+    async def simulated(**options: Any) -> Any:
+        given = {"encoding": "base64", "commitment": "processed"} | options
+        return (await rpc("simulateTransaction", encode(unsigned), given))["value"]["err"]
+
+    assert await simulated() is None
+    signature = await rpc.send(signed, preflightCommitment="processed")
+    assert await simulated() == "AlreadyProcessed"
+    # With another blockhash it is another message.
+    assert await simulated(replaceRecentBlockhash=True) is None
+    # A fork that never had it may have it.
+    assert await rpc("bursar_fork", signature) == [signature]
+    assert await simulated() is None
+
+
+async def test_a_landed_message_is_known_after_a_restart(tmp_path: Path) -> None:
+    settings = Settings(tmp_path / "chain", port=0)
+    async with aiohttp.ClientSession() as session:
+        async with serve(settings, SystemClock()) as node:
+            rpc = Rpc(node.port, session)
+            payer, wallet = await rpc.wallet(), await rpc.wallet(micros=5)
+            signed = sponsored(payer, wallet, await rpc.blockhash())
+            await rpc.send(signed)
+        async with serve(settings, SystemClock()) as node:
+            unsigned = VersionedTransaction.populate(signed.message, [Signature.default()] * 2)
+            found = await Rpc(node.port, session)(
+                "simulateTransaction", encode(unsigned), {"encoding": "base64"}
+            )
+    assert found["value"]["err"] == "AlreadyProcessed"
+
+
+def sponsored(payer: Keypair, wallet: Keypair, blockhash: Hash) -> VersionedTransaction:
+    """A transfer of the wallet's for which another pays the fee."""
+    move = transfer(
+        TransferParams(
+            from_pubkey=wallet.pubkey(), to_pubkey=payer.pubkey(), lamports=LAMPORTS_PER_SOL
+        )
+    )
+    message = MessageV0.try_compile(payer.pubkey(), [move], [], blockhash)
+    return VersionedTransaction(message, [payer, wallet])
 
 
 async def test_simulation_changes_nothing(rpc: Rpc) -> None:

@@ -4,7 +4,18 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from bursar.cli.remote import AgentId, All, Limit, Pairs, Remote, Yes, metadata, remote, row_limit
+from bursar.cli.remote import (
+    AgentId,
+    All,
+    Limit,
+    Pairs,
+    Remote,
+    Yes,
+    confirm,
+    metadata,
+    remote,
+    row_limit,
+)
 from bursar.cli.show import ROWS, Columns
 from bursar.errors import ConfigError
 
@@ -168,7 +179,7 @@ def unfreeze(to: Remote, agent_id: AgentId) -> None:
 @remote
 def terminate(to: Remote, agent_id: AgentId, yes: Yes = False) -> None:
     """End an agent, for good. Its wallet can still be withdrawn from."""
-    to.confirm(f"End {agent_id} for good?", yes=yes)
+    confirm(f"End {agent_id} for good?", yes=yes)
     agent = to.client.agents.terminate(agent_id)
     to.out.done(f"{agent.id} ({agent.name}) is terminated.", agent)
 

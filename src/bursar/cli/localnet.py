@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from bursar.cli.remote import Yes, confirm
 from bursar.cli.show import say
 from bursar.config import load_config
 from bursar.errors import CommandFailed, ConfigError
@@ -108,3 +109,37 @@ def faucet(
     if "error" in answer:
         raise CommandFailed(f"The localnet refused: {answer['error']['message']}")
     say(f"{format_micros(micros)} USDC to {address}\nsignature {answer['result']}")
+
+
+@app.command()
+def reset(
+    data_dir: Annotated[
+        Path | None, typer.Option(help="The chain's folder; else the service's own.")
+    ] = None,
+    genesis: Annotated[Genesis, typer.Option(help="Which network's chain.")] = Genesis.TEST,
+    yes: Yes = False,
+) -> None:
+    """Delete a chain, so that the next start begins a new one."""
+    from bursar_localnet.disk import remove_chain
+    from bursar_localnet.errors import LocalnetFailed
+
+    folder = data_dir or load_config(os.environ).data_dir / f"localnet-{genesis}"
+    say(_what_is_lost(folder), err=True)
+    confirm(f"Delete the chain in {folder}?", yes=yes)
+    try:
+        remove_chain(folder)
+    except LocalnetFailed as problem:
+        raise CommandFailed(str(problem)) from None
+    say(f"The chain in {folder} is gone. The next start founds a new one.")
+
+
+def _what_is_lost(folder: Path) -> str:
+    service = folder.parent
+    lost = f"With the chain in {folder} every balance and payment on it is lost for good."
+    if not (service / "postgres").exists():
+        return f"{lost}\nA Bursar database that was used with it does not start with another chain."
+    return (
+        f"{lost}\nThe database in {service} belongs to this chain: `bursar serve` does not start"
+        " with another one.\nTo begin anew as a whole, move that folder away instead; agents, keys"
+        " and books go with it."
+    )

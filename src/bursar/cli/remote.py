@@ -90,14 +90,15 @@ class Remote:
             )
         return Bursar(self.connection.api_key, self.connection.base_url)
 
-    def confirm(self, question: str, *, yes: bool) -> None:
-        """Asks before something that cannot be undone. Without a terminal, `--yes` is required."""
-        if yes:
-            return
-        if not sys.stdin.isatty():
-            raise ConfigError("--yes", "is needed when there is no terminal to ask on")
-        if not typer.confirm(question, err=True):
-            raise CommandFailed("Nothing was done.")
+
+def confirm(question: str, *, yes: bool) -> None:
+    """Asks before something that cannot be undone. Without a terminal, `--yes` is required."""
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise ConfigError("--yes", "is needed when there is no terminal to ask on")
+    if not typer.confirm(question, err=True):
+        raise CommandFailed("Nothing was done.")
 
 
 def remote(command: Callable[Concatenate[Remote, P], None]) -> Callable[..., None]:

@@ -14,6 +14,7 @@ from bursar.cli.remote import (
     Pairs,
     Remote,
     Yes,
+    confirm,
     metadata,
     remote,
     row_limit,
@@ -69,7 +70,7 @@ def withdraw(
     yes: Yes = False,
 ) -> None:
     """Take money out of an agent's wallet. Counts towards no cap."""
-    to.confirm(f"Pay {amount} USDC out of {agent_id} to {destination}?", yes=yes)
+    confirm(f"Pay {amount} USDC out of {agent_id} to {destination}?", yes=yes)
     taken = to.client.wallets.withdraw(
         agent_id,
         amount=amount,

@@ -5,13 +5,12 @@ import asyncio
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Final
 
 import aiohttp
 import structlog
 
-from bursar.chain.networks import network_name, usdc_mint
+from bursar.chain.networks import localnet_folder, network_name, usdc_mint
 from bursar.chain.node import Node
 from bursar.chain.pin import check_network
 from bursar.chain.port import ChainOutOfReach
@@ -70,7 +69,7 @@ def _child(config: Config, mode: Mode) -> Child:
     options = {
         "--genesis": mode,
         "--port": address.rpartition(":")[2],
-        "--data-dir": str(_folder(config, mode)),
+        "--data-dir": str(localnet_folder(config, mode)),
     }
     if mode == "live":
         # No extra websocket port: by default the next one, 8899, is where clients look for the test
@@ -114,16 +113,12 @@ def find_chain(config: Config, mode: Mode) -> Solana:
     settings say."""
     noted = None
     if config.network(mode) == LOCALNET:
-        noted = noted_address(_folder(config, mode))
+        noted = noted_address(localnet_folder(config, mode))
     return _open(config, config.rpc_addresses(mode) if noted is None else (noted,))
 
 
 def _open(config: Config, addresses: Sequence[str]) -> Solana:
     return Solana.open(addresses, config.chain_timeout_seconds, config.priority_fee_max_lamports)
-
-
-def _folder(config: Config, mode: Mode) -> Path:
-    return config.data_dir / f"localnet-{mode}"
 
 
 async def refuse_wrong_networks(config: Config, db: Database) -> None:
