@@ -21,7 +21,7 @@ _TIME_SHIFTS: Final = tuple(range(45, -1, -5))
 _FORM: Final = re.compile(r"[0-7][0-9a-hjkmnp-tv-z]{25}", re.ASCII)
 
 Prefix = Literal["acc", "ag", "pol", "txn", "wdr", "dep", "wh", "evt", "dlv", "key", "log", "req",
-                 "ses"]  # fmt: skip
+                 "ses", "pur"]  # fmt: skip
 
 
 def new_id(prefix: Prefix) -> str:

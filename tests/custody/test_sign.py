@@ -9,9 +9,11 @@ from solders.hash import Hash
 from solders.keypair import Keypair
 from solders.message import to_bytes_versioned
 from solders.pubkey import Pubkey
+from solders.signature import Signature
 from solders.transaction import VersionedTransaction
 
 from bursar.chain.message import Payment, build
+from bursar.chain.sponsored import Sponsored, build_sponsored
 from bursar.custody.master import MasterKeys
 from bursar.custody.model import SealedKey
 from bursar.custody.provider import EmbeddedKeys, KeyProvider, NewKey
@@ -156,3 +158,52 @@ async def test_a_package_brings_a_provider(monkeypatch: pytest.MonkeyPatch):
     entry = EntryPoint("kms", f"{__name__}:Elsewhere", "bursar.key_providers")
     monkeypatch.setattr("bursar.custody.setup.entry_points", lambda group: [entry])
     assert isinstance(load_providers("kms")["kms"], Elsewhere)
+
+
+def purchase_of(keys: Keys, **change: Any) -> Sponsored:
+    purchase = Sponsored(
+        amount_micros=5,
+        source=keys[0].address,
+        destination=str(Keypair().pubkey()),
+        mint=MINT,
+        decimals=6,
+        blockhash=str(Hash.new_unique()),
+        fee_payer=str(Keypair().pubkey()),
+        memo=None,
+        variation=0,
+    )
+    return replace(purchase, **change)
+
+
+async def test_a_purchase_is_signed_by_the_wallet_alone(keys: Keys):
+    """Goal: the facilitator's place is left empty, and the signature that is told is our own."""
+    wallet, _ = keys
+    purchase = purchase_of(keys)
+    signed = await VAULT.sign_sponsored(purchase, wallet)
+    transaction = VersionedTransaction.from_bytes(signed.raw)
+    content = to_bytes_versioned(build_sponsored(purchase))
+    assert to_bytes_versioned(transaction.message) == content
+    theirs, ours = transaction.signatures
+    assert theirs == Signature.default()
+    assert ours.verify(Pubkey.from_string(wallet.address), content)
+    assert signed.signature == str(ours)
+    assert await VAULT.sign_sponsored(purchase, wallet) == signed, "the same bytes again"
+
+
+async def test_two_purchases_of_one_moment_have_signatures_of_their_own(keys: Keys):
+    purchase = purchase_of(keys)
+    made = [await VAULT.sign_sponsored(replace(purchase, variation=n), keys[0]) for n in range(5)]
+    assert len({signed.signature for signed in made}) == 5
+
+
+async def test_a_purchase_that_does_not_fit_is_not_signed(keys: Keys):
+    """Goal: another token, another wallet's money, no amount, a fee payer that is the wallet."""
+    other = await VAULT.new_key("ag_2")
+    for purchase in (
+        purchase_of(keys, mint=str(Keypair().pubkey())),
+        purchase_of(keys, source=other.address),
+        purchase_of(keys, amount_micros=0),
+        purchase_of(keys, fee_payer=keys[0].address),
+    ):
+        with pytest.raises(InvariantBroken):
+            await VAULT.sign_sponsored(purchase, keys[0])

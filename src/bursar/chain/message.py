@@ -1,5 +1,5 @@
-"""Builds the one kind of transaction that Bursar signs: a payment. The same payment always gives
-the same bytes.
+"""Builds the transaction of a payment that Bursar makes itself; `sponsored` has the other kind that
+it signs. The same payment always gives the same bytes.
 
     SetComputeUnitLimit, SetComputeUnitPrice
     create the recipient's token account, only where it is missing: the fee payer pays its rent
@@ -21,6 +21,7 @@ from solders.token import ID as TOKEN
 from solders.token.associated import get_associated_token_address
 
 from bursar.errors import check
+from bursar.money import MOST_MICROS
 
 SYSTEM: Final = Pubkey.default()
 ASSOCIATED_TOKEN: Final = Pubkey.from_string("ATokenGPvbdGVxr1b2hvZbsiqW5xWH25efTNsLJA8knL")
@@ -37,7 +38,6 @@ LAMPORTS_PER_SIGNATURE: Final = 5_000
 TOKEN_ACCOUNT_LAMPORTS: Final = 2_039_280
 EMPTY_ACCOUNT_LAMPORTS: Final = 890_880
 _MICROS_PER_LAMPORT: Final = 1_000_000
-_MOST_MICROS: Final = 2**63 - 1
 _MOST_MEMO_BYTES: Final = 100
 _CREATE_IDEMPOTENT: Final = b"\x01"
 _TRANSFER_CHECKED: Final = b"\x0c"
@@ -65,7 +65,7 @@ class Payment:
 
 def build(payment: Payment) -> MessageV0:
     """Raises InvariantBroken on a payment that must never be signed."""
-    check(0 < payment.amount_micros <= _MOST_MICROS, "a payment moves more than nothing")
+    check(0 < payment.amount_micros <= MOST_MICROS, "a payment moves more than nothing")
     check(1 <= payment.attempt <= _HIGHEST_ATTEMPT, "attempts are numbered from 1")
     check(payment.priority_fee >= 0, "a priority fee is not negative")
     check(payment.source != payment.destination, "a wallet does not pay itself")
@@ -73,9 +73,9 @@ def build(payment: Payment) -> MessageV0:
     memo = payment.id.encode("ascii")
     check(0 < len(memo) <= _MOST_MEMO_BYTES, "the memo is a payment's id")
     fee_payer, mint = Pubkey.from_string(payment.fee_payer), Pubkey.from_string(payment.mint)
-    source = _Holder.of(payment.source, payment.mint)
-    destination = _Holder.of(payment.destination, payment.mint)
-    transfer = _transfer(source, destination, mint, payment.amount_micros, payment.decimals)
+    source = Holder.of(payment.source, payment.mint)
+    destination = Holder.of(payment.destination, payment.mint)
+    move = transfer(source, destination, mint, payment.amount_micros, payment.decimals)
     note = Instruction(MEMO, memo, [])
     instructions = [
         # The attempt is part of the limit, so that two attempts never have the same signature,
@@ -83,9 +83,9 @@ def build(payment: Payment) -> MessageV0:
         set_compute_unit_limit(COMPUTE_LIMIT + payment.attempt),
         set_compute_unit_price(payment.priority_fee),
         *(
-            (_create_token_account(fee_payer, destination, mint), transfer, note)
+            (_create_token_account(fee_payer, destination, mint), move, note)
             if payment.opens_account
-            else (note, transfer)
+            else (note, move)
         ),
     ]
     blockhash = Hash.from_string(payment.blockhash)
@@ -111,7 +111,9 @@ def token_account(owner: str, mint: str) -> str:
     return str(get_associated_token_address(Pubkey.from_string(owner), Pubkey.from_string(mint)))
 
 
-class _Holder(NamedTuple):
+class Holder(NamedTuple):
+    """An owner of tokens, and the account that they are in."""
+
     owner: Pubkey
     tokens: Pubkey
 
@@ -120,7 +122,7 @@ class _Holder(NamedTuple):
         return cls(Pubkey.from_string(owner), Pubkey.from_string(token_account(owner, mint)))
 
 
-def _create_token_account(payer: Pubkey, holder: _Holder, mint: Pubkey) -> Instruction:
+def _create_token_account(payer: Pubkey, holder: Holder, mint: Pubkey) -> Instruction:
     return Instruction(
         ASSOCIATED_TOKEN,
         _CREATE_IDEMPOTENT,
@@ -135,8 +137,8 @@ def _create_token_account(payer: Pubkey, holder: _Holder, mint: Pubkey) -> Instr
     )
 
 
-def _transfer(
-    source: _Holder, destination: _Holder, mint: Pubkey, amount_micros: int, decimals: int
+def transfer(
+    source: Holder, destination: Holder, mint: Pubkey, amount_micros: int, decimals: int
 ) -> Instruction:
     return Instruction(
         TOKEN,

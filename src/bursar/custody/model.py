@@ -35,3 +35,12 @@ class SignedPayment:
 
     raw: bytes
     signature: str
+
+
+@dataclass(frozen=True, slots=True)
+class SignedPurchase:
+    """Ready to be presented to a seller. The signature is the wallet's own: the transaction's id on
+    the chain will be that of a facilitator, which nobody knows yet."""
+
+    raw: bytes
+    signature: str

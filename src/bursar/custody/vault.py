@@ -1,4 +1,5 @@
-"""The only code that meets keys in clear. It signs payments that it builds itself, nothing else."""
+"""The only code that meets keys in clear. It signs payments and purchases that it builds itself,
+nothing else."""
 
 import os
 from collections.abc import Mapping
@@ -11,8 +12,9 @@ from solders.signature import Signature
 from solders.transaction import VersionedTransaction
 
 from bursar.chain.message import Payment, build
+from bursar.chain.sponsored import Sponsored, build_sponsored
 from bursar.custody.master import MasterKeys
-from bursar.custody.model import EMBEDDED, SealedKey, SealedSecret, SignedPayment
+from bursar.custody.model import EMBEDDED, SealedKey, SealedSecret, SignedPayment, SignedPurchase
 from bursar.custody.provider import EMBEDDED_PROVIDERS, KeyProvider
 from bursar.errors import BursarError, check
 
@@ -68,6 +70,21 @@ class Vault:
         ]
         transaction = VersionedTransaction.populate(message, signatures)
         return SignedPayment(bytes(transaction), str(signatures[0]))
+
+    async def sign_sponsored(self, purchase: Sponsored, wallet_key: SealedKey) -> SignedPurchase:
+        """The transaction of this purchase, signed by the wallet: it is complete, and has an id on
+        the chain, only when the seller's facilitator signs it too.
+
+        Raises InvariantBroken when the purchase does not fit the key or the network, KeyUnusable
+        when the key cannot be used now.
+        """
+        check(purchase.mint in self._mints, "only the token of a configured network is paid")
+        check(purchase.source == wallet_key.address, "a wallet's key signs for its own address")
+        message = build_sponsored(purchase)
+        ours = await self._signature(wallet_key, message)
+        # In the order of the accounts in the message: the facilitator comes first.
+        transaction = VersionedTransaction.populate(message, [Signature.default(), ours])
+        return SignedPurchase(bytes(transaction), str(ours))
 
     def reseal(self, key: SealedKey) -> SealedKey:
         """The same key under the newest master key."""
