@@ -111,9 +111,10 @@ def _lies_below(imported: str, folder: str) -> bool:
     return ORDER.index(imported) <= ORDER.index(folder)
 
 
-def test_the_localnet_knows_nothing_of_bursar():
-    """Goal: the node in a box can be used, read and replaced without the service."""
-    for path in (ROOT / "src/bursar_localnet").rglob("*.py"):
+@pytest.mark.parametrize("package", ["bursar_localnet", "bursar_shop"])
+def test_what_stands_beside_knows_nothing_of_bursar(package: str):
+    """Goal: the node in a box and the shop can be used, read and replaced without the service."""
+    for path in (ROOT / "src" / package).rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             if isinstance(node, ast.ImportFrom):

@@ -12,6 +12,8 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+import typer
+
 from bursar.cli.connection import Connection
 from bursar.cli.remote import Remote, remote
 from bursar.cli.spends import explained
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
     from bursar.client.client import Bursar
     from bursar.client.model import Transaction
 
+app = typer.Typer(help="Watch an agent spend until it is refused; or open a shop to buy from.")
+
 _HOST: Final = "api.example.com"
 _START_SECONDS: Final = 60.0
 _STOP_SECONDS: Final = 20.0
@@ -29,13 +33,16 @@ _MOST_SPENDS: Final = 10
 _WAIT_SECONDS: Final = 10
 
 
+@app.callback(invoke_without_command=True)
 @remote
-def demo(to: Remote) -> None:
+def demo(to: Remote, context: typer.Context) -> None:
     """Watch an agent spend until it is refused. Test money only; under 20 seconds.
 
     Uses the service of your key or profile; without one it starts a service of its own, in a folder
     that is removed at the end.
     """
+    if context.invoked_subcommand is not None:
+        return
     with ExitStack() as stack:
         if to.connection.api_key is None:
             with to.out.waiting("starting a service of its own …"):

@@ -16,7 +16,6 @@ from bursar.cli import (
     audit,
     backup,
     database,
-    demo,
     deposits,
     doctor,
     keys,
@@ -26,6 +25,7 @@ from bursar.cli import (
     mcp,
     profiles,
     recipients,
+    shop,
     spends,
     transactions,
     wallets,
@@ -67,7 +67,7 @@ def bursar(
     del version  # the user has seen it
 
 
-app.command(rich_help_panel=_HELP)(demo.demo)
+app.add_typer(shop.app, name="demo", rich_help_panel=_HELP)
 app.command(rich_help_panel=_HELP)(doctor.doctor)
 app.add_typer(agents.app, name="agents", rich_help_panel=_AGENTS)
 app.add_typer(agents.policies, name="policies", rich_help_panel=_AGENTS)
