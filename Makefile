@@ -8,12 +8,16 @@ BIN := $(VENV)/bin
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 LOCKED := --require-hashes --only-binary :all: --no-deps
 
+# The stock packages pin other versions of what we use, and of each other.
+STOCK := .venv-stock
+STOCK_NODE := tests/stock/node
+
 # Tools that look at us and are no part of what runs; fetched when asked for.
 BANDIT := 1.9.4
 PIP_AUDIT := 2.10.1
 
 .DEFAULT_GOAL := help
-.PHONY: help install serve test quick check lint types quick-tests bench prove fuzz security audit-deps screenshots format reference lock clean
+.PHONY: help install serve test test-stock quick check lint types quick-tests bench prove fuzz security audit-deps screenshots format reference lock clean
 
 help: ## Show this help
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -25,6 +29,9 @@ serve: $(VENV)/.server ## Run the service on embedded PostgreSQL and an embedded
 
 test: check ## Everything CI runs: format, lint, types, tests with coverage, and the slowest of them
 	$(BIN)/python -m tests.run $(ARGS)
+
+test-stock: $(VENV)/.dev $(STOCK)/.ready ## Buy and sell with the published x402 and MPP packages, each in its own environment
+	$(BIN)/python -m pytest -p no:cacheprovider tests/stock $(ARGS)
 
 quick: lint ## While you work, under 90 s: lint, types, and the tests that need no running service
 	@$(MAKE) --no-print-directory --jobs=2 types quick-tests
@@ -75,9 +82,14 @@ lock: $(VENV)/.dev ## Resolve the dependencies again and write locks/
 		--generate-hashes --no-header --no-annotate --quiet -o locks/server.txt
 	$(BIN)/uv pip compile pyproject.toml --extra server --group dev --universal --upgrade \
 		--generate-hashes --no-header --no-annotate --quiet -o locks/dev.txt
+	$(BIN)/uv pip compile locks/stock-x402.in --universal --upgrade --python-version 3.11 \
+		--only-binary :all: --generate-hashes --no-header --no-annotate --quiet -o locks/stock-x402.txt
+	$(BIN)/uv pip compile locks/stock-pay-kit.in --override locks/stock-pay-kit.override \
+		--universal --upgrade --python-version 3.11 \
+		--only-binary :all: --generate-hashes --no-header --no-annotate --quiet -o locks/stock-pay-kit.txt
 
 clean: ## Remove the environment and caches (the data folder stays)
-	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis .coverage .coverage.* build dist
+	rm -rf $(VENV) $(STOCK) $(STOCK_NODE)/node_modules .pytest_cache .ruff_cache .hypothesis .coverage .coverage.* build dist
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -94,4 +106,16 @@ $(VENV)/.server: $(VENV)/bin/python locks/server.txt pyproject.toml
 $(VENV)/.dev: $(VENV)/.server locks/dev.txt
 	@echo "Installing what the tests need ..."
 	@$(PIP_INSTALL) $(LOCKED) -r locks/dev.txt
+	@touch $@
+
+# Node comes as a wheel too: what the packages need is newer than some systems have.
+$(STOCK)/.ready: $(STOCK)/x402/.ready $(STOCK)/pay-kit/.ready $(STOCK_NODE)/package-lock.json
+	@cd $(STOCK_NODE) && PATH="$(abspath $(STOCK))/x402/bin:$$PATH" \
+		npm ci --silent --no-audit --no-fund --ignore-scripts
+	@touch $@
+
+$(STOCK)/%/.ready: locks/stock-%.txt | $(VENV)/bin/python
+	@echo "Installing the stock package $* into $(STOCK) ..."
+	@$(PYTHON) -m venv $(STOCK)/$*
+	@$(STOCK)/$*/bin/python -m pip install --quiet --disable-pip-version-check $(LOCKED) -r $<
 	@touch $@

@@ -17,11 +17,14 @@ COVERAGE = (
     "--cov-report=term-missing:skip-covered",
     f"--cov-fail-under={COVERAGE_AT_LEAST}",
 )
+# It needs packages of others, in environments of their own: `make test-stock`.
+APART = ("--ignore=tests/stock",)
 SLOWEST = ("--durations=15", "--durations-min=1")
 QUICK = (
     "--quiet",
     "tests/unit",
     "tests/property",
+    "tests/purchase",
     "tests/test_tidy.py",
     "tests/test_docs.py",
     "tests/documents/test_reference.py",
@@ -31,7 +34,7 @@ QUICK = (
 
 def main() -> int:
     # A part of the tests says nothing about coverage.
-    arguments = sys.argv[1:] or [*SIDE_BY_SIDE, *COVERAGE]
+    arguments = sys.argv[1:] or [*SIDE_BY_SIDE, *COVERAGE, *APART]
     environment = os.environ.copy()
     if arguments == ["--quick"]:
         arguments = [*QUICK]
