@@ -3,6 +3,7 @@
 Measured in processor time of the loop's own thread: that other programs run makes no difference."""
 
 import asyncio
+import threading
 import time
 import uuid
 from collections.abc import Awaitable
@@ -10,6 +11,7 @@ from typing import Any, Final
 
 import pytest
 
+from bursar.service import app
 from tests.support import POLICY, Service, new_agent
 
 # An answer to a small request takes a few of these; a person notices some hundred milliseconds.
@@ -75,3 +77,18 @@ async def test_a_large_body_that_is_wrong_throughout_does_not_hold_up_others(ser
             assert (await client.post("/v1/agents", json=body)).status_code == 400
 
         assert await longest_turn(make()) < LONGEST_TURN_SECONDS
+
+
+async def test_a_scrape_does_not_hold_up_others(service: Service, monkeypatch: pytest.MonkeyPatch):
+    """Goal: others are answered while the metrics of all processes are put together."""
+    read = threading.Event()
+
+    def slow() -> bytes:
+        return b"metrics" if read.wait(timeout=5) else b"nobody was answered meanwhile"
+
+    monkeypatch.setattr(app, "exposition", slow)
+    async with service.client(None) as client:
+        scrape = asyncio.create_task(client.get("/metrics"))
+        assert (await client.get("/healthz")).status_code == 200
+        read.set()
+        assert (await scrape).content == b"metrics"

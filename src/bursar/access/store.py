@@ -98,8 +98,9 @@ _REVOKE_KEYS_OF_AGENT = Query("""
      WHERE agent_id = :agent_id
        AND revoked_at IS NULL
 """)
+# One array and not a row for each key: it is read several times a second, for all keys in use.
 _STILL_VALID = Query(f"""
-    SELECT k.id
+    SELECT coalesce(array_agg(k.id), '{{}}')
       FROM api_key k
      WHERE k.id = ANY(:key_ids)
        AND {_IN_FORCE}
@@ -172,7 +173,7 @@ async def revoke_keys_of_agent(tx: Tx, agent_id: str) -> None:
 
 async def still_valid(tx: Tx, key_ids: Sequence[str]) -> set[str]:
     """Which of these keys are neither revoked nor expired now."""
-    return {row["id"] for row in await _STILL_VALID.rows(tx, key_ids=key_ids)}
+    return set(await _STILL_VALID.value(tx, key_ids=key_ids))
 
 
 async def touch_keys(tx: Tx, key_ids: Sequence[str]) -> None:

@@ -34,10 +34,8 @@ _encode = msgspec.json.Encoder().encode
 _log = structlog.get_logger()
 
 
-async def in_thread_if(large: bool, work: Callable[[], T]) -> T:
-    """Parses what a caller sent: in a thread if it is large, so that others are not held up."""
-    if not large:
-        return work()
+async def in_thread(work: Callable[[], T]) -> T:
+    """Reads a large request in a thread, so that the event loop can answer others meanwhile."""
     return await asyncio.get_running_loop().run_in_executor(_large_bodies, work)
 
 

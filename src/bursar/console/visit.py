@@ -13,7 +13,7 @@ import msgspec
 
 from bursar.access.model import Caller
 from bursar.api.call import Answer, Call, Route, Services, Stream
-from bursar.api.perform import check_scope, in_thread_if, perform, prepare
+from bursar.api.perform import check_scope, in_thread, perform, prepare
 from bursar.console import store
 from bursar.errors import ApiError, ErrorCode, of_kind
 
@@ -91,7 +91,9 @@ class Visit:
 
     async def prepared(self, name: str, *, body: dict[str, Any] | None, **rest: Any) -> Call:
         """As `prepare`, in a thread, because a form may be long."""
-        return await in_thread_if(body is not None, lambda: self.prepare(name, body=body, **rest))
+        if body is None:
+            return self.prepare(name, **rest)
+        return await in_thread(lambda: self.prepare(name, body=body, **rest))
 
     def prepare(
         self,

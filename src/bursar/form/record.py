@@ -36,20 +36,14 @@ class Record:
         prefix = f"{path}." if path else ""
         parsed: dict[str, Any] = {}
         for field in self.fields:
-            if field.name not in given:
-                if field.required:
-                    faults.append(
-                        Fault(
-                            prefix + field.name,
-                            f"{prefix}{field.name} is required.{self.accepted()}",
-                        )
-                    )
-                continue
-            item = given[field.name]
-            if item is None and field.nullable:
-                parsed[field.name] = None
-            else:
-                parsed[field.name] = field.kind.parse(item, prefix + field.name, faults)
+            name = field.name
+            if name in given:
+                item = given[name]
+                omitted = item is None and field.nullable
+                parsed[name] = None if omitted else field.kind.parse(item, prefix + name, faults)
+            elif field.required:
+                required = f"{prefix}{name} is required.{self.accepted()}"
+                faults.append(Fault(prefix + name, required))
         if len(parsed) < len(given):
             known = [field.name for field in self.fields]
             unknown = [name for name in given if name not in known]

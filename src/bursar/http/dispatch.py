@@ -6,18 +6,19 @@ checks is the contract's: key, rate limit and scope come before the body is read
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from functools import partial
+from typing import Any, Final
 
 import msgspec
 
 from bursar.access.limits import Category
 from bursar.access.model import Caller
-from bursar.api.call import Answer, Route, Services, Stream
+from bursar.api.call import Answer, Call, Route, Services, Stream
 from bursar.api.perform import (
     SMALL_BODY_BYTES,
     check_scope,
     explain,
-    in_thread_if,
+    in_thread,
     over_limit,
     perform,
     prepare,
@@ -29,6 +30,7 @@ from bursar.http.request import AsgiScope, Receive, Request, Send
 from bursar.http.router import Router
 
 _JSON_TYPE = re.compile(r"application/(?:[a-z0-9.+-]+\+)?json\s*(?:;.*)?", re.ASCII | re.IGNORECASE)
+_JSON_HEADERS: Final = ((b"content-type", b"application/json"), (b"cache-control", b"no-store"))
 _encode = msgspec.json.Encoder().encode
 
 
@@ -75,15 +77,16 @@ class Dispatcher:
             check_scope(route, caller)
             raw = await request.read_body()
             large = len(raw) > SMALL_BODY_BYTES
-            given = await in_thread_if(large, lambda: _decode_body(request, raw))
+            decode = partial(_decode_body, request, raw)
+            given = await in_thread(decode) if large else decode()
         finally:
             # For this route the body says which limit it counts towards. It counts even if the body
             # cannot be read.
             if not isinstance(route.category, Category):
                 await self._count(request, caller, route.category(given))
-        call = await in_thread_if(
-            large,
-            lambda: prepare(
+
+        def prepared() -> Call:
+            return prepare(
                 services,
                 route,
                 caller,
@@ -95,8 +98,9 @@ class Dispatcher:
                 idempotency_header=request.header(b"idempotency-key"),
                 prefer=request.header(b"prefer"),
                 headers=request.headers,
-            ),
-        )
+            )
+
+        call = await in_thread(prepared) if large else prepared()
         return await perform(call)
 
     async def _count(self, request: Request, caller: Caller, category: Category) -> None:
@@ -109,8 +113,8 @@ class Dispatcher:
 def _decode_body(request: Request, raw: bytes) -> dict[str, Any]:
     if not raw:
         return {}
-    content_type = request.header(b"content-type")
-    if content_type is not None and _JSON_TYPE.fullmatch(content_type.strip()) is None:
+    kind = request.header(b"content-type")
+    if not (kind is None or kind == "application/json" or _JSON_TYPE.fullmatch(kind.strip())):
         raise ApiError(
             ErrorCode.UNSUPPORTED_MEDIA_TYPE,
             "Send the body as JSON with the header 'Content-Type: application/json'.",
@@ -138,8 +142,7 @@ async def _send(answer: Answer | Stream, request: Request, send: Send) -> None:
     body = b""
     if answer.body is not None:
         body = _encode(answer.body)
-        headers.append((b"content-type", b"application/json"))
+        headers += _JSON_HEADERS
         headers.append((b"content-length", b"%d" % len(body)))
-        headers.append((b"cache-control", b"no-store"))
     await send({"type": "http.response.start", "status": answer.status, "headers": headers})
     await send({"type": "http.response.body", "body": body})

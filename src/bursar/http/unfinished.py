@@ -96,26 +96,25 @@ class Watched:
 
     async def receive(self) -> MutableMapping[str, Any]:
         """The next piece. Raises ApiError when the whole takes too long."""
-        message, self._first = self._first or await self._next(), None
+        message, self._first = self._first, None
+        if message is None:
+            if self._is_late:
+                raise _late()
+            reader = self._reader = asyncio.current_task()
+            try:
+                message = await self._receive()
+            except asyncio.CancelledError:
+                # As in `asyncio.timeout`: if nobody else cancelled the task too, the body is late.
+                if reader is not None and self._is_late and reader.uncancel() == 0:
+                    raise _late() from None
+                raise
+            finally:
+                self._reader = None
         if self._left is not None:
             self._left -= len(message.get("body", b""))
         if not message.get("more_body", False) or self._left == 0:
             self.end()
         return message
-
-    async def _next(self) -> MutableMapping[str, Any]:
-        if self._is_late:
-            raise _late()
-        reader = self._reader = asyncio.current_task()
-        try:
-            return await self._receive()
-        except asyncio.CancelledError:
-            # As in `asyncio.timeout`: if nobody else cancelled the task too, the body is late.
-            if reader is not None and self._is_late and reader.uncancel() == 0:
-                raise _late() from None
-            raise
-        finally:
-            self._reader = None
 
     def give_up(self) -> None:
         self.end()

@@ -80,14 +80,14 @@ class App:
             if page is not None and scope["method"] in PAGE_METHODS:
                 await _send_page(await page(), headers, send)
             elif not has_body(headers):
-                await self._handle(scope, headers, receive, send)
+                await self._surface(scope)(scope, headers, receive, send)
             else:
                 watched = self._unfinished.watch(scope, headers, receive)
                 try:
                     if watched.crowded and not await watched.begins():
                         await refuse(headers, send)
                     else:
-                        await self._handle(scope, headers, watched.receive, send)
+                        await self._surface(scope)(scope, headers, watched.receive, send)
                 finally:
                     watched.end()
         finally:
@@ -95,13 +95,11 @@ class App:
             if self._running == 0:
                 self._idle.set()
 
-    async def _handle(
-        self, scope: AsgiScope, headers: Mapping[bytes, bytes], receive: Receive, send: Send
-    ) -> None:
-        if (path := scope["path"]).startswith("/console/") or path == "/console":
-            await self._console(scope, headers, receive, send)
-        else:
-            await self._dispatch(scope, headers, receive, send)
+    def _surface(self, scope: AsgiScope) -> Console | Dispatcher:
+        path: str = scope["path"]
+        return (
+            self._console if path.startswith("/console/") or path == "/console" else self._dispatch
+        )
 
     async def end_late_requests(self) -> None:
         """Gives up on requests whose body takes too long. Runs until it is cancelled."""
@@ -182,7 +180,9 @@ class App:
 
     async def _metrics(self) -> Body:
         self._sender.flush()
-        return 200, b"text/plain; version=0.0.4; charset=utf-8", exposition()
+        # In a thread: it reads the files of all processes.
+        page = await asyncio.to_thread(exposition)
+        return 200, b"text/plain; version=0.0.4; charset=utf-8", page
 
     async def _openapi(self) -> Body:
         return 200, _JSON, openapi.encoded()
