@@ -10,6 +10,7 @@ from solders.transaction import VersionedTransaction
 
 from bursar.chain.sponsored import Sponsored, build_sponsored
 from bursar.purchase.claim import Claim
+from bursar.purchase.mpp import credential_header, read_challenges
 from bursar.purchase.offer import Offer, Offered
 from bursar.purchase.x402 import read_required, read_response, signature_header
 from tests.localnet.support import MINT, Rpc
@@ -32,7 +33,8 @@ class Buyer:
     async def offered(self, url: str) -> Offered:
         async with self._get(url) as answer:
             assert answer.status == 402
-            return read_required(list(answer.headers.items()), await answer.read())
+            headers, body = list(answer.headers.items()), await answer.read()
+        return Offered([*read_required(headers, body).offers, *read_challenges(headers).offers])
 
     async def sign(self, offer: Offer, variation: int = 0) -> tuple[str, str]:
         """The header that pays an offer."""
@@ -52,7 +54,8 @@ class Buyer:
         )
         ours = self.wallet.sign_message(to_bytes_versioned(message))
         transaction = VersionedTransaction.populate(message, [Signature.default(), ours])
-        return signature_header(offer, bytes(transaction))
+        answers = credential_header if offer.protocol == "mpp" else signature_header
+        return answers(offer, bytes(transaction))
 
     async def present(self, url: str, header: tuple[str, str]) -> Answer:
         """Raises aiohttp's errors and TimeoutError, as whatever happens on the wire."""
