@@ -4,6 +4,7 @@ import asyncio
 from dataclasses import replace
 from pathlib import Path
 
+import httpx
 import pytest
 import structlog
 from structlog.testing import LogCapture
@@ -12,7 +13,7 @@ from bursar.config import Config, load_config
 from bursar.service import api
 from bursar.service.postgres import EmbeddedPostgres
 from tests.databases import own_database
-from tests.processes import spawn_api
+from tests.processes import running_api, spawn_api
 from tests.support import Service
 
 
@@ -35,6 +36,17 @@ async def test_it_says_why_it_died(postgres: EmbeddedPostgres, config: Config, t
                 process.process.kill()
                 await process.process.wait()
         assert "UndefinedTableError" in (tmp_path / "log").read_text()
+
+
+async def test_its_last_answers_are_in_the_log(config: Config, localnets: None, tmp_path: Path):
+    """Goal: lines of requests are gathered, but none is lost when the process is told to stop."""
+    config = replace(config, port=0, log_level="info")
+    with (tmp_path / "log").open("wb") as log:
+        async with running_api(config, log) as url, httpx.AsyncClient(base_url=url) as client:
+            for number in range(20):
+                await client.get("/v1/me", headers={"X-Request-Id": f"last-{number}"})
+    text = (tmp_path / "log").read_text()
+    assert [f'"request_id":"last-{number}"' in text for number in range(20)] == [True] * 20
 
 
 def test_a_port_in_the_open_is_warned_of(monkeypatch: pytest.MonkeyPatch):
