@@ -16,7 +16,7 @@ import pytest
 
 from bursar.db import Database
 from bursar.errors import CommandFailed
-from bursar.service.backup import histories
+from bursar.service.backup import Base, histories, name_base
 from bursar.service.ports import free_port
 from bursar.service.postgres import EmbeddedPostgres
 from bursar.service.restore import choose, verify
@@ -150,6 +150,19 @@ async def _damage_is_found(folder: Path) -> None:
     await asyncio.to_thread(victim.write_bytes, raw)
     with pytest.raises(CommandFailed, match="not as it was written"):
         await verify(folder)
+
+
+def test_two_base_backups_of_one_second_have_two_names(tmp_path: Path):
+    """Goal: the service's own backup and a person's that end at the same moment are both kept."""
+    second = datetime(2026, 11, 15, 12, 0, 0, tzinfo=UTC)
+    found: list[Base] = []
+    for number in range(2):
+        made = tmp_path / f"unfinished-{number}"
+        made.mkdir()
+        (made / "backup_label").write_text(str(number), "ascii")
+        found.append(name_base(made, tmp_path, second))
+    assert [base.since - second for base in found] == [timedelta(0), timedelta(seconds=1)]
+    assert [(b.folder / "backup_label").read_text("ascii") for b in found] == ["0", "1"]
 
 
 async def _key(data_dir: Path, ports: Mapping[str, int]) -> str:

@@ -12,6 +12,7 @@ The master key is in none of it. Why all this is so: docs/decisions/0014.
 """
 
 import asyncio
+import errno
 import os
 import re
 import shutil
@@ -45,6 +46,7 @@ _BASE_EVERY: Final = timedelta(days=1)
 _BASE_SECONDS: Final = 3600.0
 _RECEIVED_SECONDS: Final = 30.0
 _POLL_SECONDS: Final = 0.05
+_NAMES_TO_TRY: Final = 10
 _NAME: Final = "%Y-%m-%dT%H:%M:%SZ"
 _SEGMENT: Final = re.compile(r"[0-9A-F]{24}")
 _START: Final = re.compile(r"^START WAL LOCATION: \S+ \(file ([0-9A-F]{24})\)$", re.MULTILINE)
@@ -201,11 +203,25 @@ async def take_base(server: EmbeddedPostgres, history: History) -> Base:
         # Rounded up to a whole second, because the name has no fractions and nothing earlier can be
         # restored.
         since = (SystemClock().now() + timedelta(seconds=1)).replace(microsecond=0)
-        final = history.folder / f"base-{since.strftime(_NAME)}"
-        await asyncio.to_thread(made.rename, final)
+        return await asyncio.to_thread(name_base, made, history.folder, since)
     finally:
         shutil.rmtree(made, ignore_errors=True)
-    return Base(final, since)
+
+
+def name_base(made: Path, folder: Path, since: datetime) -> Base:
+    """Names a finished base backup. The service and a person may each finish one in the same
+    second: then the later gets the name of the next."""
+    for _ in range(_NAMES_TO_TRY):
+        final = folder / f"base-{since.strftime(_NAME)}"
+        try:
+            made.rename(final)
+        except OSError as problem:
+            if problem.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                raise
+            since += timedelta(seconds=1)
+        else:
+            return Base(final, since)
+    raise CommandFailed(f"There are too many base backups of one moment in {folder}.")
 
 
 async def stop_holding_log(config: Config, server: EmbeddedPostgres) -> None:
