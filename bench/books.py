@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 import asyncpg
+import msgspec
 
 from bench.service import (
     ACCOUNT,
@@ -12,10 +13,12 @@ from bench.service import (
     PLENTY_LAMPORTS,
     admin_key,
     agent_key,
+    know_payees,
 )
 from bursar.config import Config
 from bursar.db import Database, Tx
 from bursar.migrations.migrate import migrate
+from bursar.policy.engine import Terms
 from bursar.service.postgres import ADMIN_ROLE, EmbeddedPostgres
 
 FEW: Final = 10_000
@@ -26,6 +29,10 @@ SPENDERS: Final = 1_000
 _ADMINS: Final = 4
 _DAYS: Final = 30
 _MICROS: Final = 10_000
+_CAP_MICROS: Final = 10**13
+_FUNDS_MICROS: Final = 10**14
+# What each payment cost, or has reserved.
+_FEE_LAMPORTS: Final = 5_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +56,23 @@ def transaction_id(number: int) -> str:
     return f"txn_{number:026d}"
 
 
+def terms(*, single_cap: int | None = None, threshold: int | None = None) -> str:
+    """What the rules said of a spend, as it is kept."""
+    said = Terms(
+        agent_status="active",
+        frozen=False,
+        lists="ppp",
+        host_refused=False,
+        cap_micros_per_transaction=single_cap,
+        cap_micros_daily=_CAP_MICROS,
+        approval_threshold_micros=threshold,
+        network_budget_lamports=PLENTY_LAMPORTS,
+        payment_lamports=_FEE_LAMPORTS,
+        pending_max=1_000,
+    )
+    return msgspec.json.encode(said).decode()
+
+
 async def make_books(server: EmbeddedPostgres, config: Config, size: int, agents: int) -> Books:
     name = f"books_of_{size}"
     admin = await asyncpg.connect(server.admin_dsn)
@@ -65,6 +89,7 @@ async def make_books(server: EmbeddedPostgres, config: Config, size: int, agents
 
         async def agent_keys(tx: Tx) -> list[tuple[str, str]]:
             realm_id = await tx.fetchval("SELECT realm_id FROM agent LIMIT 1")
+            await know_payees(tx, realm_id)
             return [((await agent_key(tx, realm_id, a)).secret, a) for a in spenders]
 
         return Books(
@@ -87,7 +112,12 @@ async def _load(dsn: str, size: int, agents: int) -> None:
                         agents=agents,
                         days=_DAYS,
                         micros=_MICROS,
+                        cap=_CAP_MICROS,
+                        funds=_FUNDS_MICROS,
+                        fee=_FEE_LAMPORTS,
                         lamports=PLENTY_LAMPORTS,
+                        terms=terms(),
+                        refusing_terms=terms(single_cap=0),
                         account=ACCOUNT,
                         rounds=size // agents,
                     )
@@ -128,76 +158,108 @@ _LOAD: Final = (
          FROM generate_series(0, {agents} - 1) AS n""",
     """INSERT INTO policy (agent_id, version, cap_micros_daily, network_lamports_daily, allowlist,
                            blocklist, frozen, changed_by, changed_at)
-       SELECT id, 1, 10000000000000, {lamports}, '{{*.example.com}}', '{{}}', false, 'bench',
+       SELECT id, 1, {cap}, {lamports}, '{{*.example.com}}', '{{}}', false, 'bench',
               created_at
          FROM agent""",
-    """INSERT INTO wallet (agent_id, realm_id, address, mint, status, credits_posted, debits_posted,
-                           debits_pending, transfers, decisions, is_low, last_funded_at)
-       SELECT id, realm_id, 'address of ' || id, 'mint', 'funded', 100000000000000,
-              {micros} * posts, {micros} * (reserves - posts), 1 + reserves + posts, {rounds},
-              false, created_at
-         FROM agent, (SELECT * FROM round ORDER BY r DESC LIMIT 1) AS last""",
+    # Of what it used, all that is in a window or the wallet counts what came before.
     """INSERT INTO spend (id, realm_id, agent_id, amount_micros, recipient, pay_to, status,
-                          reject_code, policy_version, decision, network, created_by, created_at,
-                          signature, block_time, fee_lamports, settled_at, updated_at,
-                          decision_number)
+                          reject_code, verdict, terms, used, policy_version, network, created_by,
+                          created_at, signature, block_time, network_lamports, fee_lamports,
+                          rent_lamports, settled_at, updated_at, decision_number)
        SELECT id, (SELECT id FROM realm_of_bench), agent_id, {micros}, recipient,
               'So11111111111111111111111111111111111111112', status,
-              CASE status WHEN 'rejected' THEN 'per_transaction_cap_exceeded' END, 1,
-              json_build_array(CASE status WHEN 'rejected' THEN 'rejected' ELSE 'approved' END,
-                CASE status WHEN 'rejected' THEN 'per_transaction_cap_exceeded' END,
-                'pppppfppn', {micros}, recipient, 'So11111111111111111111111111111111111111112',
-                'active', false, null, 10000000000000, {micros}, 100000000000000, null,
-                9999999990000, 9999999990000, null),
-              'localnet', 'bench', at,
+              CASE status WHEN 'rejected' THEN 'per_transaction_cap_exceeded' END,
+              CASE status WHEN 'rejected' THEN 'rejected' ELSE 'approved' END,
+              CASE status WHEN 'rejected' THEN '{refusing_terms}' ELSE '{terms}' END,
+              ARRAY[{micros} * today, {funds} - {micros} * (reserves - (status <> 'rejected')::int),
+                    {fee} * today, {fee}, 0, 1 + reserves - (status <> 'rejected')::int
+                                             + posts - (status = 'settled')::int],
+              1, 'localnet', 'bench', at,
               CASE status WHEN 'settled' THEN 'signature of ' || id END,
               CASE status WHEN 'settled' THEN extract(epoch FROM at)::bigint END,
-              CASE status WHEN 'settled' THEN 5000 END,
-              CASE status WHEN 'settled' THEN at + interval '1 second' END, at, r + 1
-         FROM made JOIN round USING (r) ORDER BY n""",
+              CASE status WHEN 'rejected' THEN 0 ELSE {fee} END,
+              CASE status WHEN 'settled' THEN {fee} END, CASE status WHEN 'settled' THEN 0 END,
+              CASE status WHEN 'settled' THEN at + interval '1 second' END,
+              CASE status WHEN 'settled' THEN at + interval '1 second' ELSE at END, r + 1
+         FROM (SELECT *, count(*) FILTER (WHERE status <> 'rejected') OVER (
+                        PARTITION BY agent_id, date_trunc('day', at, 'UTC') ORDER BY r
+                        ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS today
+                 FROM made JOIN round USING (r)) AS m
+        ORDER BY n""",
+    # By window; `runs`: it contains the newest decision.
+    """CREATE TEMPORARY TABLE used ON COMMIT DROP AS
+       SELECT agent_id, kind, start, micros, spends, lamports, newest_at,
+              start = date_trunc(kind, newest_at, 'UTC') AS runs
+         FROM (SELECT agent_id, kind, date_trunc(kind, created_at, 'UTC') AS start,
+                      sum(amount_micros) FILTER (WHERE status <> 'rejected') AS micros,
+                      count(*) FILTER (WHERE status <> 'rejected') AS spends,
+                      CASE kind WHEN 'day' THEN sum(network_lamports) ELSE 0 END AS lamports
+                 FROM spend, unnest(ARRAY['hour', 'day', 'week', 'month']) AS kind
+                GROUP BY 1, 2, 3) AS w
+         JOIN (SELECT agent_id, max(created_at) AS newest_at FROM spend GROUP BY 1) AS n
+        USING (agent_id)""",
+    """INSERT INTO usage (agent_id, window_kind, window_start, micros, spends, lamports)
+       SELECT agent_id, kind, start, micros, spends, lamports
+         FROM used WHERE NOT runs AND spends > 0""",
+    """INSERT INTO wallet (agent_id, realm_id, address, mint, status, credits_posted, debits_posted,
+                           debits_pending, transfers, decisions, is_low, last_funded_at,
+                           windows_at, active_on, hour_micros, hour_count, day_micros, day_count,
+                           week_micros, week_count, month_micros, month_count, life_micros,
+                           life_count, day_cap_micros, day_lamports, day_cap_lamports)
+       SELECT id, realm_id, 'address of ' || id, 'mint', 'funded', {funds},
+              {micros} * posts, {micros} * (reserves - posts), 1 + reserves + posts, {rounds},
+              false, created_at, newest_at, (newest_at AT TIME ZONE 'UTC')::date,
+              hour_micros, hour_count, day_micros, day_count, week_micros, week_count,
+              month_micros, month_count, {micros} * reserves, reserves, {cap}, lamports, {lamports}
+         FROM (SELECT * FROM round ORDER BY r DESC LIMIT 1) AS last, agent
+         JOIN (SELECT agent_id AS id, max(newest_at) AS newest_at,
+                      coalesce(sum(micros) FILTER (WHERE kind = 'hour'), 0) AS hour_micros,
+                      coalesce(sum(spends) FILTER (WHERE kind = 'hour'), 0) AS hour_count,
+                      coalesce(sum(micros) FILTER (WHERE kind = 'day'), 0) AS day_micros,
+                      coalesce(sum(spends) FILTER (WHERE kind = 'day'), 0) AS day_count,
+                      coalesce(sum(micros) FILTER (WHERE kind = 'week'), 0) AS week_micros,
+                      coalesce(sum(spends) FILTER (WHERE kind = 'week'), 0) AS week_count,
+                      coalesce(sum(micros) FILTER (WHERE kind = 'month'), 0) AS month_micros,
+                      coalesce(sum(spends) FILTER (WHERE kind = 'month'), 0) AS month_count,
+                      sum(lamports) AS lamports
+                 FROM used WHERE runs GROUP BY 1) AS windows USING (id)""",
     """INSERT INTO transfer (agent_id, number, kind, subject_id, amount_micros,
                              credits_posted_after, debits_posted_after, debits_pending_after,
                              created_at)
-       SELECT id, 1, 'deposit', 'dep_' || substr(id, 4), 100000000000000, 100000000000000, 0, 0,
-              created_at FROM agent""",
+       SELECT id, 1, 'deposit', 'dep_' || substr(id, 4), {funds}, {funds}, 0, 0, created_at
+         FROM agent""",
     """INSERT INTO transfer (agent_id, number, kind, subject_id, amount_micros,
                              credits_posted_after, debits_posted_after, debits_pending_after,
                              created_at)
        SELECT agent_id, 1 + reserves + posts - (status = 'settled')::int, 'reserve', id, {micros},
-              100000000000000, {micros} * (posts - (status = 'settled')::int),
+              {funds}, {micros} * (posts - (status = 'settled')::int),
               {micros} * (reserves - posts + (status = 'settled')::int), at
          FROM made JOIN round USING (r) WHERE status <> 'rejected' ORDER BY n""",
     """INSERT INTO transfer (agent_id, number, kind, subject_id, amount_micros,
                              credits_posted_after, debits_posted_after, debits_pending_after,
                              created_at)
-       SELECT agent_id, 1 + reserves + posts, 'post', id, {micros}, 100000000000000,
-              {micros} * posts, {micros} * (reserves - posts), at + interval '1 second'
+       SELECT agent_id, 1 + reserves + posts, 'post', id, {micros}, {funds}, {micros} * posts,
+              {micros} * (reserves - posts), at + interval '1 second'
          FROM made JOIN round USING (r) WHERE status = 'settled' ORDER BY n""",
     DEPOSITS_AS_FROM_THE_CHAIN,
     # As much of each end's event as the audit compares.
     """INSERT INTO event (id, realm_id, type, agent_id, data, created_at)
-       SELECT 'evt_' || substr(id, 5), realm_id, 'transaction.' || status, agent_id,
-              format('{{"id":"%s","agentId":"%s","amount":"0.010000","signature":%s}}', id,
-                     agent_id, coalesce('"' || signature || '"', 'null')),
-              coalesce(settled_at, updated_at)
-         FROM spend WHERE status IN ('settled', 'rejected')""",
+       SELECT 'evt_settled_' || substr(id, 13), realm_id, 'transaction.settled', agent_id,
+              format('{{"id":"%s","agentId":"%s","amount":"0.010000","signature":"%s"}}', id,
+                     agent_id, signature), settled_at
+         FROM spend WHERE status = 'settled'""",
     """INSERT INTO payment (id, mode, realm_id, agent_id, amount_micros, destination, state,
                             leased_until, problem, created_at)
-       SELECT id, 'test', realm_id, agent_id, amount_micros, pay_to, 'settled', created_at,
-              'found on the chain', created_at
-         FROM spend WHERE status = 'settled'""",
-    """INSERT INTO usage (agent_id, window_kind, window_start, spent_micros, cap_micros)
-       SELECT agent_id, 'day', (created_at AT TIME ZONE 'UTC')::date, sum(amount_micros),
-              10000000000000
-         FROM spend WHERE status <> 'rejected' GROUP BY 1, 3""",
-    # The account-wide totals in two shards, as the service writes them.
-    """INSERT INTO spend_total (realm_id, agent_id, shard, day, recipient, spend_count,
-                                rejected_count, settled_micros)
-       SELECT realm_id, whose.agent_id, whose.shard, (created_at AT TIME ZONE 'UTC')::date,
-              recipient, count(*), count(*) FILTER (WHERE status = 'rejected'),
+       SELECT id, 'test', realm_id, agent_id, amount_micros, pay_to,
+              CASE status WHEN 'settled' THEN 'settled' ELSE 'waiting' END, created_at,
+              CASE status WHEN 'settled' THEN 'found on the chain' END, created_at
+         FROM spend WHERE status <> 'rejected' ORDER BY id""",
+    """INSERT INTO spend_total (realm_id, agent_id, day, recipient, spend_count, rejected_count,
+                                settled_micros)
+       SELECT realm_id, whose.agent_id, (created_at AT TIME ZONE 'UTC')::date, recipient,
+              count(*), count(*) FILTER (WHERE status = 'rejected'),
               coalesce(sum(amount_micros) FILTER (WHERE status = 'settled'), 0)
          FROM spend
-        CROSS JOIN LATERAL (VALUES (spend.agent_id, 0), ('', right(id, 6)::int / 20 % 2))
-           AS whose (agent_id, shard)
-        GROUP BY 1, 2, 3, 4, 5""",
+        CROSS JOIN LATERAL (VALUES (spend.agent_id), ('')) AS whose (agent_id)
+        GROUP BY 1, 2, 3, 4""",
 )

@@ -15,7 +15,7 @@ from urllib.parse import urlencode
 
 import asyncpg
 
-from bench.books import MANY, Books, agent_id, make_books, transaction_id
+from bench.books import MANY, Books, agent_id, make_books, terms, transaction_id
 from bench.rows import Row, table, within
 from bench.service import running
 from bursar.config import Config, load_config
@@ -30,12 +30,17 @@ _SPEND: Final = transaction_id(7)
 # Some of the newest spends wait for a person, and some are of today: the busiest pages show them.
 _TODAY: Final = (
     "SET session_replication_role = replica",
-    """UPDATE spend SET status = 'pending', expires_at = moment() + interval '1 day'
-        WHERE id IN (SELECT id FROM spend WHERE status = 'approved'
-                      ORDER BY created_at DESC LIMIT 2000)""",
-    """INSERT INTO usage (agent_id, window_kind, window_start, spent_micros, cap_micros)
-       SELECT id, 'day', (moment() AT TIME ZONE 'UTC')::date, 9000000000000, 10000000000000
-         FROM agent ON CONFLICT DO NOTHING""",
+    f"""UPDATE spend SET status = 'pending', verdict = 'pending', terms = '{terms(threshold=0)}',
+                         expires_at = moment() + interval '1 day'
+         WHERE id IN (SELECT id FROM spend WHERE status = 'approved'
+                       ORDER BY created_at DESC LIMIT 2000)""",
+    "DELETE FROM payment WHERE id IN (SELECT id FROM spend WHERE status = 'pending')",
+    """UPDATE wallet w SET pending_count = p.spends
+         FROM (SELECT agent_id, count(*) AS spends FROM spend WHERE status = 'pending'
+                GROUP BY 1) AS p
+        WHERE p.agent_id = w.agent_id""",
+    "SELECT close_windows(array_agg(agent_id::text)) FROM wallet",
+    "UPDATE wallet SET day_micros = 9000000000000",
     """INSERT INTO webhook (id, realm_id, url, events, created_at)
        SELECT 'wh_' || lpad(n::text, 26, '0'), (SELECT realm_id FROM agent LIMIT 1),
               'https://example.com/' || n, '{*}', moment() FROM generate_series(1, 100) AS n""",

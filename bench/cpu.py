@@ -65,7 +65,6 @@ async def _measure() -> None:
             Directory(),
             bounds_of(config),
             approval_seconds=86_400,
-            shard=os.getpid(),
         )
         numbers = itertools.count()
 

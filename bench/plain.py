@@ -5,17 +5,16 @@ service beside it. Takes the same commands: `python -m bench.plain api`.
 """
 
 from bursar.cli.main import main
-from bursar.errors import ApiError
 from bursar.service import api
 from bursar.spend.authorise import Authorised, Authoriser, SpendRequest
+from bursar.spend.batches import Waiting
 
 
 class PlainAuthoriser(Authoriser):
     async def authorise(self, request: SpendRequest) -> Authorised:
-        (outcome,) = await self._write([request], hurried=False)
-        if isinstance(outcome, ApiError):
-            raise outcome
-        return outcome
+        waiting = Waiting[SpendRequest, Authorised](request)
+        await self._write([waiting], hurried=False)
+        return await waiting
 
 
 if __name__ == "__main__":

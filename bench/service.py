@@ -19,12 +19,14 @@ from bursar.access.model import NewKey, Scope
 from bursar.agent.lifecycle import Actor, create_agent
 from bursar.agent.model import NewAgent
 from bursar.config import Config
+from bursar.cost import store as cost_store
 from bursar.custody.setup import open_vault
 from bursar.db import Database, Tx
 from bursar.ids import new_id
 from bursar.ledger import book, lock
 from bursar.policy.cache import PolicyCache
 from bursar.policy.model import Policy
+from bursar.recipient.resolve import test_address
 from bursar.service.first_key import make_key
 from bursar.service.ports import free_port
 
@@ -130,6 +132,12 @@ class Tenants:
     hot: list[tuple[str, str]]
 
 
+async def know_payees(tx: Tx, realm_id: int) -> None:
+    """As if they had been paid before, like those of a running service."""
+    payees = {(realm_id, test_address(f"api{n}.example.com")): 0 for n in range(21)}
+    await cost_store.note_open(tx, payees)
+
+
 async def make_tenants(db: Database, config: Config, agents: int, hot_keys: int) -> Tenants:
     """Agents with money and keys, made by the same code that serves the API."""
     vault, policies = await open_vault(db, config), PolicyCache()
@@ -161,6 +169,7 @@ async def make_tenants(db: Database, config: Config, agents: int, hot_keys: int)
         for _ in range(agents):
             await some(tx)
         await tx.execute(DEPOSITS_AS_FROM_THE_CHAIN)
+        await know_payees(tx, realm_id)
 
     async def keys(tx: Tx, owners: Sequence[str]) -> list[tuple[str, str]]:
         return [((await agent_key(tx, realm_id, owner)).secret, owner) for owner in owners]

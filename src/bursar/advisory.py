@@ -15,5 +15,6 @@ MIGRATING: Final = 0x42555253  # BURS
 PINNING: Final = 17_482
 MASTER_KEYS: Final = 17_483
 SEALING: Final = 0x5345414C  # SEAL
+FOLDING: Final = 0x464F4C44  # FOLD
 # Named by its number in `exchange_deliveries` (migrations/0001_initial.sql).
 CLAIMING_DELIVERIES: Final = 17_485

@@ -2,7 +2,7 @@
 `transaction` for what is not worth doing again."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
@@ -287,6 +287,13 @@ async def moment(tx: Tx) -> datetime:
 
 def numbers(values: Iterable[int]) -> str:
     return f"{{{','.join(map(str, values))}}}"
+
+
+def words_or_null(values: Sequence[str | None]) -> str:
+    """As `words`, where None is null."""
+    if all(value is None for value in values):
+        return f"{{{','.join(['NULL'] * len(values))}}}"
+    return f"{{{','.join(['NULL' if v is None else words([v])[1:-1] for v in values])}}}"
 
 
 def words(values: Iterable[str]) -> str:

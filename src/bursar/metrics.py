@@ -4,7 +4,7 @@ import os
 from bisect import bisect_left
 from collections import Counter as Tally
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from prometheus_client import (
     REGISTRY,
@@ -130,6 +130,29 @@ _DEAD: Final = Counter("bursar_attempts_dead_total", "Attempts that provably nev
 _REFUSED: Final = Counter(
     "bursar_sends_refused_total", "Times a node would not take a transaction.", ["mode", "kind"]
 )
+
+
+_SPENDS: Final = Counter(
+    "bursar_spends_decided_total",
+    "Spends that were decided: on what a process remembered of the agent, or under its lock.",
+    ["way"],
+)
+_MISSES: Final = Counter(
+    "bursar_spends_decided_again_total",
+    "Spends whose facts had changed before they were written, so that they were decided again.",
+)
+
+
+class Spends:
+    """How spends come to be decided."""
+
+    @staticmethod
+    def decided(way: Literal["remembered", "locked"], count: int) -> None:
+        _SPENDS.labels(way).inc(count)
+
+    @staticmethod
+    def again(count: int) -> None:
+        _MISSES.inc(count)
 
 
 class Settlement:

@@ -88,10 +88,20 @@ async def find(
     A stored answer may be missing on the standby, because the request that wrote it gave up waiting
     for that. So this transaction waits for a standby before the answer is sent to the client.
     """
-    rows = await store.get_answers(tx, [key.place for key in keys])
+    rows = await store.get_answers(tx, [(key.realm_id, key.route, key.key) for key in keys])
     if rows:
-        await store.commit_on_standbys(tx)
-    return {place: StoredAnswer(*row) for place, row in rows.items()}
+        await wait_for_standbys(tx)
+    return {
+        key.place: StoredAnswer(*rows[place])
+        for key in keys
+        if (place := (key.realm_id, key.route, key.key)) in rows
+    }
+
+
+async def wait_for_standbys(tx: Tx) -> None:
+    """Makes the end of this transaction wait until a synchronous standby has all that was committed
+    before."""
+    await store.commit_on_standbys(tx)
 
 
 async def record(tx: Tx, key: IdempotencyKey, status: int, body: bytes) -> None:

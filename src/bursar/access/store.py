@@ -3,8 +3,6 @@
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-from msgspec import structs
-
 from bursar.access.model import Caller, IdempotencyKey, KeyRow, Scope, SessionRow
 from bursar.config import Mode
 from bursar.db import Row, Tx
@@ -105,7 +103,7 @@ _STILL_VALID = Query(f"""
      WHERE k.id = ANY(:key_ids)
        AND {_IN_FORCE}
 """)
-# Locked in the order of their ids, so that two processes cannot deadlock.
+# In id order, so that two processes cannot deadlock.
 _TOUCH_KEYS = Query("""
     UPDATE api_key
        SET last_used_at = moment()
@@ -158,7 +156,7 @@ async def list_all_keys(tx: Tx) -> list[tuple[str, KeyRow]]:
 
 
 async def lock_key(tx: Tx, realm_id: int | None, key_id: str) -> tuple[int, KeyRow] | None:
-    """(realm, key), locked. With `realm_id` None the key may be of any realm."""
+    """(realm, key); with `realm_id` None a key of any realm."""
     row = await _LOCK_KEY.row(tx, realm_id=realm_id, key_id=key_id)
     return None if row is None else (row["realm_id"], _key(row))
 
@@ -177,7 +175,7 @@ async def still_valid(tx: Tx, key_ids: Sequence[str]) -> set[str]:
 
 
 async def touch_keys(tx: Tx, key_ids: Sequence[str]) -> None:
-    """Notes that the keys were used just now."""
+    """Notes that the keys are in use."""
     await _TOUCH_KEYS.run(tx, key_ids=key_ids)
 
 
@@ -200,7 +198,7 @@ _FIND_CALLER = Query(f"""
        AND {_IN_FORCE}
 """)
 _SESSION_IN_FORCE = f"s.expires_at > clock_timestamp() AND {_IN_FORCE}"
-# A session's use is noted at most once a minute, and whenever its address changes.
+# The use of a session is noted once a minute, and whenever it comes from somewhere else.
 _USE_SESSION = Query(f"""
     WITH found AS (
         {_CALLER.replace("SELECT", "SELECT s.id AS session_id,", 1)}
@@ -300,13 +298,13 @@ async def list_sessions(tx: Tx, realm_id: int, key_id: str | None, limit: int) -
 
 
 async def end_session(tx: Tx, realm_id: int, key_id: str | None, session_id: str) -> bool:
-    """False when there was no such session."""
+    """Whether there was such a session."""
     count = await _END_SESSION.count(tx, realm_id=realm_id, key_id=key_id, session_id=session_id)
     return count == 1
 
 
 async def end_other_sessions(tx: Tx, realm_id: int, key_id: str | None, kept_id: str) -> int:
-    """Returns how many were ended."""
+    """How many were ended."""
     return await _END_OTHER_SESSIONS.count(tx, realm_id=realm_id, key_id=key_id, kept_id=kept_id)
 
 
@@ -330,16 +328,14 @@ def _caller(row: Row) -> Caller:
 
 _LOCK_IDEMPOTENCY_KEY = Query("SELECT pg_advisory_xact_lock(hashtextextended(:place, 0))")
 _GET_ANSWERS = Query("""
-    SELECT i.realm_id, i.route, i.agent_id, i.key, i.fingerprint, i.status, i.body, e.data
-      FROM unnest(:realm_ids::int[], :routes::text[], :agent_ids::text[], :keys::text[])
-           AS k (realm_id, route, agent_id, key)
-      JOIN idempotency i USING (realm_id, route, agent_id, key)
-      LEFT JOIN event e ON e.id = i.event_id
+    SELECT i.realm_id, i.route, i.key, i.fingerprint, i.status, i.body
+      FROM unnest(:realm_ids::int[], :routes::text[], :keys::text[]) AS k (realm_id, route, key)
+      JOIN idempotency i USING (realm_id, route, key)
 """)
 _COMMIT_ON_STANDBYS = Query("SELECT pg_logical_emit_message(true, 'bursar', '')")
 _INSERT_ANSWER = Query("""
-    INSERT INTO idempotency (realm_id, route, agent_id, key, fingerprint, status, body)
-    VALUES (:realm_id, :route, :agent_id, :key, :fingerprint, :status, :body)
+    INSERT INTO idempotency (realm_id, route, key, fingerprint, status, body)
+    VALUES (:realm_id, :route, :key, :fingerprint, :status, :body)
 """)
 _DELETE_ANSWERS = Query("""
     DELETE FROM idempotency
@@ -353,40 +349,38 @@ _DELETE_ANSWERS = Query("""
 async def lock_idempotency_key(
     tx: Tx, realm_id: int, route: str, agent_id: str, key: str, wait_seconds: int
 ) -> None:
-    """Locks the key until the transaction ends. Raises LockNotAvailableError when another
-    transaction holds it for all of that time."""
+    """Holds the key until the transaction ends. Raises LockNotAvailableError when another
+    transaction holds it all this time."""
     await tx.execute(f"SET LOCAL lock_timeout = '{wait_seconds}s'")
     await _LOCK_IDEMPOTENCY_KEY.run(tx, place=f"{realm_id}\n{route}\n{agent_id}\n{key}")
     await tx.execute("SET LOCAL lock_timeout TO DEFAULT")
 
 
 async def get_answers(
-    tx: Tx, keys: Sequence[tuple[int, str, str, str]]
-) -> dict[tuple[int, str, str, str], tuple[bytes, int, bytes]]:
-    """(fingerprint, status, body) stored for any of these (realm, route, agent, key). The body of a
-    spend's answer is read from its event, so that it is stored only once."""
-    realm_ids, routes, agent_ids, names = zip(*keys, strict=True)
-    rows = await _GET_ANSWERS.rows(
-        tx, realm_ids=realm_ids, routes=routes, agent_ids=agent_ids, keys=names
-    )
-    return {
-        (realm_id, route, agent_id, key): (
-            fingerprint,
-            status,
-            body or b'{"data":%s}' % data.encode(),
-        )
-        for realm_id, route, agent_id, key, fingerprint, status, body, data in rows
-    }
+    tx: Tx, keys: Sequence[tuple[int, str, str]]
+) -> dict[tuple[int, str, str], tuple[bytes, int, bytes]]:
+    """(fingerprint, status, body) stored for any of these (realm, route, key)."""
+    realm_ids, routes, names = zip(*keys, strict=True)
+    rows = await _GET_ANSWERS.rows(tx, realm_ids=realm_ids, routes=routes, keys=names)
+    return {(row[0], row[1], row[2]): (row[3], row[4], row[5]) for row in rows}
 
 
 async def commit_on_standbys(tx: Tx) -> None:
-    """Makes the commit of this transaction wait, as a write would, until a synchronous standby has
-    all that was committed before. A transaction that only reads would not wait."""
+    """Makes the end of this transaction wait, as a write would, until a synchronous standby has all
+    that was committed before it. A transaction that only reads waits for none."""
     await _COMMIT_ON_STANDBYS.run(tx)
 
 
 async def insert_answer(tx: Tx, key: IdempotencyKey, status: int, body: bytes) -> None:
-    await _INSERT_ANSWER.run(tx, **structs.asdict(key), status=status, body=body)
+    await _INSERT_ANSWER.run(
+        tx,
+        realm_id=key.realm_id,
+        route=key.route,
+        key=key.key,
+        fingerprint=key.fingerprint,
+        status=status,
+        body=body,
+    )
 
 
 async def delete_answers(tx: Tx, older_than_days: int, limit: int) -> int:

@@ -25,7 +25,7 @@ from bursar.ids import is_id
 from bursar.ledger import lock
 from bursar.money import format_cents, format_micros
 from bursar.policy import store as policy_store
-from bursar.policy.engine import Facts
+from bursar.policy.engine import Used, terms_of
 from bursar.policy.engine import budget as budget_of
 from bursar.policy.view import PolicyVersion, show_version
 from bursar.spend.model import bounds_of, midnight_after
@@ -253,20 +253,25 @@ async def budget(call: Call) -> Answer:
     policy = policies[found.policy_key]
     resets_at = midnight_after(found.wallet.now)
     bounds = bounds_of(call.services.config)
-    facts = Facts(
+    # The budget is the same for every recipient, so it is asked for none.
+    terms = terms_of(
+        policy,
+        bounds,
         agent_status=found.agent_status,
         wallet_address=found.wallet.address,
+        recipient="",
         pay_to=None,
         pays_blocked_host=False,
-        spent_today_micros=found.spent_today_micros,
-        available_micros=found.wallet.available_micros,
-        network_today_lamports=found.network_today_lamports,
-        network_cost_lamports=0,
-        pending_count=found.pending_count,
-        bounds=bounds,
-        resets_at=resets_at,
     )
-    remaining, most = budget_of(policy, facts)
+    used = Used(
+        found.spent_today_micros,
+        found.wallet.available_micros,
+        found.network_today_lamports,
+        0,
+        found.pending_count,
+        found.wallet.transfers,
+    )
+    remaining, most = budget_of(terms, used)
     return data(
         Budget(
             daily_cap=format_cents(policy.cap_micros_daily),

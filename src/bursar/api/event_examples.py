@@ -8,7 +8,7 @@ import msgspec
 from bursar.agent.view import Agent, AgentPolicyUpdated
 from bursar.event.catalog import EventType
 from bursar.event.view import Event
-from bursar.policy.engine import Decision, Facts, RejectCode, decide
+from bursar.policy.engine import Decision, RejectCode, Used, decide, terms_of
 from bursar.policy.model import Bounds, Policy
 from bursar.policy.view import PolicyView
 from bursar.spend.view import Transaction, show_decision
@@ -52,25 +52,31 @@ def _decided(amount_micros: int) -> Decision:
         blocklist=(),
         frozen=False,
     )
-    facts = Facts(
-        agent_status="active",
-        wallet_address=_ADDRESS,
-        pay_to=_PAYEE,
-        pays_blocked_host=False,
-        spent_today_micros=0,
-        available_micros=42_500_000,
-        network_today_lamports=0,
-        network_cost_lamports=111_667,
-        pending_count=0,
-        bounds=Bounds(
+    recipient = "api.example.com"
+    terms = terms_of(
+        policy,
+        Bounds(
             pending_max=100,
             agent_network_lamports=100_000_000,
             account_network_lamports=1_000_000_000,
             payment_lamports=111_667,
         ),
-        resets_at=datetime(2026, 11, 16, tzinfo=UTC),
+        agent_status="active",
+        wallet_address=_ADDRESS,
+        recipient=recipient,
+        pay_to=_PAYEE,
+        pays_blocked_host=False,
     )
-    return decide(policy, facts, amount_micros, "api.example.com")
+    used = Used(
+        spent_today_micros=0,
+        available_micros=42_500_000,
+        network_today_lamports=0,
+        network_cost_lamports=111_667,
+        pending_count=0,
+        transfers=1,
+    )
+    resets_at = datetime(2026, 11, 16, tzinfo=UTC)
+    return decide(terms, used, amount_micros, recipient, _PAYEE, resets_at)
 
 
 def _policy(version: int, cap: str) -> PolicyView:

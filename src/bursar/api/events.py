@@ -8,7 +8,6 @@ from bursar.api.call import Answer, Call, Resource, data, page, page_fields
 from bursar.api.webhooks import MOST_WEBHOOKS, enabled_webhook
 from bursar.db import moment
 from bursar.errors import ErrorCode, not_found
-from bursar.event import store
 from bursar.event.catalog import EventType, wants
 from bursar.event.model import EventRow
 from bursar.event.outbox import send_again
@@ -17,6 +16,7 @@ from bursar.form.kinds import ID, Choice
 from bursar.form.moments import Boundary
 from bursar.form.record import Field, Record
 from bursar.ids import is_id
+from bursar.spend import feed
 from bursar.webhook import store as webhook_store
 from bursar.webhook.view import Redelivery, show_delivery
 
@@ -59,7 +59,7 @@ async def list_(call: Call) -> Answer:
     query = call.query
     start, end = query.get("from"), query.get("to")
     read = partial(
-        store.list_events,
+        feed.list_events,
         call.tx,
         call.caller.realm_id,
         type_=query.get("type"),
@@ -107,7 +107,7 @@ async def redeliver(call: Call) -> Answer:
 async def _existing(call: Call) -> EventRow:
     event_id, row = call.params["id"], None
     if is_id("evt", event_id):
-        row = await store.get_event(call.tx, call.caller.realm_id, event_id)
+        row = await feed.get_event(call.tx, call.caller.realm_id, event_id)
     if row is None:
         raise not_found("event")
     return row

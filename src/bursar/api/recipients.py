@@ -105,7 +105,6 @@ async def _changed(
     before: RecipientRow | None,
     after: RecipientView | None,
 ) -> None:
-    await store.raise_epoch(call.tx, call.caller.realm_id)
     await leave_trail(
         call.tx,
         realm_id=call.caller.realm_id,

@@ -108,13 +108,13 @@ async def authorise(call: Call) -> Answer:
 )
 async def preview(call: Call) -> Answer:
     request = _request(call)
-    policy, decision = await call.services.authoriser.preview(call.tx, request)
+    policy, pay_to, decision = await call.services.authoriser.preview(call.tx, request)
     return data(
         Preview(
             status=decision.status,
             reject_code=decision.reject_code,
             policy_version=policy.version,
-            pay_to=decision.pay_to,
+            pay_to=pay_to,
             decision=show_decision(decision),
         )
     )

@@ -12,7 +12,7 @@ import msgspec
 
 from bursar.config import Mode
 from bursar.db import Row, Tx
-from bursar.spend.stats import ACCOUNT_WIDE
+from bursar.spend.totals import ACCOUNT_WIDE
 from bursar.sql import Filtered, Query, columns, made
 
 # How many agents sums and searches look at, newest first; a page that reached the limit says so.
@@ -22,14 +22,22 @@ MOST_SPENDS: Final = 50_000
 # Counting stops here; the page then says "1,000+".
 MOST_COUNTED: Final = 1_000
 
+# The creation of a spend has no event of its own.
 _NEWEST_EVENT = Filtered("""
-    SELECT id
-      FROM event
-     WHERE true
-       AND realm_id = :realm_id
-       AND agent_id = :agent_id
-     ORDER BY created_at DESC, id DESC
-     LIMIT 1
+    SELECT (SELECT id
+              FROM event
+             WHERE true
+               AND realm_id = :realm_id
+               AND agent_id = :agent_id
+             ORDER BY created_at DESC, id DESC
+             LIMIT 1) AS event_id,
+           (SELECT id
+              FROM spend
+             WHERE true
+               AND realm_id = :realm_id
+               AND agent_id = :agent_id
+             ORDER BY created_at DESC, id DESC
+             LIMIT 1) AS spend_id
 """)
 
 
@@ -37,7 +45,7 @@ async def newest_event(tx: Tx, realm_id: int, agent_id: str | None) -> str:
     """A mark for pages that refresh: while it is the same, nothing that has events has changed."""
     realm = realm_id if agent_id is None else None
     rows = await _NEWEST_EVENT.rows(tx, realm_id=realm, agent_id=agent_id)
-    return rows[0]["id"] if rows else "none"
+    return f"{rows[0]['event_id']}/{rows[0]['spend_id']}"
 
 
 # Agents -------------------------------------------------------------------------------------------
@@ -79,19 +87,12 @@ class Fleet:
 
 _BUDGET = """
            a.id, a.name, a.status, p.frozen, p.cap_micros_daily AS cap_micros,
-           coalesce(u.spent_micros, 0) AS spent_micros,
+           CASE WHEN (w.windows_at AT TIME ZONE 'UTC')::date >= :today
+                THEN w.day_micros ELSE 0 END AS spent_micros,
            w.credits_posted - w.debits_posted - w.debits_pending AS available_micros"""
-# Today's usage is looked up agent by agent. Without OFFSET 0 the planner would read the usage of
-# all days instead.
 _JOINS = """
       JOIN policy p ON p.agent_id = a.id AND p.version = a.policy_version
-      JOIN wallet w ON w.agent_id = a.id
-      LEFT JOIN LATERAL (SELECT spent_micros
-                           FROM usage
-                          WHERE agent_id = a.id
-                            AND window_kind = 'day'
-                            AND window_start = :today
-                         OFFSET 0) AS u ON true"""
+      JOIN wallet w ON w.agent_id = a.id"""
 _FLEET = Query(f"""
     WITH fleet AS MATERIALIZED (
         SELECT {_BUDGET}, w.debits_pending, w.is_frozen, w.is_low
@@ -277,10 +278,14 @@ _BY_DAY = Query("""
            sum(settled_micros)::bigint AS settled_micros,
            sum(spend_count)::bigint AS spends,
            sum(rejected_count)::bigint AS rejected
-      FROM spend_total
-     WHERE realm_id = :realm_id
-       AND agent_id = :agent_id
-       AND day >= :since
+      FROM (SELECT day, settled_micros, spend_count, rejected_count
+              FROM spend_total
+             WHERE realm_id = :realm_id AND agent_id = :agent_id AND day >= :since
+            UNION ALL
+            SELECT day, settled_micros, spend_count, rejected_count
+              FROM total_delta
+             WHERE realm_id = :realm_id AND (:agent_id = '' OR agent_id = :agent_id)
+               AND day >= :since) AS t
      GROUP BY day
      ORDER BY day
 """)

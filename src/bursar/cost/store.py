@@ -1,7 +1,7 @@
 """Queries on what payments cost: agents' and accounts' budgets, and payees' token accounts.
 
-A transaction that locks rows here takes payees before accounts, each in order, and no other lock
-afterwards, so no two of them can deadlock.
+A transaction that locks several rows here takes payees before accounts, each in order, and waits
+for nothing else afterwards: so no two of them can wait for each other in a circle.
 """
 
 from collections import defaultdict
@@ -17,35 +17,22 @@ from bursar.sql import Query
 
 # Agents ------------------------------------------------------------------------------------------
 
-_USED = Query("""
-    SELECT network_lamports
-      FROM usage
-     WHERE agent_id = :agent_id AND window_kind = 'day' AND window_start = :day
-""")
 _RESERVED = Query("""
-    SELECT network_lamports
-      FROM spend
-     WHERE id = :spend_id
+    SELECT s.network_lamports, u.lamports AS used_lamports
+      FROM spend s
+     CROSS JOIN used_in_day(s.agent_id, s.created_at) AS u
+     WHERE s.id = :spend_id
 """)
-_RESERVE_OF_DAY = Query("""
-    UPDATE usage
-       SET network_lamports = network_lamports + :more_lamports,
-           network_cap_lamports = :budget_lamports
-     WHERE agent_id = :agent_id AND window_kind = 'day' AND window_start = :day
-""")
-_RESERVE_FOR_SPEND = Query("""
-    UPDATE spend
-       SET network_lamports = network_lamports + :more_lamports
-     WHERE id = :spend_id
-""")
-_CORRECT_USAGE = Query("""
-    UPDATE usage u
-       SET network_lamports = u.network_lamports + d.lamports,
-           network_cap_lamports
-             = greatest(u.network_cap_lamports, u.network_lamports + d.lamports)
-      FROM unnest(:agent_ids::text[], :days::date[], :lamports::bigint[])
-           AS d (agent_id, day, lamports)
-     WHERE u.agent_id = d.agent_id AND u.window_kind = 'day' AND u.window_start = d.day
+_RESERVE_MORE = Query("""
+    WITH reserved AS (
+      UPDATE spend
+         SET network_lamports = network_lamports + :more_lamports
+       WHERE id = :spend_id
+      RETURNING agent_id, created_at
+    )
+    SELECT add_to_windows(ARRAY[agent_id::text], ARRAY[created_at::timestamptz], ARRAY[0::bigint],
+                          ARRAY[0::bigint], ARRAY[:more_lamports::bigint])
+      FROM reserved
 """)
 _COST_OF_REJECTED = Query("""
     UPDATE spend
@@ -54,43 +41,20 @@ _COST_OF_REJECTED = Query("""
 """)
 
 
-async def network_used_on(tx: Tx, agent_id: str, day: date) -> int:
-    return await _USED.value(tx, agent_id=agent_id, day=day) or 0
+async def reserved_by(tx: Tx, spend_id: str) -> tuple[int, int]:
+    """(lamports that the spend has reserved, lamports that its day has used). The caller holds the
+    wallet's lock."""
+    row = await _RESERVED.one(tx, spend_id=spend_id)
+    return row["network_lamports"], row["used_lamports"]
 
 
-async def reserved_by(tx: Tx, spend_id: str) -> int:
-    return await _RESERVED.value(tx, spend_id=spend_id)
-
-
-async def reserve_more(
-    tx: Tx, agent_id: str, day: date, spend_id: str, more_lamports: int, budget_lamports: int
-) -> None:
-    """Reserves more of the day's budget for an open spend. The caller holds the wallet's lock."""
-    await _RESERVE_OF_DAY.run(
-        tx,
-        agent_id=agent_id,
-        day=day,
-        more_lamports=more_lamports,
-        budget_lamports=budget_lamports,
-    )
-    await _RESERVE_FOR_SPEND.run(tx, spend_id=spend_id, more_lamports=more_lamports)
-
-
-async def correct_usage(tx: Tx, deltas: Mapping[tuple[str, date], int]) -> None:
-    """Replaces what was reserved for spends by what they cost. Real costs always count, even beyond
-    the budget: a restored database may not have known of them."""
-    keys = sorted(key for key, lamports in deltas.items() if lamports)
-    if keys:
-        await _CORRECT_USAGE.run(
-            tx,
-            agent_ids=[agent_id for agent_id, _ in keys],
-            days=[day for _, day in keys],
-            lamports=[deltas[key] for key in keys],
-        )
+async def reserve_more(tx: Tx, spend_id: str, more_lamports: int) -> None:
+    """More of its day's budget for an open spend. The caller holds the wallet's lock."""
+    await _RESERVE_MORE.run(tx, spend_id=spend_id, more_lamports=more_lamports)
 
 
 async def network_of_rejected(tx: Tx, spend_ids: Sequence[str], cost_lamports: int) -> None:
-    """A rejected spend keeps nothing reserved; only what its failed attempts cost stays counted."""
+    """For a spend that will not be paid nothing is reserved; what failed attempts cost stays."""
     await _COST_OF_REJECTED.run(tx, spend_ids=spend_ids, cost_lamports=cost_lamports)
 
 
@@ -153,9 +117,9 @@ _NOTE_OPEN = Query("""
 async def without_rent(
     tx: Tx, wanted: Iterable[tuple[str, int, str]]
 ) -> dict[tuple[str, str], bool]:
-    """Takes (agent, realm, address); returns those (agent, address) whose payment needs no rent of
-    its own: because the token account is known to exist (true), or because an open spend of the
-    agent has reserved the rent (false)."""
+    """Of (agent, realm, address): those (agent, address) whose payment needs no rent of its own,
+    because the token account is known to be there (true), or because an open spend of the agent
+    has the rent reserved (false)."""
     agent_ids, realm_ids, addresses = zip(*wanted, strict=True)
     rows = await _WITHOUT_RENT.rows(
         tx, agent_ids=agent_ids, realm_ids=realm_ids, addresses=addresses
@@ -164,7 +128,7 @@ async def without_rent(
 
 
 class PayeeAccount(NamedTuple):
-    """How often we opened it, and which payment is opening it now."""
+    """How often it was opened, and which payment is on its way to open it now."""
 
     opened: int
     opener: str | None
@@ -187,9 +151,9 @@ async def closed_payees(
 async def admit(
     tx: Tx, attempts: Sequence[Attempt], account_lamports: int
 ) -> tuple[set[str], set[str]]:
-    """Returns the payments whose attempt may be stored, charged to their accounts, and those beyond
-    the budget of their account. The rest must wait until another payment has opened their payee's
-    token account."""
+    """The payments whose attempt may be stored, charged to their accounts; and those beyond the
+    budget of their account. The rest have to wait until another payment has opened the token
+    account of their payee."""
     may_open = await _claim_openings(tx, [each for each in attempts if each.opens_account])
     ready = [each for each in attempts if not each.opens_account or each.payment_id in may_open]
     day, charged = await _lock_account_costs(tx, {each.realm_id for each in ready})
@@ -204,9 +168,9 @@ async def admit(
 
 
 async def _claim_openings(tx: Tx, openings: Sequence[Attempt]) -> set[str]:
-    """The payments that may open their payee's token account: one at a time for each payee, and not
-    more often than allowed. The rows are locked first and read in a second statement, so that it
-    sees what other transactions have committed."""
+    """The payments that may open their payee's token account: of each payee one at a time, and not
+    more often than bounded. The rows are locked first and read in a second statement, which so
+    sees what other transactions stored."""
     if not openings:
         return set()
     payment_ids, realm_ids, addresses, *_ = zip(*openings, strict=True)
@@ -218,8 +182,8 @@ async def _claim_openings(tx: Tx, openings: Sequence[Attempt]) -> set[str]:
 
 
 async def note_open(tx: Tx, payees: Mapping[tuple[int, str], int]) -> None:
-    """Notes payees that were just paid, and how often their token account was opened for it. Rows
-    that would not change are not written: many payments at once go to the same few payees."""
+    """Payees that were just paid, with how often their token account was opened for it. A payee
+    that is known already is left alone: many payments at once go to the same few."""
     keys = sorted(payees)
     await _NOTE_OPEN.run(
         tx,
@@ -240,7 +204,7 @@ _LOCK_ACCOUNT_COSTS = Query("""
        SET lamports = c.lamports
     RETURNING c.realm_id, c.lamports
 """)
-# A charge may be negative (a correction), but the sum is kept at zero or above.
+# A charge may be negative; what an account was charged never is.
 _CHARGE = Query("""
     INSERT INTO network_cost AS c (realm_id, day, lamports)
     SELECT d.realm_id, d.day, greatest(d.lamports, 0)
@@ -269,16 +233,15 @@ _COST_TODAY = Query("""
 
 
 async def _lock_account_costs(tx: Tx, realm_ids: Iterable[int]) -> tuple[date, dict[int, int]]:
-    """Today's date, and what these accounts have been charged today. They stay locked until the
-    commit."""
+    """Today, and what these accounts have been charged today; until the commit no other
+    transaction charges them."""
     day: date = await _TODAY.value(tx)
     rows = await _LOCK_ACCOUNT_COSTS.rows(tx, realm_ids=sorted(set(realm_ids)), day=day)
     return day, {row["realm_id"]: row["lamports"] for row in rows}
 
 
 async def charge_accounts(tx: Tx, charges: Iterable[Charge]) -> None:
-    """Must be the last thing that its transaction does (see the order of locks in
-    `ledger/lock.py`)."""
+    """The last thing that its transaction does."""
     sums: defaultdict[tuple[int, date], int] = defaultdict(int)
     for charge in charges:
         sums[charge.realm_id, charge.day] += charge.lamports
@@ -310,7 +273,7 @@ _PUT_FEE_PAYER = Query("""
         ON CONFLICT (mode) DO UPDATE
        SET lamports = excluded.lamports, seen_at = moment()
 """)
-# The average over those days of the last week on which something was paid.
+# The average is of those days of the last week on which anything was paid.
 _RUNWAY = Query("""
     SELECT b.lamports,
            (SELECT coalesce(sum(c.lamports) / count(DISTINCT c.day), 0)

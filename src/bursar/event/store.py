@@ -101,6 +101,5 @@ async def list_events(
 
 
 async def delete_events(tx: Tx, older_than_days: int, limit: int) -> int:
-    """Deletes old events with their deliveries, which the database deletes along; returns how
-    many."""
+    """Returns how many."""
     return await _DELETE.count(tx, older_than_days=older_than_days, limit=limit)

@@ -49,7 +49,7 @@ class _Question:
 # Ends of the last 89 days: events are kept for 90.
 _OUTCOMES: Final = f"""
 (SELECT id, agent_id, status, 'transaction.' || status AS type, amount_micros, signature, created_at
-   FROM spend WHERE status IN ('settled', 'rejected')
+   FROM spend WHERE (status = 'settled' OR status = 'rejected' AND verdict <> 'rejected')
     AND coalesce(settled_at, updated_at) > clock_timestamp() - interval '89 days'
   ORDER BY id DESC {_LIMIT})
 UNION ALL
@@ -141,6 +141,19 @@ QUESTIONS: Final = (
                                          OR t.agent_id <> s.agent_id))""",
     ),
     _Question(
+        "every spend was judged on what its wallet had then",
+        "SELECT count(*) FROM spend",
+        """
+        SELECT s.id || ' was judged on ' || s.used[2] || ' available after ' || s.used[6]
+               || ' transfers; the journal says otherwise'
+          FROM spend s
+          LEFT JOIN transfer before ON before.agent_id = s.agent_id AND before.number = s.used[6]
+          LEFT JOIN transfer own ON own.agent_id = s.agent_id AND own.number = s.used[6] + 1
+         WHERE s.used[2] <> coalesce(before.credits_posted_after - before.debits_posted_after
+                                     - before.debits_pending_after, 0)
+            OR (s.verdict <> 'rejected') <> (own.subject_id IS NOT DISTINCT FROM s.id)""",
+    ),
+    _Question(
         "every withdrawal holds, has paid or has released exactly its amount",
         "SELECT count(*) FROM withdrawal",
         """
@@ -217,6 +230,16 @@ QUESTIONS: Final = (
             OR o.pay_to <> p.destination""",
     ),
     _Question(
+        "every spend and withdrawal to be paid is on its way",
+        "SELECT count(*) FROM payment WHERE state IN ('waiting', 'live')",
+        """
+        SELECT o.id || ' is to be paid, and no payment is on its way'
+          FROM (SELECT id FROM spend WHERE status = 'approved'
+                UNION ALL SELECT id FROM withdrawal WHERE status = 'pending') o
+          LEFT JOIN payment p ON p.id = o.id AND p.state IN ('waiting', 'live')
+         WHERE p.id IS NULL""",
+    ),
+    _Question(
         "every payment has the attempts that it says",
         "SELECT count(*) FROM submission",
         """
@@ -236,19 +259,54 @@ QUESTIONS: Final = (
           FROM submission WHERE state = 'dead' AND coalesce(outcome, '') = ''""",
     ),
     _Question(
-        "every day's use is the sum of its spends, and within its cap",
-        "SELECT count(*) FROM usage",
+        "every window's use is the sum of its spends, and the day's is within its cap",
+        "SELECT (SELECT count(*) FROM usage) + (SELECT count(*) FROM wallet)",
         """
-        SELECT coalesce(u.agent_id, s.agent_id) || ' on ' || coalesce(u.window_start, s.day)
-               || ' used ' || coalesce(u.spent_micros, 0) || ', its spends say '
-               || coalesce(s.micros, 0)
-          FROM usage u
-          FULL JOIN (SELECT agent_id, (created_at AT TIME ZONE 'UTC')::date AS day,
-                            sum(amount_micros) AS micros
-                       FROM spend WHERE status <> 'rejected' GROUP BY 1, 2) s
-            ON s.agent_id = u.agent_id AND s.day = u.window_start
-         WHERE coalesce(u.spent_micros, 0) <> coalesce(s.micros, 0)
-            OR u.spent_micros > u.cap_micros""",
+        WITH hours AS (
+          SELECT agent_id, date_trunc('hour', created_at, 'UTC') AS start,
+                 sum(amount_micros) FILTER (WHERE status <> 'rejected') AS micros,
+                 count(*) FILTER (WHERE status <> 'rejected') AS spends,
+                 sum(network_lamports) AS lamports
+            FROM spend GROUP BY 1, 2),
+        counted AS (
+          SELECT agent_id, k.kind,
+                 CASE WHEN k.kind <> 'life' THEN date_trunc(k.kind, start, 'UTC') END AS start,
+                 sum(micros) AS micros, sum(spends) AS spends,
+                 sum(CASE k.kind WHEN 'day' THEN lamports END) AS lamports
+            FROM hours CROSS JOIN unnest(ARRAY['hour', 'day', 'week', 'month', 'life']) AS k (kind)
+           GROUP BY 1, 2, 3),
+        kept AS (
+          SELECT agent_id, k.kind, date_trunc(k.kind, windows_at, 'UTC') AS start, k.micros,
+                 k.spends, k.lamports
+            FROM wallet CROSS JOIN LATERAL (VALUES
+              ('hour', hour_micros, hour_count, 0), ('day', day_micros, day_count, day_lamports),
+              ('week', week_micros, week_count, 0), ('month', month_micros, month_count, 0))
+              AS k (kind, micros, spends, lamports)
+          UNION ALL SELECT agent_id, 'life', NULL, life_micros, life_count, 0 FROM wallet
+          UNION ALL SELECT agent_id, window_kind, window_start, micros, spends, lamports FROM usage)
+        SELECT coalesce(k.agent_id, c.agent_id) || ' in the ' || coalesce(k.kind, c.kind) || ' of '
+               || coalesce(k.start, c.start, 'epoch') || ' used ' || coalesce(k.micros, 0) || ' in '
+               || coalesce(k.spends, 0) || ' spends for ' || coalesce(k.lamports, 0)
+               || ' lamports; its spends say ' || coalesce(c.micros, 0) || ', '
+               || coalesce(c.spends, 0) || ' and ' || coalesce(c.lamports, 0)
+          FROM kept k
+          FULL JOIN counted c ON c.agent_id = k.agent_id AND c.kind = k.kind
+                             AND coalesce(c.start, 'epoch') = coalesce(k.start, 'epoch')
+         WHERE coalesce(k.micros, 0) <> coalesce(c.micros, 0)
+            OR coalesce(k.spends, 0) <> coalesce(c.spends, 0)
+            OR coalesce(k.lamports, 0) <> coalesce(c.lamports, 0)
+        UNION ALL
+        SELECT agent_id || ' used ' || day_micros || ' of ' || day_cap_micros || ' today, and '
+               || day_lamports || ' of ' || day_cap_lamports || ' lamports'
+          FROM wallet WHERE day_micros > day_cap_micros OR day_lamports > day_cap_lamports""",
+    ),
+    _Question(
+        "every wallet knows how many of its spends wait for a person",
+        "SELECT count(*) FROM wallet",
+        """
+        SELECT w.agent_id || ' says ' || w.pending_count || ' wait; there are ' || count(s.id)
+          FROM wallet w LEFT JOIN spend s ON s.agent_id = w.agent_id AND s.status = 'pending'
+         GROUP BY w.agent_id HAVING w.pending_count <> count(s.id)""",
     ),
     _Question(
         "every spend kept to the policy that it was decided under",
@@ -282,31 +340,25 @@ QUESTIONS: Final = (
          WHERE version IS NULL OR status <> 'rejected' AND frozen OR amount_micros > cap_each""",
     ),
     _Question(
-        "every day's network cost is the sum of its spends, and within its budget",
-        "SELECT count(*) FROM usage",
-        """
-        SELECT coalesce(u.agent_id, s.agent_id) || ' on ' || coalesce(u.window_start, s.day)
-               || ' cost ' || coalesce(u.network_lamports, 0) || ' lamports, its spends say '
-               || coalesce(s.lamports, 0)
-          FROM usage u
-          FULL JOIN (SELECT agent_id, (created_at AT TIME ZONE 'UTC')::date AS day,
-                            sum(network_lamports) AS lamports
-                       FROM spend WHERE network_lamports > 0 GROUP BY 1, 2) s
-            ON s.agent_id = u.agent_id AND s.day = u.window_start
-         WHERE coalesce(u.network_lamports, 0) <> coalesce(s.lamports, 0)
-            OR u.network_lamports > u.network_cap_lamports""",
-    ),
-    _Question(
         "the running totals are the counts of the spends",
         "SELECT count(*) FROM spend_total",
         """
         WITH kept AS (
           SELECT realm_id, agent_id, day, recipient, sum(spend_count) AS spends,
                  sum(rejected_count) AS rejected, sum(settled_micros) AS settled
-            FROM spend_total GROUP BY 1, 2, 3, 4),
+            FROM (SELECT * FROM spend_total
+                  UNION ALL
+                  SELECT realm_id, unnest(ARRAY[agent_id::text, '']) COLLATE "C", day, recipient,
+                         spend_count, rejected_count, settled_micros
+                    FROM total_delta) t
+           GROUP BY 1, 2, 3, 4),
         counted AS (
           SELECT realm_id, unnest(ARRAY[agent_id::text, '']) COLLATE "C" AS agent_id,
-                 (created_at AT TIME ZONE 'UTC')::date AS day, recipient, count(*) AS spends,
+                 (created_at AT TIME ZONE 'UTC')::date AS day,
+                 -- Refused ones that no list allows have one name in the totals.
+                 CASE WHEN verdict = 'rejected' AND substr(terms::json ->> 2, 2, 1) = 'f'
+                      THEN '' ELSE recipient END AS recipient,
+                 count(*) AS spends,
                  count(*) FILTER (WHERE status = 'rejected') AS rejected,
                  coalesce(sum(amount_micros) FILTER (WHERE status = 'settled'), 0) AS settled
             FROM spend GROUP BY 1, 2, 3, 4)
@@ -358,30 +410,23 @@ QUESTIONS: Final = (
         f"SELECT count(*) FROM ({_ANSWERS}) AS answer",
         f"""
         WITH answer AS (
-          SELECT a.*, e.realm_id AS event_realm, e.agent_id AS event_agent,
-                 CASE WHEN a.event_id IS NOT NULL THEN substr(e.data, 8, 30)
-                      ELSE substring(encode(substr(a.body, 1, 50), 'escape')
-                                     FROM '"data":."id":"([a-z]+_[0-9a-z]{{26}})"') END AS made
-            FROM ({_ANSWERS}) AS a LEFT JOIN event e ON e.id = a.event_id),
+          SELECT a.*, substring(encode(substr(a.body, 1, 50), 'escape')
+                                FROM '"data":."id":"([a-z]+_[0-9a-z]{{26}})"') AS made
+            FROM ({_ANSWERS}) AS a),
         counted AS (
-          SELECT *, CASE WHEN status = 201 AND made ~ '^(txn|wdr|dep)_'
+          SELECT *, CASE WHEN status = 201 AND made ~ '^(wdr|dep)_'
                          THEN count(*) OVER (PARTITION BY realm_id, made, status) END AS times
             FROM answer)
         SELECT 'the answer to ' || route || ' with the key ' || key || ' stands for '
                || coalesce(made, 'nothing')
           FROM counted c
          WHERE times > 1
-            OR event_id IS NOT NULL AND (event_realm IS DISTINCT FROM realm_id
-                                         OR event_agent IS DISTINCT FROM agent_id)
             OR CASE left(made, 4)
-                 WHEN 'txn_' THEN NOT EXISTS (
-                   SELECT FROM spend s WHERE s.id = made AND s.realm_id = c.realm_id
-                      AND c.agent_id IN ('', s.agent_id))
                  WHEN 'wdr_' THEN NOT EXISTS (
                    SELECT FROM withdrawal w WHERE w.id = made AND w.realm_id = c.realm_id)
                  WHEN 'dep_' THEN NOT EXISTS (
                    SELECT FROM deposit d WHERE d.id = made AND d.realm_id = c.realm_id)
-                 ELSE route LIKE '%/spend/authorise' END""",
+                 ELSE false END""",
     ),
 )
 SEALS: Final = "the seals fit the journal"

@@ -1,12 +1,14 @@
 """What is locked, in which order, by whom; and why a change holds once it was answered.
 
-**A wallet's row is its agent's lock.** Every transaction that decides about an agent's money or
-policy takes it first: spends in their batches, approvals, expiry, settlement, deposits,
-withdrawals, policy changes, termination. It is held until the commit. No other lock is needed,
-because
+**A wallet's row is its agent's lock.** Whatever decides about an agent's money or policy takes
+it: approvals, expiry, settlement, deposits, withdrawals, policy changes, termination, and spends,
+whose write takes it (`write_spends` in the schema). It is held until the commit, and nothing else
+has to be, because
 
 - `lock_agents` reads in a statement that begins after the lock is held: what a decision rests on
   is never older than the lock, and nobody changes it before the decision is committed;
+- spends are decided before they take the lock, on what a process remembers. Under the lock
+  `write_spends` compares what they rest on with what is there, and writes only what still stands;
 - every decision and its money are one commit, and the next one begins with the counters it left.
 
 **In which order.** Each kind of row in the order of its ids, and the kinds in this one:
@@ -14,28 +16,27 @@ because
 1. an idempotency key (`access/store.py`), by its hash. A spend does not lock its key: two spends
    with one key have the same agent, so the wallet's lock makes them take turns
 2. realm: changes of the directory and new webhooks take turns on it (`recipient/`, `webhook/`);
-   spends read its epoch and do not lock it
-3. wallet: here, and `wallet/store.py`
-4. api_key, spend, withdrawal, deposit, policy, usage, totals: rows of the locked wallet's agent.
-   The account-wide totals are many agents', and sorted
+   spends compare its `rules` and do not lock it
+3. wallet: here, in `wallet/store.py` and in `write_spends`
+4. api_key, spend, withdrawal, deposit, policy, usage: rows of the locked wallet's agent
 5. payment, then submission (`settlement/`): claims skip what others hold
 6. payee_account, then network_cost (`cost/store.py`): the last that a transaction does
 
-Some rows are locked only by transactions that take none of these: deliveries and webhooks
-(`webhook/store.py`), keys when their use is noted (`access/store.py`), sealed keys and secrets when
-they are sealed again (`custody/store.py`). Advisory locks have their list in `advisory.py`. A
-deadlock would be a bug that only costs time: PostgreSQL ends one of the transactions, and
-`Database.transact` runs it again.
+Some rows are locked only by transactions that take none of these: totals (`spend/totals.py`),
+deliveries and webhooks (`webhook/store.py`), keys when their use is noted (`access/store.py`),
+sealed keys and secrets when they are sealed again (`custody/store.py`). Advisory locks have their
+list in `advisory.py`. A deadlock would be a bug that only costs time: PostgreSQL ends one of the
+transactions, and `Database.transact` runs it again.
 
 **Why a change is in force for what is requested after its answer.** A change (of a policy, of
-the directory, of a key, a termination) is committed before it is answered. A spend that is
-requested afterwards is read by the server afterwards, so its transaction's statements begin
-after that commit, and under READ COMMITTED each statement sees what was committed before it
-began. `lock_agents` reads the agent's status, the policy's version and the directory's epoch in
-such a statement; what a process remembers is named by that version or epoch, and by the history
-of the database, so nothing older can be taken for it. A spend that overlaps the change may fall
-on either side of it: its caller cannot tell which was first. Nothing is held beyond the commit,
-so a pooler between Bursar and PostgreSQL changes nothing here.
+the directory, of a key, a termination) is committed before it is answered, and raises `rules` of
+the wallet or of the realm in that commit. A spend that is requested afterwards is written by a
+statement that begins afterwards, and under READ COMMITTED a statement sees what was committed
+before it began: the rules that it was decided by are not those that it finds, so nothing is written
+and it is decided again. What a process remembers is named by these numbers and by the life of the
+server (`server_life`), because a failover may forget a number and give it again. A spend that
+overlaps the change may fall on either side of it: its caller cannot tell which was first. Nothing
+is held beyond the commit, so a pooler between Bursar and PostgreSQL changes nothing here.
 """
 
 from collections.abc import Sequence
@@ -48,6 +49,7 @@ from bursar.policy.model import AgentStatus, PolicyKey
 from bursar.sql import Query, made
 
 _LOCK = Query("SELECT * FROM read_agents(:agent_ids, :realm_ids, lock => true)")
+_CLOSE_WINDOWS = Query("SELECT close_windows(:agent_ids)")
 _READ = Query("SELECT * FROM read_agents(:agent_ids, :realm_ids, lock => false)")
 
 
@@ -59,17 +61,37 @@ class LockedAgent:
     wallet: LockedWallet
     agent_status: AgentStatus
     policy_version: int
-    spent_today_micros: int
-    network_today_lamports: int
+    # They rise with every change of what the agent, and all agents of its realm, are decided by.
+    rules: int
+    realm_rules: int
+    # Which life of which server these numbers belong to.
+    life: str
+    # What was used in the day of `windows_at`, the moment of the newest decision; None: none yet.
+    windows_at: datetime | None
+    day_micros: int
+    day_lamports: int
     pending_count: int
-    # Opaque: names the state of the directory and the history of the database it was read in.
-    directory_epoch: str
-    has_webhooks: bool
-    history: str
 
     @property
     def policy_key(self) -> PolicyKey:
-        return self.wallet.agent_id, self.policy_version, self.history
+        return self.wallet.agent_id, self.policy_version, self.life
+
+    @property
+    def directory_epoch(self) -> str:
+        """Opaque: which state of the directory."""
+        return f"{self.life}/{self.realm_rules}"
+
+    @property
+    def spent_today_micros(self) -> int:
+        return self.day_micros if self._day_runs else 0
+
+    @property
+    def network_today_lamports(self) -> int:
+        return self.day_lamports if self._day_runs else 0
+
+    @property
+    def _day_runs(self) -> bool:
+        return self.windows_at is not None and self.windows_at.date() == self.wallet.now.date()
 
 
 async def lock_agents(
@@ -82,9 +104,13 @@ async def lock_agents(
     Agents that do not exist in these realms are not locked, and missing from the answer.
     """
     rows = await _LOCK.rows(tx, agent_ids=agent_ids, realm_ids=realm_ids)
-    # One moment for all, and one object: what is computed of it is remembered (`midnight_after`).
-    now: datetime | None = rows[0]["now"] if rows else None
-    return {row["agent_id"]: _locked(row, now or row["now"]) for row in rows}
+    return {row["agent_id"]: _locked(row) for row in rows}
+
+
+async def close_windows(tx: Tx, agent_ids: Sequence[str]) -> datetime:
+    """Locks the wallets to decide spends: windows that are over end, and those of the moment that
+    is returned begin."""
+    return await _CLOSE_WINDOWS.value(tx, agent_ids=agent_ids)
 
 
 async def wait_for_locks(tx: Tx, millis: int) -> None:
@@ -92,12 +118,18 @@ async def wait_for_locks(tx: Tx, millis: int) -> None:
     await tx.execute(f"SET LOCAL lock_timeout = {int(millis)}")
 
 
-async def read_agent(tx: Tx, agent_id: str, realm_id: int) -> LockedAgent | None:
+async def read_agents(
+    tx: Tx, agent_ids: Sequence[str], realm_ids: Sequence[int]
+) -> dict[str, LockedAgent]:
     """The same without any lock, for callers that only look."""
-    row = await _READ.row(tx, agent_ids=[agent_id], realm_ids=[realm_id])
-    return None if row is None else _locked(row, row["now"])
+    rows = await _READ.rows(tx, agent_ids=agent_ids, realm_ids=realm_ids)
+    return {row["agent_id"]: _locked(row) for row in rows}
 
 
-def _locked(row: Row, now: datetime) -> LockedAgent:
-    wallet = made(LockedWallet, row, status=row["wallet_status"], now=now, moves=[])
+async def read_agent(tx: Tx, agent_id: str, realm_id: int) -> LockedAgent | None:
+    return (await read_agents(tx, [agent_id], [realm_id])).get(agent_id)
+
+
+def _locked(row: Row) -> LockedAgent:
+    wallet = made(LockedWallet, row, status=row["wallet_status"], moves=[])
     return made(LockedAgent, row, wallet=wallet)

@@ -44,7 +44,6 @@ class LockedWallet:
     debits_posted: int
     debits_pending: int
     transfers: int
-    decisions: int
     is_low: bool
     last_funded_at: datetime | None
     # One clock for everything in this transaction, read after the lock.

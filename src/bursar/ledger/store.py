@@ -13,13 +13,13 @@ from bursar.sql import Query, columns, made
 _UPDATE_WALLETS = Query("""
     UPDATE wallet w
        SET status = a.status, credits_posted = a.credits_posted, debits_posted = a.debits_posted,
-           debits_pending = a.debits_pending, transfers = a.transfers, decisions = a.decisions,
+           debits_pending = a.debits_pending, transfers = a.transfers,
            is_low = a.is_low, last_funded_at = a.last_funded_at
       FROM unnest(:agent_ids::text[], :statuses::text[], :credits_posted::bigint[],
                   :debits_posted::bigint[], :debits_pending::bigint[], :transfers::bigint[],
-                  :decisions::bigint[], :is_low::boolean[], :last_funded_at::timestamptz[])
+                  :is_low::boolean[], :last_funded_at::timestamptz[])
            AS a (agent_id, status, credits_posted, debits_posted, debits_pending, transfers,
-                 decisions, is_low, last_funded_at)
+                 is_low, last_funded_at)
      WHERE w.agent_id = a.agent_id
 """)
 
@@ -41,7 +41,6 @@ async def update_wallets(tx: Tx, wallets: Sequence[LockedWallet]) -> None:
         debits_posted=[w.debits_posted for w in wallets],
         debits_pending=[w.debits_pending for w in wallets],
         transfers=[w.transfers for w in wallets],
-        decisions=[w.decisions for w in wallets],
         is_low=[w.is_low for w in wallets],
         last_funded_at=[w.last_funded_at for w in wallets],
     )

@@ -8,14 +8,15 @@
 --   5  Directory        recipient
 --   6  Wallets          wallet, wallet_stop; master_key, wallet_key, system_key
 --   7  The journal      transfer, ledger_entry, seal
---   8  Spends           spend, usage, spend_total
+--   8  Spends           spend, usage, spend_total, total_delta
 --   9  Money in and out withdrawal, deposit, deposit_cursor, unread_deposit
 --  10  Settlement       payment, submission, settlement_watch
 --  11  Network cost     payee_account, network_cost, fee_payer_balance
 --  12  Events           event, webhook, webhook_secret, delivery
 --  13  The audit log    audit_log
 --  14  Workers          heartbeat, lease, quarantine
---  15  Functions        read_agents, exchange_deliveries
+--  15  Functions        read_agents, close_windows, add_to_windows, used_in_day, write_spends,
+--                      exchange_deliveries
 --
 -- Rules that hold all through:
 --   * money is bigint micro-units and never negative; what the chain charges is bigint lamports;
@@ -54,6 +55,14 @@ CREATE FUNCTION history() RETURNS text LANGUAGE sql VOLATILE
   RETURN (SELECT system_identifier || '/' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8)
             FROM pg_control_system());
 
+-- Which life of which server this is, and which database of that name: another one after a restart,
+-- a failover, a restore. Cheaper than `history()`, so every write of spends compares it with the
+-- one that its facts were read in.
+CREATE FUNCTION server_life() RETURNS text LANGUAGE plpgsql STABLE AS $$
+BEGIN
+  RETURN extract(epoch FROM pg_postmaster_start_time()) || '/' || 'wallet'::regclass::oid;
+END $$;
+
 -- For tables whose rows are never changed, or never deleted.
 CREATE FUNCTION refuse_change() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
@@ -83,10 +92,13 @@ CREATE TABLE realm (
   id              integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
   account_id      id NOT NULL REFERENCES account,
   mode            mode NOT NULL,
-  -- Rises with every change of the directory, so that remembered look-ups can be checked.
-  directory_epoch bigint NOT NULL DEFAULT 1,
+  -- Rises with every change of what holds for all its agents, the directory above all: what a
+  -- process remembers of them is checked against it.
+  rules           bigint NOT NULL DEFAULT 1,
   UNIQUE (account_id, mode)
 );
+CREATE TRIGGER realm_rules_only_rise BEFORE UPDATE ON realm FOR EACH ROW
+  WHEN (NEW.rules < OLD.rules) EXECUTE FUNCTION refuse_move();
 
 -- The network of each mode, pinned at the first start: another one later is refused. One genesis
 -- hash for both modes would make test money of live money.
@@ -122,6 +134,16 @@ CREATE TABLE agent (
 );
 CREATE TRIGGER agent_ends_for_good BEFORE UPDATE ON agent FOR EACH ROW
   WHEN (OLD.status = 'terminated' AND NEW.status <> 'terminated') EXECUTE FUNCTION refuse_move();
+-- What a process remembers of an agent is checked against its wallet's `rules`, so nothing that
+-- changes the rules may forget to raise it.
+CREATE FUNCTION raise_rules() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  UPDATE wallet SET rules = rules + 1 WHERE agent_id = NEW.id;
+  RETURN NULL;
+END $$;
+CREATE TRIGGER agent_raises_rules AFTER UPDATE ON agent FOR EACH ROW
+  WHEN (NEW.status <> OLD.status OR NEW.policy_version <> OLD.policy_version)
+  EXECUTE FUNCTION raise_rules();
 -- The list of agents, and the same by status.
 CREATE INDEX agent_by_age ON agent (realm_id, created_at, id);
 CREATE INDEX agent_by_status ON agent (realm_id, status, created_at, id);
@@ -214,25 +236,21 @@ CREATE INDEX console_session_by_key ON console_session (key_id, created_at);
 CREATE INDEX console_session_to_forget ON console_session (expires_at);
 
 -- What a request with an idempotency key was answered, so that its repetition gets the same.
--- Written in the commit of the effect it stands for: both are there, or neither.
+-- Written in the commit of the effect it stands for: both are there, or neither. Spends keep their
+-- keys themselves.
 CREATE TABLE idempotency (
   realm_id    integer NOT NULL,
   route       text NOT NULL,
-  -- The resolved agent for spends, '' elsewhere.
-  agent_id    id NOT NULL DEFAULT '',
   key         text COLLATE "C" NOT NULL CHECK (length(key) BETWEEN 1 AND 255),
   -- Of the request: another one with the same key is refused.
   fingerprint sha256 NOT NULL,
   -- Only what had an effect is remembered.
   status      smallint NOT NULL CHECK (status BETWEEN 200 AND 299),
-  -- The answer itself, or the event whose data it is.
-  body        bytea,
-  event_id    id,
+  body        bytea NOT NULL,
   created_at  timestamptz(3) NOT NULL DEFAULT moment(),
-  PRIMARY KEY (realm_id, route, agent_id, key),
-  CONSTRAINT answer_is_somewhere CHECK ((body IS NULL) <> (event_id IS NULL))
+  PRIMARY KEY (realm_id, route, key)
 );
--- Rows lie in the order of their age, so this costs a spend next to nothing.
+-- Rows lie in the order of their age.
 CREATE INDEX idempotency_to_forget ON idempotency USING brin (created_at);
 
 -- 5  Directory ------------------------------------------------------------------------------------
@@ -248,6 +266,14 @@ CREATE TABLE recipient (
   updated_at timestamptz(3) NOT NULL,
   PRIMARY KEY (realm_id, hostname)
 );
+-- What processes remember of the directory is checked against its realm's `rules`.
+CREATE FUNCTION raise_realm_rules() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  UPDATE realm SET rules = rules + 1 WHERE id = coalesce(NEW.realm_id, OLD.realm_id);
+  RETURN NULL;
+END $$;
+CREATE TRIGGER recipient_raises_rules AFTER INSERT OR UPDATE OR DELETE ON recipient
+  FOR EACH ROW EXECUTE FUNCTION raise_realm_rules();
 -- The list; and which hosts are paid at an address, because blocking one of them blocks it.
 CREATE INDEX recipient_by_age ON recipient (realm_id, created_at, hostname);
 CREATE INDEX recipient_by_address ON recipient (realm_id, address);
@@ -273,6 +299,33 @@ CREATE TABLE wallet (
   transfers      bigint NOT NULL DEFAULT 0 CHECK (transfers >= 0),
   -- How many spends were decided on it: the number of the newest decision.
   decisions      bigint NOT NULL DEFAULT 0 CHECK (decisions >= 0),
+  -- How many of them wait for a person.
+  pending_count  integer NOT NULL DEFAULT 0 CHECK (pending_count >= 0),
+  -- Rises with every change of the agent's policy and status (`agent_raises_rules`).
+  rules          bigint NOT NULL DEFAULT 1,
+  -- What was spent, and how often, in the windows that contain `windows_at`: the moment of the
+  -- newest decision, which never runs back. Whoever decides in a later hour closes those that are
+  -- over (`close_windows`); `usage` keeps them. A window's use is the sum of its spends that were
+  -- not rejected, counted whether or not a limit stands.
+  windows_at     timestamptz(3),
+  hour_micros    micros NOT NULL DEFAULT 0,
+  hour_count     bigint NOT NULL DEFAULT 0 CHECK (hour_count >= 0),
+  day_micros     micros NOT NULL DEFAULT 0,
+  day_count      bigint NOT NULL DEFAULT 0 CHECK (day_count >= 0),
+  week_micros    micros NOT NULL DEFAULT 0,
+  week_count     bigint NOT NULL DEFAULT 0 CHECK (week_count >= 0),
+  month_micros   micros NOT NULL DEFAULT 0,
+  month_count    bigint NOT NULL DEFAULT 0 CHECK (month_count >= 0),
+  life_micros    micros NOT NULL DEFAULT 0,
+  life_count     bigint NOT NULL DEFAULT 0 CHECK (life_count >= 0),
+  -- The day's cap at its newest spend. A cap that is lowered later does not undo what was spent,
+  -- but nothing can be added to the day beyond the cap it is added under.
+  day_cap_micros micros NOT NULL DEFAULT 0,
+  -- The same for what the day's payments cost on the chain.
+  day_lamports   bigint NOT NULL DEFAULT 0 CHECK (day_lamports >= 0),
+  day_cap_lamports bigint NOT NULL DEFAULT 0,
+  -- The day of `windows_at`, as of its first decision: whose wallets moved lately.
+  active_on      date,
   -- balance x 10 < daily cap, kept with every change of either
   is_low         boolean NOT NULL,
   last_funded_at timestamptz(3),
@@ -283,6 +336,8 @@ CREATE TABLE wallet (
   credited_slot  bigint NOT NULL DEFAULT 0 CHECK (credited_slot >= 0),
   -- The last guard of the money, whatever the code decides.
   CONSTRAINT no_overdraft CHECK (credits_posted - debits_posted - debits_pending >= 0),
+  CONSTRAINT cap_not_passed CHECK (day_micros <= day_cap_micros),
+  CONSTRAINT network_cap_not_passed CHECK (day_lamports <= day_cap_lamports),
   CONSTRAINT funded_has_a_date CHECK ((status = 'provisioned') = (last_funded_at IS NULL)),
   CONSTRAINT status_follows_balance CHECK (
     (status = 'funded') = (credits_posted - debits_posted > 0)),
@@ -290,10 +345,14 @@ CREATE TABLE wallet (
 ) WITH (fillfactor = 50);
 CREATE TRIGGER wallet_totals_only_rise BEFORE UPDATE ON wallet FOR EACH ROW
   WHEN (NEW.credits_posted < OLD.credits_posted OR NEW.debits_posted < OLD.debits_posted
-        OR NEW.transfers < OLD.transfers)
+        OR NEW.transfers < OLD.transfers OR NEW.decisions < OLD.decisions
+        OR NEW.rules < OLD.rules OR NEW.windows_at < OLD.windows_at
+        OR NEW.windows_at IS NULL AND OLD.windows_at IS NOT NULL)
   EXECUTE FUNCTION refuse_move();
--- Few, and compared with the chain in every sweep.
+-- Few, and compared with the chain in every sweep; so are those that moved lately. Its column
+-- changes once a day, so updates stay in place.
 CREATE INDEX wallet_frozen ON wallet (agent_id) WHERE is_frozen;
+CREATE INDEX wallet_by_activity ON wallet (active_on);
 CREATE TRIGGER wallet_stays BEFORE DELETE OR TRUNCATE ON wallet
   FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();
 
@@ -364,8 +423,10 @@ CREATE TABLE transfer (
   CONSTRAINT no_overdraft_after CHECK (
     credits_posted_after - debits_posted_after - debits_pending_after >= 0)
 );
--- A subject is opened once and closed at most once.
-CREATE UNIQUE INDEX transfer_once ON transfer (subject_id, (kind IN ('post', 'void')));
+-- A subject is closed at most once, and a deposit made once. A spend or withdrawal is reserved once
+-- because its own row is made in that commit.
+CREATE UNIQUE INDEX transfer_closes_once ON transfer (subject_id) WHERE kind IN ('post', 'void');
+CREATE UNIQUE INDEX transfer_deposits_once ON transfer (subject_id) WHERE kind = 'deposit';
 -- The order in which transfers are sealed.
 CREATE INDEX transfer_by_xact ON transfer (xact);
 CREATE TRIGGER transfer_append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON transfer
@@ -411,15 +472,22 @@ CREATE TABLE spend (
   network          text NOT NULL,
   created_by       text NOT NULL,
   created_at       timestamptz(3) NOT NULL,
+  -- Of the request that made it, if it had one; the fingerprint tells requests apart.
+  idempotency_key  text COLLATE "C",
+  fingerprint      bytea,
   -- What became of it.
   -- (new) -> pending | approved | rejected; pending -> approved | rejected;
   -- approved -> settled | rejected
   status           text NOT NULL CHECK (status IN ('pending', 'approved', 'settled', 'rejected')),
   reject_code      text,
   updated_at       timestamptz(3) NOT NULL,
-  -- What the policy said. JSON as text, as the metadata is; `policy/engine.py` names the places of
-  -- its array.
-  decision         text NOT NULL,
+  -- What was decided at once: approved, pending or rejected. Never changes; its event has the
+  -- letters of the spend's own id and no row of its own.
+  verdict          text NOT NULL,
+  -- What it was judged by and on: what the rules say of the request (JSON as text), and the numbers
+  -- that were used until then. `policy/engine.py` names the places of both arrays.
+  terms            text NOT NULL,
+  used             bigint[] NOT NULL,
   policy_version   integer NOT NULL,
   -- Position of the decision among all decisions about this wallet: the order to replay them in.
   decision_number  bigint NOT NULL CHECK (decision_number >= 1),
@@ -437,6 +505,8 @@ CREATE TABLE spend (
   rent_lamports    bigint CHECK (rent_lamports >= 0),
   settled_at       timestamptz(3),
   CONSTRAINT rejected_has_a_code CHECK ((status = 'rejected') = (reject_code IS NOT NULL)),
+  CONSTRAINT verdict_comes_first CHECK (
+    verdict IN ('pending', 'approved') OR verdict = 'rejected' AND status = 'rejected'),
   CONSTRAINT settled_is_on_chain CHECK (
     (status = 'settled') = (signature IS NOT NULL)
     AND (status = 'settled') = (settled_at IS NOT NULL)
@@ -445,6 +515,9 @@ CREATE TABLE spend (
     (decided_by IS NULL) = (decided_at IS NULL)
     AND (decided_by IS NOT NULL OR decision_reason IS NULL)),
   CONSTRAINT live_spend_has_a_payee CHECK (status = 'rejected' OR pay_to IS NOT NULL),
+  CONSTRAINT key_has_a_fingerprint CHECK (
+    (idempotency_key IS NULL) = (fingerprint IS NULL)
+    AND length(idempotency_key) BETWEEN 1 AND 255 AND octet_length(fingerprint) = 32),
   -- Money is not reserved for ever because nobody answers.
   CONSTRAINT pending_expires CHECK (status <> 'pending' OR expires_at IS NOT NULL)
 );
@@ -456,12 +529,18 @@ CREATE TRIGGER spend_moves BEFORE UPDATE ON spend FOR EACH ROW
 CREATE TRIGGER spend_terms_are_fixed BEFORE UPDATE ON spend FOR EACH ROW
   WHEN (NEW.agent_id <> OLD.agent_id OR NEW.amount_micros <> OLD.amount_micros
         OR NEW.recipient <> OLD.recipient OR NEW.pay_to IS DISTINCT FROM OLD.pay_to
-        OR NEW.created_at <> OLD.created_at)
+        OR NEW.created_at <> OLD.created_at OR NEW.verdict <> OLD.verdict
+        OR NEW.terms <> OLD.terms OR NEW.used <> OLD.used
+        OR NEW.idempotency_key IS DISTINCT FROM OLD.idempotency_key
+        OR NEW.fingerprint IS DISTINCT FROM OLD.fingerprint)
   EXECUTE FUNCTION refuse_move();
 CREATE TRIGGER spend_stays BEFORE DELETE OR TRUNCATE ON spend
   FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();
 -- One transaction on the chain settles one spend.
 CREATE UNIQUE INDEX spend_signature ON spend (signature) WHERE signature IS NOT NULL;
+-- One request, one spend, however often it is sent.
+CREATE UNIQUE INDEX spend_key ON spend (agent_id, idempotency_key)
+  WHERE idempotency_key IS NOT NULL;
 -- The list of transactions, and the same by agent, by recipient, by status, by settlement.
 CREATE INDEX spend_by_age ON spend (realm_id, created_at, id);
 CREATE INDEX spend_by_agent ON spend (agent_id, created_at, id);
@@ -469,52 +548,59 @@ CREATE INDEX spend_by_recipient ON spend (realm_id, recipient, created_at, id);
 CREATE INDEX spend_by_status ON spend (realm_id, status, created_at, id);
 CREATE INDEX spend_by_settlement ON spend (realm_id, settled_at, id)
   WHERE settled_at IS NOT NULL;
--- What workers look for: those to expire, to pay, and settled ones whose block had no time yet.
+-- Those whose creation event is of a rarer kind than "approved", for the list of events.
+CREATE INDEX spend_made_pending ON spend (realm_id, created_at, id) WHERE verdict = 'pending';
+CREATE INDEX spend_failed_later ON spend (realm_id, created_at, id)
+  WHERE verdict <> 'rejected' AND status = 'rejected';
+-- What workers look for: those to expire, and settled ones whose block had no time yet.
 CREATE INDEX spend_to_expire ON spend (expires_at) WHERE status = 'pending';
-CREATE INDEX spend_to_settle ON spend (created_at) WHERE status = 'approved';
 CREATE INDEX spend_without_time ON spend (settled_at)
   WHERE status = 'settled' AND block_time IS NULL;
--- How many of an agent wait for a person: bounded, so counted under its wallet's lock.
+-- An agent's that wait for a person: its end rejects them.
 CREATE INDEX spend_pending ON spend (agent_id) WHERE status = 'pending';
 -- Open ones that reserve the rent of a token account (2,039,280 lamports): a second spend to the
 -- same payee need not.
 CREATE INDEX spend_opening ON spend (agent_id, pay_to)
   WHERE status IN ('pending', 'approved') AND network_lamports >= 2039280;
 
--- What an agent used of its caps in one window. Only days exist today; weeks need no new table.
+-- What an agent used in windows that are over: approvals and releases look back. The windows that
+-- run are in the wallet.
 CREATE TABLE usage (
-  agent_id             id NOT NULL,
-  window_kind          text NOT NULL CHECK (window_kind = 'day'),
-  window_start         date NOT NULL,
-  spent_micros         micros NOT NULL,
-  -- The cap in force at the newest spend of the window. A cap that is lowered later does not undo
-  -- what was spent, but nothing can be added to the window beyond the cap it is added under.
-  cap_micros           micros NOT NULL,
-  -- The same for what payments cost on the chain.
-  network_lamports     bigint NOT NULL DEFAULT 0 CHECK (network_lamports >= 0),
-  network_cap_lamports bigint NOT NULL DEFAULT 0,
-  PRIMARY KEY (agent_id, window_kind, window_start),
-  -- The cap itself, whatever the code decides.
-  CONSTRAINT cap_not_passed CHECK (spent_micros <= cap_micros),
-  CONSTRAINT network_cap_not_passed CHECK (network_lamports <= network_cap_lamports)
+  agent_id     id NOT NULL,
+  window_kind  text NOT NULL CHECK (window_kind IN ('hour', 'day', 'week', 'month')),
+  window_start timestamptz(3) NOT NULL,
+  micros       micros NOT NULL,
+  spends       bigint NOT NULL CHECK (spends >= 0),
+  -- Of days only.
+  lamports     bigint NOT NULL DEFAULT 0 CHECK (lamports >= 0),
+  PRIMARY KEY (agent_id, window_kind, window_start)
 ) WITH (fillfactor = 50);
 
--- Whose wallets moved lately: a sweep compares them every time.
-CREATE INDEX usage_by_day ON usage (window_start);
-
--- Running totals by the UTC day of createdAt. `shard` spreads the account-wide rows, so that two
--- commits seldom meet on one; '' as agent_id is the account-wide row.
+-- Running totals by the UTC day of createdAt; '' as agent_id is the whole account's. '' as
+-- recipient counts refused ones that no list allows: a stranger's agent could name a new one each
+-- time.
 CREATE TABLE spend_total (
   realm_id       integer NOT NULL,
   agent_id       id NOT NULL,
-  shard          smallint NOT NULL,
   day            date NOT NULL,
   recipient      text COLLATE "C" NOT NULL,
   spend_count    bigint NOT NULL CHECK (spend_count >= 0),
   rejected_count bigint NOT NULL CHECK (rejected_count >= 0),
   settled_micros micros NOT NULL,
-  PRIMARY KEY (realm_id, agent_id, day, recipient, shard)
+  PRIMARY KEY (realm_id, agent_id, day, recipient)
 ) WITH (fillfactor = 70);
+
+-- What commits add to the totals, until a worker has folded it in. No index and no lock, so that it
+-- costs a spend next to nothing; statistics add it up with the totals in one snapshot.
+CREATE TABLE total_delta (
+  realm_id       integer NOT NULL,
+  agent_id       id NOT NULL,
+  day            date NOT NULL,
+  recipient      text COLLATE "C" NOT NULL,
+  spend_count    smallint NOT NULL,
+  rejected_count smallint NOT NULL,
+  settled_micros micros NOT NULL
+);
 
 -- 9  Money in and out -----------------------------------------------------------------------------
 
@@ -557,9 +643,8 @@ CREATE TRIGGER withdrawal_stays BEFORE DELETE OR TRUNCATE ON withdrawal
   FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();
 -- One transaction on the chain settles one withdrawal.
 CREATE UNIQUE INDEX withdrawal_signature ON withdrawal (signature);
--- An agent's list; those to pay; those whose block had no time yet.
+-- An agent's list; those whose block had no time yet.
 CREATE INDEX withdrawal_by_agent ON withdrawal (agent_id, created_at DESC, id DESC);
-CREATE INDEX withdrawal_to_settle ON withdrawal (created_at) WHERE status = 'pending';
 CREATE INDEX withdrawal_without_time ON withdrawal (settled_at)
   WHERE status = 'settled' AND block_time IS NULL;
 
@@ -628,7 +713,8 @@ CREATE INDEX unread_deposit_by_agent ON unread_deposit (agent_id) WHERE dismisse
 
 -- 10  Settlement ----------------------------------------------------------------------------------
 
--- An approved spend or a withdrawal that has to be made on the chain; it has the id of that.
+-- An approved spend or a withdrawal that has to be made on the chain; it has the id of that, and is
+-- written in the commit that approves it. What has no row here is not paid.
 CREATE TABLE payment (
   id            id PRIMARY KEY,
   mode          mode NOT NULL,
@@ -742,7 +828,8 @@ CREATE TABLE fee_payer_balance (
 
 -- 12  Events --------------------------------------------------------------------------------------
 
--- What happened, written in the commit that caused it.
+-- What happened, written in the commit that caused it. Only the creation of a spend has no row: the
+-- spend itself tells it (`spend.verdict`), under the same letters with `evt_`.
 CREATE TABLE event (
   id         id PRIMARY KEY,
   realm_id   integer NOT NULL,
@@ -796,13 +883,14 @@ CREATE INDEX webhook_secret_by_master ON webhook_secret (master_version);
 
 -- An event on its way to one webhook; the row is written with its event, the worker does the rest.
 --
--- No foreign key to the webhook: it would make every event lock its webhooks' rows, and deleting a
--- webhook would delete months of deliveries in one request. Deliveries of a webhook that is gone
--- are never claimed; the worker sweeps them up.
+-- No foreign key to the event, because a spend's creation has none; and none to the webhook: it
+-- would make every event lock its webhooks' rows, and deleting a webhook would delete months of
+-- deliveries in one request. Deliveries of a webhook that is gone are never claimed; the worker
+-- sweeps them up.
 CREATE TABLE delivery (
   id              id PRIMARY KEY,
   webhook_id      id NOT NULL,
-  event_id        id NOT NULL REFERENCES event ON DELETE CASCADE,
+  event_id        id NOT NULL,
   -- pending -> delivered | failed
   status          text NOT NULL DEFAULT 'pending'
                   CHECK (status IN ('pending', 'delivered', 'failed')),
@@ -820,9 +908,10 @@ CREATE TABLE delivery (
 CREATE INDEX delivery_due ON delivery (webhook_id, next_attempt_at) WHERE status = 'pending';
 -- How many of a webhook are under way.
 CREATE INDEX delivery_leased ON delivery (webhook_id) WHERE leased_until IS NOT NULL;
--- A webhook's list; and an event's, which go with it.
+-- A webhook's list.
 CREATE INDEX delivery_by_webhook ON delivery (webhook_id, created_at, id);
-CREATE INDEX delivery_by_event ON delivery (event_id);
+-- Those that are old enough to go; rows lie in the order of their age.
+CREATE INDEX delivery_to_forget ON delivery USING brin (created_at);
 
 -- 13  The audit log -------------------------------------------------------------------------------
 
@@ -891,14 +980,12 @@ CREATE FUNCTION read_agents(agent_ids text[], realm_ids integer[], lock boolean)
 RETURNS TABLE (
   agent_id id, realm_id integer, address text, mint text, wallet_status text,
   credits_posted bigint, debits_posted bigint, debits_pending bigint, transfers bigint,
-  decisions bigint, is_low boolean, last_funded_at timestamptz, now timestamptz,
-  agent_status text, policy_version integer, spent_today_micros bigint,
-  network_today_lamports bigint, pending_count bigint, directory_epoch text,
-  has_webhooks boolean, history text)
+  decisions bigint, pending_count integer, is_low boolean, last_funded_at timestamptz,
+  now timestamptz, windows_at timestamptz, day_micros bigint, day_lamports bigint,
+  agent_status text, policy_version integer, rules bigint, realm_rules bigint, life text)
 LANGUAGE plpgsql AS $$
 DECLARE
   read_at timestamptz;
-  read_in text := history();
 BEGIN
   IF lock THEN
     PERFORM FROM wallet w
@@ -908,19 +995,261 @@ BEGIN
   read_at := moment();
   RETURN QUERY
     SELECT w.agent_id, w.realm_id, w.address, w.mint, w.status, w.credits_posted::bigint,
-           w.debits_posted::bigint, w.debits_pending::bigint, w.transfers, w.decisions, w.is_low,
-           w.last_funded_at::timestamptz, read_at, a.status, a.policy_version,
-           coalesce(u.spent_micros, 0)::bigint, coalesce(u.network_lamports, 0)::bigint,
-           (SELECT count(*) FROM spend s WHERE s.agent_id = w.agent_id AND s.status = 'pending'),
-           format('%s/%s', read_in, r.directory_epoch),
-           EXISTS (SELECT FROM webhook h WHERE h.realm_id = w.realm_id AND h.status = 'enabled'),
-           read_in
+           w.debits_posted::bigint, w.debits_pending::bigint, w.transfers, w.decisions,
+           w.pending_count, w.is_low, w.last_funded_at::timestamptz,
+           greatest(read_at, w.windows_at), w.windows_at::timestamptz, w.day_micros::bigint,
+           w.day_lamports, a.status, a.policy_version, w.rules, r.rules, server_life()
       FROM wallet w
       JOIN agent a ON a.id = w.agent_id
       JOIN realm r ON r.id = w.realm_id
-      LEFT JOIN usage u ON u.agent_id = w.agent_id AND u.window_kind = 'day'
-                       AND u.window_start = (read_at AT TIME ZONE 'UTC')::date
      WHERE w.agent_id = ANY (agent_ids) AND w.realm_id = ANY (realm_ids);
+END $$;
+
+-- Locks these wallets, moves their windows that are over to `usage`, and begins those of now.
+-- Returns the moment of it.
+CREATE FUNCTION close_windows(agent_ids text[]) RETURNS timestamptz LANGUAGE plpgsql AS $$
+DECLARE
+  read_at timestamptz;
+BEGIN
+  PERFORM FROM wallet w WHERE w.agent_id = ANY (agent_ids) ORDER BY w.agent_id FOR NO KEY UPDATE;
+  read_at := moment();
+  INSERT INTO usage (agent_id, window_kind, window_start, micros, spends, lamports)
+  SELECT w.agent_id, k.kind, date_trunc(k.kind, w.windows_at, 'UTC'), k.micros, k.spends, k.lamports
+    FROM wallet w CROSS JOIN LATERAL (VALUES
+      ('hour', w.hour_micros, w.hour_count, 0), ('day', w.day_micros, w.day_count, w.day_lamports),
+      ('week', w.week_micros, w.week_count, 0), ('month', w.month_micros, w.month_count, 0))
+      AS k (kind, micros, spends, lamports)
+   WHERE w.agent_id = ANY (agent_ids) AND (k.spends > 0 OR k.lamports > 0)
+     AND date_trunc(k.kind, read_at, 'UTC') > date_trunc(k.kind, w.windows_at, 'UTC');
+  UPDATE wallet w
+     SET windows_at = read_at, active_on = (read_at AT TIME ZONE 'UTC')::date,
+         hour_micros = 0, hour_count = 0,
+         day_micros = CASE WHEN s.day THEN w.day_micros ELSE 0 END,
+         day_count = CASE WHEN s.day THEN w.day_count ELSE 0 END,
+         day_lamports = CASE WHEN s.day THEN w.day_lamports ELSE 0 END,
+         week_micros = CASE WHEN s.week THEN w.week_micros ELSE 0 END,
+         week_count = CASE WHEN s.week THEN w.week_count ELSE 0 END,
+         month_micros = CASE WHEN s.month THEN w.month_micros ELSE 0 END,
+         month_count = CASE WHEN s.month THEN w.month_count ELSE 0 END
+    FROM (SELECT o.agent_id,
+                 date_trunc('day', read_at, 'UTC') = date_trunc('day', o.windows_at, 'UTC') AS day,
+                 date_trunc('week', read_at, 'UTC') = date_trunc('week', o.windows_at, 'UTC')
+                   AS week,
+                 date_trunc('month', read_at, 'UTC') = date_trunc('month', o.windows_at, 'UTC')
+                   AS month
+            FROM wallet o
+           WHERE o.agent_id = ANY (agent_ids)
+             AND (o.windows_at IS NULL OR date_trunc('hour', read_at, 'UTC')
+                                          > date_trunc('hour', o.windows_at, 'UTC'))) s
+   WHERE w.agent_id = s.agent_id;
+  RETURN read_at;
+END $$;
+
+-- Adds to the windows that contain these moments, open or closed; what is given back is negative.
+-- A cost on the chain counts even beyond the cap, because it was paid. The caller has locked the
+-- wallets.
+CREATE FUNCTION add_to_windows(
+  agent_ids text[], moments timestamptz[], micros bigint[], spends bigint[], lamports bigint[])
+RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+  WITH given AS (
+    SELECT g.*, date_trunc('hour', w.windows_at, 'UTC') <= g.at AS hour,
+           date_trunc('day', w.windows_at, 'UTC') <= g.at AS day,
+           date_trunc('week', w.windows_at, 'UTC') <= g.at AS week,
+           date_trunc('month', w.windows_at, 'UTC') <= g.at AS month
+      FROM unnest($1, $2, $3, $4, $5) AS g (agent_id, at, micros, spends, lamports)
+      JOIN wallet w ON w.agent_id = g.agent_id)
+  UPDATE wallet w
+     SET hour_micros = w.hour_micros + s.hour_micros, hour_count = w.hour_count + s.hour_count,
+         day_micros = w.day_micros + s.day_micros, day_count = w.day_count + s.day_count,
+         week_micros = w.week_micros + s.week_micros, week_count = w.week_count + s.week_count,
+         month_micros = w.month_micros + s.month_micros,
+         month_count = w.month_count + s.month_count,
+         life_micros = w.life_micros + s.micros, life_count = w.life_count + s.spends,
+         day_lamports = w.day_lamports + s.lamports,
+         day_cap_lamports = greatest(w.day_cap_lamports, w.day_lamports + s.lamports)
+    FROM (SELECT agent_id, sum(g.micros) AS micros, sum(g.spends) AS spends,
+                 coalesce(sum(g.micros) FILTER (WHERE hour), 0) AS hour_micros,
+                 coalesce(sum(g.spends) FILTER (WHERE hour), 0) AS hour_count,
+                 coalesce(sum(g.micros) FILTER (WHERE day), 0) AS day_micros,
+                 coalesce(sum(g.spends) FILTER (WHERE day), 0) AS day_count,
+                 coalesce(sum(g.lamports) FILTER (WHERE day), 0) AS lamports,
+                 coalesce(sum(g.micros) FILTER (WHERE week), 0) AS week_micros,
+                 coalesce(sum(g.spends) FILTER (WHERE week), 0) AS week_count,
+                 coalesce(sum(g.micros) FILTER (WHERE month), 0) AS month_micros,
+                 coalesce(sum(g.spends) FILTER (WHERE month), 0) AS month_count
+            FROM given g GROUP BY agent_id) s
+   WHERE w.agent_id = s.agent_id;
+  UPDATE usage u
+     SET micros = u.micros + s.micros, spends = u.spends + s.spends,
+         lamports = u.lamports + s.lamports
+    FROM (SELECT g.agent_id, k.kind, date_trunc(k.kind, g.at, 'UTC') AS start,
+                 sum(g.micros) AS micros, sum(g.spends) AS spends,
+                 sum(CASE k.kind WHEN 'day' THEN g.lamports ELSE 0 END) AS lamports
+            FROM unnest($1, $2, $3, $4, $5) AS g (agent_id, at, micros, spends, lamports)
+            JOIN wallet w ON w.agent_id = g.agent_id
+           CROSS JOIN unnest(ARRAY['hour', 'day', 'week', 'month']) AS k (kind)
+           WHERE date_trunc(k.kind, w.windows_at, 'UTC') > g.at
+           GROUP BY 1, 2, 3) s
+   WHERE u.agent_id = s.agent_id AND u.window_kind = s.kind AND u.window_start = s.start;
+END $$;
+
+-- What an agent used in the UTC day of a moment, open or closed. The caller has locked the wallet.
+CREATE FUNCTION used_in_day(agent text, at timestamptz)
+RETURNS TABLE (micros bigint, lamports bigint) LANGUAGE sql STABLE
+BEGIN ATOMIC
+  SELECT w.day_micros::bigint, w.day_lamports
+    FROM wallet w
+   WHERE w.agent_id = agent AND date_trunc('day', w.windows_at, 'UTC') <= at
+  UNION ALL
+  SELECT u.micros::bigint, u.lamports
+    FROM wallet w JOIN usage u ON u.agent_id = w.agent_id
+   WHERE w.agent_id = agent AND date_trunc('day', w.windows_at, 'UTC') > at
+     AND u.window_kind = 'day' AND u.window_start = date_trunc('day', at, 'UTC');
+END;
+
+-- Writes a batch of decided spends: each wallet whose guard holds, and of the others nothing. It is
+-- a transaction of its own, or the last statement of one that closed the windows of the wallets,
+-- and so locked them, at `locked_at`.
+--
+-- The guard of a wallet: the rules are those it was decided by, the windows those it was decided
+-- in, and what was used lies where every decision of the batch stays what it is. `decided_in` is
+-- the server's life that the facts were read in. Under the locks only what the locks do not hold
+-- still can differ: the realm's rules, which may have changed on either side of the decision, and
+-- the hour, which is that of `locked_at`. So the guard always holds there.
+--
+-- What a spend keeps of the numbers it was judged on (`used`, in the order of the engine's `Used`),
+-- and what its transfer says of the wallet, follows from the values found here.
+CREATE FUNCTION write_spends(
+  decided_in text, locked_at timestamptz, approval_seconds integer,
+  -- By wallet: what it is decided by, what the batch adds to it, and between which values.
+  agent_ids text[], realm_ids integer[], rules bigint[], realm_rules bigint[], hours timestamptz[],
+  decisions integer[], moves integer[], micros bigint[], lamports bigint[], pendings integer[],
+  caps_micros bigint[], caps_lamports bigint[],
+  spent_least bigint[], spent_most bigint[], available_least bigint[], available_most bigint[],
+  lamports_least bigint[], lamports_most bigint[], pending_least integer[], pending_most integer[],
+  -- By spend: what was asked and decided, and what the batch had added to its wallet before it.
+  spend_ids text[], spend_agent_ids text[], amounts bigint[], recipients text[], pay_tos text[],
+  verdicts text[], reject_codes text[], memos text[], metadatas text[], policy_versions integer[],
+  all_terms text[], networks text[], created_bys text[], costs bigint[],
+  decisions_before integer[], moves_before integer[], micros_before bigint[],
+  lamports_before bigint[], pendings_before integer[], total_recipients text[],
+  idempotency_keys text[], fingerprints text[])
+RETURNS TABLE (
+  agent_id id, at timestamptz, credits_posted bigint, debits_posted bigint, debits_pending bigint,
+  decisions_until bigint, transfers_until bigint, spent_micros bigint, lamports_until bigint,
+  pending_until integer)
+LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+  read_at timestamptz;
+BEGIN
+  IF current_setting('transaction_isolation') <> 'read committed' THEN
+    RAISE EXCEPTION 'spends are written at READ COMMITTED'
+      USING ERRCODE = 'invalid_transaction_state';
+  END IF;
+  -- What was acknowledged is on the disk, whatever a role or a database has as its default.
+  IF current_setting('synchronous_commit') NOT IN ('on', 'remote_apply') THEN
+    PERFORM set_config('synchronous_commit', 'on', true);
+  END IF;
+  IF locked_at IS NULL THEN
+    PERFORM FROM wallet w WHERE w.agent_id = ANY ($4) ORDER BY w.agent_id FOR NO KEY UPDATE;
+    IF decided_in <> server_life() THEN
+      RETURN;
+    END IF;
+  END IF;
+  read_at := coalesce(locked_at, moment());
+  RETURN QUERY
+  WITH guarded AS (
+    SELECT * FROM unnest(
+      $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23)
+      AS g (agent_id, realm_id, rules, realm_rules, hour, decisions, moves, micros, lamports,
+            pendings, cap_micros, cap_lamports, spent_least, spent_most, available_least,
+            available_most, lamports_least, lamports_most, pending_least, pending_most)
+  ), written AS (
+    UPDATE wallet w
+       SET debits_pending = w.debits_pending + g.micros, transfers = w.transfers + g.moves,
+           decisions = w.decisions + g.decisions, pending_count = w.pending_count + g.pendings,
+           windows_at = greatest(w.windows_at, read_at),
+           hour_micros = w.hour_micros + g.micros, hour_count = w.hour_count + g.moves,
+           day_micros = w.day_micros + g.micros, day_count = w.day_count + g.moves,
+           week_micros = w.week_micros + g.micros, week_count = w.week_count + g.moves,
+           month_micros = w.month_micros + g.micros, month_count = w.month_count + g.moves,
+           life_micros = w.life_micros + g.micros, life_count = w.life_count + g.moves,
+           day_cap_micros = CASE WHEN g.moves > 0 THEN g.cap_micros ELSE w.day_cap_micros END,
+           day_lamports = w.day_lamports + g.lamports,
+           day_cap_lamports = CASE WHEN g.moves > 0 THEN g.cap_lamports ELSE w.day_cap_lamports END
+      FROM guarded g JOIN realm r ON r.id = g.realm_id
+     WHERE w.agent_id = g.agent_id AND w.realm_id = g.realm_id AND w.rules = g.rules
+       AND (r.rules = g.realm_rules OR locked_at IS NOT NULL)
+       AND w.windows_at >= g.hour AND w.windows_at < g.hour + interval '1 hour'
+       AND read_at < g.hour + interval '1 hour'
+       AND w.day_micros BETWEEN g.spent_least AND g.spent_most
+       AND w.credits_posted - w.debits_posted - w.debits_pending
+           BETWEEN g.available_least AND g.available_most
+       AND w.day_lamports BETWEEN g.lamports_least AND g.lamports_most
+       AND w.pending_count BETWEEN g.pending_least AND g.pending_most
+    RETURNING w.agent_id, w.realm_id, r.mode, w.windows_at AS at,
+              w.credits_posted::bigint, w.debits_posted::bigint,
+              w.debits_pending - g.micros AS debits_pending,
+              w.transfers - g.moves AS transfers, w.decisions - g.decisions AS decisions,
+              w.day_micros - g.micros AS spent_micros, w.day_lamports - g.lamports AS lamports,
+              w.pending_count - g.pendings AS pendings
+  ), decided AS (
+    SELECT d.*, w.realm_id, w.mode, w.at, w.credits_posted, w.debits_posted,
+           w.decisions + d.decisions_before + 1 AS decision_number,
+           w.transfers + d.moves_before + 1 AS transfer_number,
+           w.debits_pending + d.micros_before AS reserved,
+           ARRAY[w.spent_micros + d.micros_before,
+                 w.credits_posted - w.debits_posted - w.debits_pending - d.micros_before,
+                 w.lamports + d.lamports_before, d.cost, w.pendings + d.pendings_before,
+                 w.transfers + d.moves_before] AS used
+      FROM unnest($24, $25, $26, $27, $28, $29, $30, $31, $32, $33, $34, $35, $36, $37, $38, $39,
+                  $40, $41, $42, $43, $44, $45)
+        AS d (id, agent_id, amount, recipient, pay_to, verdict, reject_code, memo, metadata,
+              policy_version, terms, network, created_by, cost, decisions_before, moves_before,
+              micros_before, lamports_before, pendings_before, total_recipient, key, fingerprint)
+      JOIN written w ON w.agent_id = d.agent_id
+  ), spends AS (
+    INSERT INTO spend (id, realm_id, agent_id, amount_micros, recipient, pay_to, memo, metadata,
+                       network, created_by, created_at, idempotency_key, fingerprint, status,
+                       reject_code, updated_at, verdict, terms, used, policy_version,
+                       decision_number, expires_at, network_lamports)
+    SELECT id, realm_id, agent_id, amount, recipient, nullif(pay_to, ''), memo, metadata,
+           network, created_by, at, nullif(key, ''), decode(nullif(fingerprint, ''), 'hex'),
+           verdict, nullif(reject_code, ''), at, verdict, terms, used, policy_version,
+           decision_number,
+           CASE WHEN verdict = 'pending' THEN at + make_interval(secs => approval_seconds) END,
+           CASE WHEN verdict = 'rejected' THEN 0 ELSE cost END
+      FROM decided
+  ), transfers AS (
+    INSERT INTO transfer (agent_id, number, kind, subject_id, amount_micros, credits_posted_after,
+                          debits_posted_after, debits_pending_after, created_at)
+    SELECT agent_id, transfer_number, 'reserve', id, amount, credits_posted, debits_posted,
+           reserved + amount, at
+      FROM decided WHERE verdict <> 'rejected'
+  ), payments AS (
+    INSERT INTO payment (id, mode, realm_id, agent_id, amount_micros, destination, leased_until,
+                         created_at)
+    SELECT id, mode, realm_id, agent_id, amount, pay_to, clock_timestamp(), at
+      FROM decided WHERE verdict = 'approved'
+  ), totals AS (
+    INSERT INTO total_delta (realm_id, agent_id, day, recipient, spend_count, rejected_count,
+                             settled_micros)
+    SELECT realm_id, agent_id, (at AT TIME ZONE 'UTC')::date, total_recipient, 1,
+           (verdict = 'rejected')::int, 0
+      FROM decided
+  ), deliveries AS (
+    -- The id of a delivery has the letters of the spend's time, then of what it joins.
+    INSERT INTO delivery (id, webhook_id, event_id, created_at, next_attempt_at)
+    SELECT 'dlv_' || substr(d.id, 5, 10) || left(md5(d.id || h.id), 16), h.id,
+           'evt_' || substr(d.id, 5), d.at, clock_timestamp()
+      FROM decided d JOIN webhook h ON h.realm_id = d.realm_id
+     WHERE h.status = 'enabled' AND h.events && ARRAY['*', 'transaction.' || d.verdict]
+  )
+  SELECT w.agent_id, w.at::timestamptz, w.credits_posted, w.debits_posted, w.debits_pending,
+         w.decisions, w.transfers, w.spent_micros, w.lamports, w.pendings
+    FROM written w;
 END $$;
 
 -- One round of a delivery worker in one round trip: records what became of its claims, then claims
@@ -938,7 +1267,7 @@ END $$;
 -- hang. The same for the part of the room that failing webhooks may take.
 --
 -- The query jumps over the index from webhook to webhook, so a long queue of one costs no more than
--- a short one.
+-- a short one. An event without a row has nulls: a spend tells it.
 CREATE FUNCTION exchange_deliveries(
   done_ids text[], done_leases timestamptz[], done_statuses text[], done_waits float8[],
   done_attempts text[], most integer, most_failing integer, per_webhook integer,
@@ -1018,11 +1347,17 @@ BEGIN
     placed AS (
       SELECT fit.*, row_number() OVER (ORDER BY fit.share, fit.next_attempt_at) AS place FROM fit),
     taken AS (
-      SELECT * FROM placed p WHERE p.share <= most - p.place + 1)
+      SELECT * FROM placed p WHERE p.share <= most - p.place + 1),
+    claimed AS (
     UPDATE delivery d SET leased_until = clock_timestamp() + make_interval(secs => lease_seconds)
-      FROM taken t, event e, realm r
-     WHERE d.id = t.id AND e.id = d.event_id AND r.id = e.realm_id
-    RETURNING d.id::text, d.leased_until::timestamptz, d.attempt_count, t.webhook_id::text, t.url,
-              t.failing, e.id::text, e.type, e.agent_id::text, e.data, e.created_at::timestamptz,
-              r.mode::text;
+      FROM taken t
+     WHERE d.id = t.id
+    RETURNING d.id, d.leased_until, d.attempt_count, t.webhook_id, t.url, t.failing, d.event_id)
+    SELECT c.id::text, c.leased_until::timestamptz, c.attempt_count, c.webhook_id::text, c.url,
+           c.failing, c.event_id::text, e.type, e.agent_id::text, e.data,
+           e.created_at::timestamptz, r.mode::text
+      FROM claimed c
+      JOIN webhook h ON h.id = c.webhook_id
+      JOIN realm r ON r.id = h.realm_id
+      LEFT JOIN event e ON e.id = c.event_id;
 END $$;

@@ -1,4 +1,8 @@
-"""The policy engine: one pure function from policy, facts and request to a decision.
+"""The policy engine: pure functions from policy, use and request to a decision.
+
+`terms_of` says what the rules make of a request whatever was used before it; `judge` and `decide`
+look at what was used. A spend keeps both, `Terms` and `Used`, so that its decision can be explained
+and tried again without the policy, the directory or the clock of that day.
 
 Every rule is checked, so that a refusal names everything that stands in the way. The first rule
 that fails, in the order of `Rule`, gives the reject code.
@@ -6,7 +10,7 @@ that fails, in the order of `Rule`, gives the reject code.
 
 from datetime import datetime
 from enum import StrEnum
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 import msgspec
 
@@ -53,15 +57,54 @@ class RejectCode(StrEnum):
 Outcome = Literal["pass", "fail", "not_evaluated"]
 
 
-class Facts(msgspec.Struct, frozen=True, kw_only=True):
-    """What is true at the moment of the decision, read under the wallet's lock."""
+Verdict = Literal["approved", "pending", "rejected"]
+
+# Rises when the same terms and use would be judged differently.
+ENGINE: Final = 1
+
+
+class Terms(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
+    """What the rules say of a request, whatever was used before. Stored as a short array."""
 
     agent_status: str
-    wallet_address: str
-    # The address that the recipient is paid at; None when the directory names none.
-    pay_to: str | None
-    # Whether the directory gives that address to a host that the policy blocks.
-    pays_blocked_host: bool
+    frozen: bool
+    # One letter each, p(ass) or f(ail): blocklist, allowlist, whether the recipient has an address.
+    lists: str
+    # Whether the lists refuse a host: then nobody is told its address, or an agent could read the
+    # directory by asking.
+    host_refused: bool
+    cap_micros_per_transaction: int | None
+    cap_micros_daily: int
+    approval_threshold_micros: int | None
+    network_budget_lamports: int
+    # What a payment costs at most, without the rent of a token account.
+    payment_lamports: int
+    pending_max: int
+    engine: int = ENGINE
+
+    @property
+    def standing(self) -> "RejectCode | None":
+        """The first rule that fails whatever the amount is, if one does."""
+        if self.agent_status == "terminated":
+            return RejectCode.AGENT_TERMINATED
+        if self.agent_status == "paused":
+            return RejectCode.AGENT_PAUSED
+        if self.frozen:
+            return RejectCode.POLICY_FROZEN
+        at = self.lists.find("f")
+        return None if at < 0 else _LIST_CODES[at]
+
+
+_LIST_CODES: Final = (
+    RejectCode.RECIPIENT_BLOCKED,
+    RejectCode.RECIPIENT_NOT_ALLOWED,
+    RejectCode.RECIPIENT_UNRESOLVED,
+)
+
+
+class Used(NamedTuple):
+    """The numbers that a request is judged on, in the order in which a spend keeps them."""
+
     spent_today_micros: int
     available_micros: int
     # What the day's payments cost in SOL so far, and what is reserved for this one.
@@ -69,9 +112,9 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     network_cost_lamports: int
     # Spends that wait for a person.
     pending_count: int
-    bounds: Bounds
-    # Midnight UTC after this moment, when the day's count starts again.
-    resets_at: datetime
+    # How many transfers the wallet's journal has: the place of the decision among deposits,
+    # releases and other spends.
+    transfers: int
 
 
 class Check(msgspec.Struct, frozen=True):
@@ -83,194 +126,195 @@ class Check(msgspec.Struct, frozen=True):
     observed: str | None
 
 
-class Decision(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
-    """What was decided, and all that explains it. Stored as a short array."""
+class Decision(msgspec.Struct, frozen=True, kw_only=True):
+    """What was decided, and all that explains it."""
 
-    status: Literal["approved", "pending", "rejected"]
+    status: Verdict
     reject_code: RejectCode | None
-    # One letter a rule, in the order of `_STORED`: p(ass), f(ail), n(ot evaluated).
-    outcomes: str
-    amount_micros: int
-    recipient: str
-    # Null for a host that the lists refuse, or an agent could read the directory by asking.
-    pay_to: str | None
-    agent_status: str
-    frozen: bool
-    cap_micros_per_transaction: int | None
-    cap_micros_daily: int
-    spent_after_micros: int
-    available_micros: int
-    approval_threshold_micros: int | None
+    checks: list[Check]
     # As they are once this decision is in force.
     remaining_today_micros: int
     max_amount_now_micros: int
     # From when on this amount passes if nothing else changes; None when it never would.
     retry_at: datetime | None
-    # Later fields stand at the end with a default, so that older decisions can still be read.
-    pending_after: int = 0
-    pending_max: int = 0
-    network_after_lamports: int = 0
-    network_budget_lamports: int = 0
-
-    @property
-    def checks(self) -> list[Check]:
-        """Every rule with its outcome, its limit and what was observed."""
-        amount = format_micros(self.amount_micros)
-        seen: dict[Rule, tuple[str | None, str | None]] = {
-            Rule.AGENT_STATUS: ("active", self.agent_status),
-            Rule.POLICY_FROZEN: ("false", "true" if self.frozen else "false"),
-            Rule.BLOCKLIST: (None, self.recipient),
-            Rule.ALLOWLIST: (None, self.recipient),
-            Rule.RECIPIENT_RESOLVED: (None, self.pay_to),
-            Rule.PER_TRANSACTION_CAP: (
-                format_cents_or_none(self.cap_micros_per_transaction),
-                amount,
-            ),
-            Rule.DAILY_CAP: (
-                format_cents(self.cap_micros_daily),
-                format_micros(self.spent_after_micros),
-            ),
-            Rule.NETWORK_COST: (
-                str(self.network_budget_lamports),
-                str(self.network_after_lamports),
-            ),
-            Rule.PENDING_COUNT: (str(self.pending_max), str(self.pending_after)),
-            Rule.FUNDS: (format_micros(self.available_micros), amount),
-            Rule.APPROVAL_THRESHOLD: (format_cents_or_none(self.approval_threshold_micros), amount),
-        }
-        letters = dict(zip(_STORED, self.outcomes.ljust(len(_STORED), "n"), strict=True))
-        return [Check(rule, _OUTCOMES[letters[rule]], *seen[rule]) for rule in Rule]
 
 
-# The letter of a later rule stands at the end, so that older decisions can still be read.
-_STORED: Final = (
-    Rule.AGENT_STATUS,
-    Rule.POLICY_FROZEN,
-    Rule.BLOCKLIST,
-    Rule.ALLOWLIST,
-    Rule.RECIPIENT_RESOLVED,
-    Rule.PER_TRANSACTION_CAP,
-    Rule.DAILY_CAP,
-    Rule.FUNDS,
-    Rule.APPROVAL_THRESHOLD,
-    Rule.PENDING_COUNT,
-    Rule.NETWORK_COST,
-)
-_OUTCOMES: Final[dict[str, Outcome]] = {"p": "pass", "f": "fail", "n": "not_evaluated"}
-
-
-def decide(policy: Policy, facts: Facts, amount_micros: int, recipient: str) -> Decision:
-    """No clock and no database: the same input always gives the same decision."""
-    code: RejectCode | None = None
-    amount_alone = True  # whether nothing but the amount stands in the way
-
-    def fail(reason: RejectCode, about_amount: bool = False) -> str:
-        nonlocal code, amount_alone
-        code = code or reason
-        amount_alone = amount_alone and about_amount
-        return "f"
-
-    status = "p"
-    if facts.agent_status == "terminated":
-        status = fail(RejectCode.AGENT_TERMINATED)
-    elif facts.agent_status == "paused":
-        status = fail(RejectCode.AGENT_PAUSED)
-    frozen = fail(RejectCode.POLICY_FROZEN) if policy.frozen else "p"
+def terms_of(
+    policy: Policy,
+    bounds: Bounds,
+    *,
+    agent_status: str,
+    wallet_address: str,
+    recipient: str,
+    # The address that the recipient is paid at; None when the directory names none.
+    pay_to: str | None,
+    # Whether the directory gives that address to a host that the policy blocks.
+    pays_blocked_host: bool,
+) -> Terms:
     # Host and address stand for each other: a policy that blocks one blocks the other as well.
-    blocked = "p"
-    if facts.pays_blocked_host or policy.blocks.matches_any(recipient, facts.pay_to):
-        blocked = fail(RejectCode.RECIPIENT_BLOCKED)
+    blocked = pays_blocked_host or policy.blocks.matches_any(recipient, pay_to)
     # Paying itself would only burn fees, so no list can allow it.
-    own = facts.wallet_address in (recipient, facts.pay_to)
-    allowed = "p"
-    if own or not policy.allows.matches(recipient):
-        allowed = fail(RejectCode.RECIPIENT_NOT_ALLOWED)
-    host_refused = "f" in (blocked, allowed) and recipient != facts.pay_to
-    resolved = "p" if facts.pay_to else fail(RejectCode.RECIPIENT_UNRESOLVED)
-    single_cap = policy.cap_micros_per_transaction
-    single = "n" if single_cap is None else "p"
-    if single_cap is not None and amount_micros > single_cap:
-        single = fail(RejectCode.PER_TRANSACTION_CAP_EXCEEDED, about_amount=True)
-    threshold = policy.approval_threshold_micros
-    approval = "n" if threshold is None else "f" if amount_micros > threshold else "p"
-    waits = approval == "f"
-    crowded = waits and facts.pending_count >= facts.bounds.pending_max
-    fits_but_for_the_day = code is None and not crowded and amount_micros <= facts.available_micros
-    spent_after = facts.spent_today_micros + amount_micros
-    day = "p"
-    if spent_after > policy.cap_micros_daily:
-        day = fail(RejectCode.DAILY_CAP_EXCEEDED, about_amount=True)
-    budget_lamports = policy.network_budget(facts.bounds)
-    network_after = facts.network_today_lamports + facts.network_cost_lamports
-    network = "p"
-    if network_after > budget_lamports:
-        network = fail(RejectCode.NETWORK_COST_EXCEEDED)
-    pending = "p" if waits else "n"
-    if crowded:  # an amount that needs no approval still passes
-        pending = fail(RejectCode.TOO_MANY_PENDING, about_amount=True)
-    funds = "p"
-    if amount_micros > facts.available_micros:
-        funds = fail(RejectCode.INSUFFICIENT_FUNDS, about_amount=True)
+    own = wallet_address in (recipient, pay_to)
+    refused = own or not policy.allows.matches(recipient)
+    return Terms(
+        agent_status=agent_status,
+        frozen=policy.frozen,
+        lists="".join("pf"[fails] for fails in (blocked, refused, pay_to is None)),
+        host_refused=(blocked or refused) and recipient != pay_to,
+        cap_micros_per_transaction=policy.cap_micros_per_transaction,
+        cap_micros_daily=policy.cap_micros_daily,
+        approval_threshold_micros=policy.approval_threshold_micros,
+        network_budget_lamports=policy.network_budget(bounds),
+        payment_lamports=bounds.payment_lamports,
+        pending_max=bounds.pending_max,
+    )
 
+
+def judge(terms: Terms, used: Used, amount_micros: int) -> RejectCode | None:
+    """The first rule that fails, or None. No clock and no database: the same input always gives
+    the same answer."""
+    standing = terms.standing
+    if standing is not None:
+        return standing
+    single_cap = terms.cap_micros_per_transaction
+    if single_cap is not None and amount_micros > single_cap:
+        return RejectCode.PER_TRANSACTION_CAP_EXCEEDED
+    if used.spent_today_micros + amount_micros > terms.cap_micros_daily:
+        return RejectCode.DAILY_CAP_EXCEEDED
+    network_after = used.network_today_lamports + used.network_cost_lamports
+    if network_after > terms.network_budget_lamports:
+        return RejectCode.NETWORK_COST_EXCEEDED
+    if waits(terms, amount_micros) and used.pending_count >= terms.pending_max:
+        return RejectCode.TOO_MANY_PENDING
+    if amount_micros > used.available_micros:
+        return RejectCode.INSUFFICIENT_FUNDS
+    return None
+
+
+def waits(terms: Terms, amount_micros: int) -> bool:
+    """Whether a person has to approve the amount."""
+    threshold = terms.approval_threshold_micros
+    return threshold is not None and amount_micros > threshold
+
+
+def decide(
+    terms: Terms,
+    used: Used,
+    amount_micros: int,
+    recipient: str,
+    pay_to: str | None,
+    # Midnight UTC after the decision, when the day's count starts again.
+    resets_at: datetime,
+) -> Decision:
+    """The decision with all that explains it."""
+    code = judge(terms, used, amount_micros)
+    amount = format_micros(amount_micros)
+    single_cap, threshold = terms.cap_micros_per_transaction, terms.approval_threshold_micros
+    spent_after = used.spent_today_micros + amount_micros
+    network_after = used.network_today_lamports + used.network_cost_lamports
+    must_wait = waits(terms, amount_micros)
+    # An amount that needs no approval still passes where too many wait.
+    crowded = must_wait and used.pending_count >= terms.pending_max
+    beyond_day = spent_after > terms.cap_micros_daily
+    beyond_network = network_after > terms.network_budget_lamports
+    beyond_single = single_cap is not None and amount_micros > single_cap
+    lacks_funds = amount_micros > used.available_micros
+    blocked, refused, unresolved = (letter == "f" for letter in terms.lists)
+    checks = [
+        Check(
+            Rule.AGENT_STATUS,
+            _passes(terms.agent_status == "active"),
+            "active",
+            terms.agent_status,
+        ),
+        Check(
+            Rule.POLICY_FROZEN,
+            _passes(not terms.frozen),
+            "false",
+            "true" if terms.frozen else "false",
+        ),
+        Check(Rule.BLOCKLIST, _passes(not blocked), None, recipient),
+        Check(Rule.ALLOWLIST, _passes(not refused), None, recipient),
+        Check(Rule.RECIPIENT_RESOLVED, _passes(not unresolved), None, pay_to),
+        Check(
+            Rule.PER_TRANSACTION_CAP,
+            "not_evaluated" if single_cap is None else _passes(not beyond_single),
+            format_cents_or_none(single_cap),
+            amount,
+        ),
+        Check(
+            Rule.DAILY_CAP,
+            _passes(not beyond_day),
+            format_cents(terms.cap_micros_daily),
+            format_micros(spent_after),
+        ),
+        Check(
+            Rule.NETWORK_COST,
+            _passes(not beyond_network),
+            str(terms.network_budget_lamports),
+            str(network_after),
+        ),
+        Check(
+            Rule.PENDING_COUNT,
+            _passes(not crowded) if must_wait else "not_evaluated",
+            str(terms.pending_max),
+            str(used.pending_count + must_wait),
+        ),
+        Check(Rule.FUNDS, _passes(not lacks_funds), format_micros(used.available_micros), amount),
+        Check(
+            Rule.APPROVAL_THRESHOLD,
+            "not_evaluated" if threshold is None else _passes(not must_wait),
+            format_cents_or_none(threshold),
+            amount,
+        ),
+    ]
     taken = 0 if code else amount_micros
-    remaining = max(policy.cap_micros_daily - facts.spent_today_micros - taken, 0)
+    remaining = max(terms.cap_micros_daily - used.spent_today_micros - taken, 0)
+    # Whether nothing but the amount stands in the way.
+    amount_alone = terms.standing is None and not beyond_network
     most = _most(
-        policy,
-        facts,
-        min(remaining, facts.available_micros - taken),
-        facts.pending_count + (waits and not code),
-        facts.network_today_lamports if code else network_after,
+        terms,
+        min(remaining, used.available_micros - taken),
+        used.pending_count + (must_wait and not code),
+        used.network_today_lamports if code else network_after,
     )
     tomorrow = (
-        "f" in (day, network)
-        and fits_but_for_the_day
-        and amount_micros <= policy.cap_micros_daily
-        and facts.network_cost_lamports <= budget_lamports
+        (beyond_day or beyond_network)
+        and terms.standing is None
+        and not (beyond_single or crowded or lacks_funds)
+        and amount_micros <= terms.cap_micros_daily
+        and used.network_cost_lamports <= terms.network_budget_lamports
     )
     return Decision(
-        status="rejected" if code else "pending" if waits else "approved",
+        status="rejected" if code else "pending" if must_wait else "approved",
         reject_code=code,
-        outcomes=f"{status}{frozen}{blocked}{allowed}{resolved}{single}{day}{funds}{approval}"
-        f"{pending}{network}",
-        amount_micros=amount_micros,
-        recipient=recipient,
-        pay_to=None if host_refused else facts.pay_to,
-        agent_status=facts.agent_status,
-        frozen=policy.frozen,
-        cap_micros_per_transaction=single_cap,
-        cap_micros_daily=policy.cap_micros_daily,
-        spent_after_micros=spent_after,
-        available_micros=facts.available_micros,
-        approval_threshold_micros=threshold,
+        checks=checks,
         remaining_today_micros=remaining,
         max_amount_now_micros=most if amount_alone else 0,
-        retry_at=facts.resets_at if tomorrow else None,
-        pending_after=facts.pending_count + waits,
-        pending_max=facts.bounds.pending_max,
-        network_after_lamports=network_after,
-        network_budget_lamports=budget_lamports,
+        retry_at=resets_at if tomorrow else None,
     )
 
 
-def budget(policy: Policy, facts: Facts) -> tuple[int, int]:
+def budget(terms: Terms, used: Used) -> tuple[int, int]:
     """(remaining today, the most that one spend may be now), to any recipient."""
-    remaining = max(policy.cap_micros_daily - facts.spent_today_micros, 0)
-    if facts.agent_status != "active" or policy.frozen:
+    remaining = max(terms.cap_micros_daily - used.spent_today_micros, 0)
+    if terms.agent_status != "active" or terms.frozen:
         return remaining, 0
-    most = min(remaining, facts.available_micros)
-    return remaining, _most(policy, facts, most, facts.pending_count, facts.network_today_lamports)
+    most = min(remaining, used.available_micros)
+    return remaining, _most(terms, most, used.pending_count, used.network_today_lamports)
 
 
-def _most(
-    policy: Policy, facts: Facts, most: int, pending_count: int, network_today_lamports: int
-) -> int:
+def _most(terms: Terms, most: int, pending_count: int, network_today_lamports: int) -> int:
     """The most that one spend may be. `most` is what day and wallet have left."""
-    network_left = policy.network_budget(facts.bounds) - network_today_lamports
-    if network_left < facts.bounds.payment_lamports:
+    if terms.network_budget_lamports - network_today_lamports < terms.payment_lamports:
         return 0
-    if policy.cap_micros_per_transaction is not None:
-        most = min(most, policy.cap_micros_per_transaction)
-    threshold = policy.approval_threshold_micros
-    if threshold is not None and pending_count >= facts.bounds.pending_max:
+    if terms.cap_micros_per_transaction is not None:
+        most = min(most, terms.cap_micros_per_transaction)
+    threshold = terms.approval_threshold_micros
+    if threshold is not None and pending_count >= terms.pending_max:
         most = min(most, threshold)
     return most
+
+
+def _passes(passes: bool) -> Outcome:
+    return "pass" if passes else "fail"

@@ -12,11 +12,6 @@ _LOCK = Query("""
      WHERE id = :realm_id
        FOR NO KEY UPDATE
 """)
-_RAISE_EPOCH = Query("""
-    UPDATE realm
-       SET directory_epoch = directory_epoch + 1
-     WHERE id = :realm_id
-""")
 _PUT = Query(f"""
     INSERT INTO recipient AS r (realm_id, hostname, address, created_by, created_at, updated_at)
     SELECT :realm_id, :hostname, :address, :created_by, now.at, now.at
@@ -59,10 +54,6 @@ _HOSTNAMES = Query("""
 async def lock_directory(tx: Tx, realm_id: int) -> None:
     """Makes changes of a directory take turns, so that each knows what it replaces."""
     await _LOCK.run(tx, realm_id=realm_id)
-
-
-async def raise_epoch(tx: Tx, realm_id: int) -> None:
-    await _RAISE_EPOCH.run(tx, realm_id=realm_id)
 
 
 async def put_recipient(

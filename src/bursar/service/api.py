@@ -4,7 +4,6 @@ takes."""
 import asyncio
 import contextlib
 import gc
-import os
 import resource
 import signal
 from collections.abc import Callable, Sequence
@@ -149,7 +148,6 @@ class Api:
                 directory,
                 bounds_of(config),
                 approval_seconds=config.approval_seconds,
-                shard=os.getpid(),
             ),
             waiter=Waiter(db),
             chains=chains,

@@ -7,18 +7,18 @@ from typing import Final
 from bursar.access import store as access_store
 from bursar.db import Database, Tx
 from bursar.event import store as event_store
+from bursar.spend.feed import EVENT_DAYS
 from bursar.webhook import store as webhook_store
 
 IDEMPOTENCY_DAYS: Final = 7
-EVENT_DAYS: Final = 90
-# Rows that one statement deletes at most, so that none runs for long.
+# Rows that one statement deletes, so that none of them runs for long.
 _AT_ONCE: Final = 5_000
 
 
 # Each is a duty of its own, so that one that fails does not stop the others.
 FORGETTING: Final[dict[str, Callable[[Tx], Awaitable[int]]]] = {
     "answers": lambda tx: access_store.delete_answers(tx, IDEMPOTENCY_DAYS, _AT_ONCE),
-    "deliveries": lambda tx: webhook_store.sweep_deliveries(tx, _AT_ONCE),
+    "deliveries": lambda tx: webhook_store.sweep_deliveries(tx, EVENT_DAYS, _AT_ONCE),
     "sessions": lambda tx: access_store.delete_ended_sessions(tx, _AT_ONCE),
     "events": lambda tx: event_store.delete_events(tx, EVENT_DAYS, _AT_ONCE),
 }

@@ -29,6 +29,7 @@ from bursar.settlement.deposits import DepositWatcher
 from bursar.settlement.outside import Outside
 from bursar.settlement.reconcile import Reconciler
 from bursar.settlement.worker import Settler
+from bursar.spend import totals
 from bursar.spend.approve import expire_spends
 from bursar.spend.model import bounds_of
 from bursar.wallet import quarantine
@@ -40,6 +41,7 @@ _CONNECTIONS: Final = 8
 # How often each duty looks for work. Short enough that nobody waits, long enough to cost nothing.
 _EXPIRE_SECONDS: Final = 0.5
 _SEAL_SECONDS: Final = 5.0
+_FOLD_SECONDS: Final = 1.0
 _FORGET_SECONDS: Final = 600.0
 _SETTLE_SECONDS: Final = 0.1
 # Two rounds at once settle a quarter more than one; more would only wait for each other.
@@ -99,6 +101,7 @@ def _shared(db: Database, deliverer: Deliverer, modes: Sequence[Mode]) -> list[D
         Duty("deliver", deliverer.work, 0),
         Duty("expire", lambda: expire_spends(db), _EXPIRE_SECONDS),
         Duty("seal", lambda: seal_journal(db), _SEAL_SECONDS),
+        Duty("fold totals", lambda: totals.fold(db), _FOLD_SECONDS),
         *(
             Duty(f"forget {what}", partial(forget, db, what), _FORGET_SECONDS)
             for what in FORGETTING

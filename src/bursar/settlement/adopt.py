@@ -64,7 +64,7 @@ async def adopt(
             created_by="system",
             request_id="adopt",
         )
-        await payment_store.insert_adopted(tx, row.id)
+        await payment_store.adopt_payment(tx, row.id)
         # Money did leave: if the wallet was stopped for it, that was right.
         await wallet_store.forget_stop(tx, agent_id)
         locked = (await lock.lock_agents(tx, [agent_id], [wallet.realm_id]))[agent_id]

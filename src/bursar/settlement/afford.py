@@ -92,16 +92,13 @@ async def _reserved(
         policy_key = locked[payment.agent_id].policy_key
         policy = (await policies.get(tx, [policy_key]))[policy_key]
         budget = policy.network_budget(bounds)
-        used = await cost_store.network_used_on(tx, payment.agent_id, payment.day)
         # As it is under the lock: another worker may have been here.
-        reserved = await cost_store.reserved_by(tx, payment.id)
+        reserved, used = await cost_store.reserved_by(tx, payment.id)
         more = needed - reserved
         if more > 0 and used + more > budget:
             return False
         if more > 0:
-            await cost_store.reserve_more(
-                tx, payment.agent_id, payment.day, payment.id, more, budget
-            )
+            await cost_store.reserve_more(tx, payment.id, more)
         return True
 
     return await db.transact(work)

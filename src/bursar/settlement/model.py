@@ -22,18 +22,6 @@ BLOCKHASH_BLOCKS: Final = 150
 SAFETY_BLOCKS: Final = 32
 
 
-class NewPayment(msgspec.Struct, frozen=True):
-    """A spend or withdrawal that is to become a payment."""
-
-    id: str
-    agent_id: str
-
-    @property
-    def set_aside(self) -> bool:
-        """Only what is signed for its wallet tells whether that is well again."""
-        return False
-
-
 class PaymentRow(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     mode: Mode

@@ -6,7 +6,7 @@ from typing import Final, Literal
 from bursar.chain.port import Paid
 from bursar.config import Mode
 from bursar.db import Row, Tx
-from bursar.settlement.model import NewPayment, PaymentRow
+from bursar.settlement.model import PaymentRow
 from bursar.sql import Query, columns, made
 
 # Longer than a round of the worker takes, so that a worker that died gives its payments back. Only
@@ -32,43 +32,7 @@ MAY_BE_TRIED: Final = """
 # Claiming ----------------------------------------------------------------------------------------
 
 
-def _new(table: str, status: str, destination: str, only: str) -> str:
-    """Sub-queries that give one value keep the planner from joining: it would read all that waits,
-    and not just the oldest in the order of their index."""
-    return f"""
-    (SELECT o.id, :mode, o.realm_id, o.agent_id, o.amount_micros, o.{destination},
-            clock_timestamp(), o.created_at
-       FROM {table} o
-      WHERE o.status = '{status}'
-        AND coalesce((SELECT r.mode = :mode FROM realm r WHERE r.id = o.realm_id), false)
-        AND coalesce((SELECT false FROM payment p WHERE p.id = o.id), true)
-        AND coalesce((SELECT false FROM quarantine q
-                       WHERE q.agent_id = o.agent_id AND q.duty = 'settle'
-                         AND q.next_try_at > clock_timestamp()), true)
-        {only}
-      ORDER BY o.created_at, o.id
-      LIMIT :limit)"""
-
-
-def _all_new(only: str = "") -> str:
-    spends = _new("spend", "approved", "pay_to", only)
-    withdrawals = _new("withdrawal", "pending", "destination", only)
-    return f"{spends} UNION ALL {withdrawals}"
-
-
-def _enter(new: str) -> Query:
-    return Query(f"""
-    INSERT INTO payment (id, mode, realm_id, agent_id, amount_micros, destination,
-                         leased_until, created_at)
-    {new}
-        ON CONFLICT (id) DO NOTHING
-    """)
-
-
-_NEW = Query(f"SELECT n.id, n.agent_id FROM ({_all_new()}) AS n")
-_ENTER_NEW = _enter(_all_new())
-_ENTER_THESE = _enter(_all_new("AND o.id = ANY(:payment_ids::text[])"))
-_CLAIM_DUE = Query(f"""
+_CLAIM = Query(f"""
     WITH due AS (
       SELECT p.id
         FROM payment p
@@ -96,30 +60,9 @@ _RELEASE = Query("""
 
 
 async def claim_payments(tx: Tx, mode: Mode, limit: int) -> list[PaymentRow]:
-    """Takes payments for which nothing signed is alive, oldest first, so that nobody else does.
-
-    A spend or withdrawal becomes a payment the first time it is claimed: not before those that are
-    payments already are claimed, because to look for new ones means to pass over all of the others.
-    """
-    claimed = await _claim_due(tx, mode, limit)
-    if missing := limit - len(claimed):
-        await _ENTER_NEW.run(tx, mode=mode, limit=missing)
-        claimed += await _claim_due(tx, mode, missing)
+    """Takes payments for which nothing signed is alive, oldest first, so that nobody else does."""
+    claimed = [made(PaymentRow, row) for row in await _CLAIM.rows(tx, mode=mode, limit=limit)]
     return sorted(claimed, key=lambda payment: payment.created_at)
-
-
-async def _claim_due(tx: Tx, mode: Mode, limit: int) -> list[PaymentRow]:
-    return [made(PaymentRow, row) for row in await _CLAIM_DUE.rows(tx, mode=mode, limit=limit)]
-
-
-async def new_payments(tx: Tx, mode: Mode, limit: int) -> list[NewPayment]:
-    """Spends and withdrawals that would become payments if they were claimed now."""
-    return [made(NewPayment, row) for row in await _NEW.rows(tx, mode=mode, limit=limit)]
-
-
-async def enter_payments(tx: Tx, mode: Mode, new: Sequence[NewPayment]) -> None:
-    payment_ids = [payment.id for payment in new]
-    await _ENTER_THESE.run(tx, mode=mode, limit=len(new), payment_ids=payment_ids)
 
 
 async def release_payments(
@@ -154,14 +97,10 @@ _LET_WAIT = Query("""
        SET state = 'waiting', leased_until = clock_timestamp(), problem = :problem
      WHERE id = :payment_id AND state = 'live'
 """)
-_INSERT_ADOPTED = Query("""
-    INSERT INTO payment (id, mode, realm_id, agent_id, amount_micros, destination, state,
-                         leased_until, problem, created_at)
-    SELECT o.id, r.mode, o.realm_id, o.agent_id, o.amount_micros, o.destination, 'settled',
-           clock_timestamp(), 'found on the chain', o.created_at
-      FROM withdrawal o
-      JOIN realm r ON r.id = o.realm_id
-     WHERE o.id = :withdrawal_id
+_ADOPT = Query("""
+    UPDATE payment
+       SET state = 'settled', problem = 'found on the chain'
+     WHERE id = :withdrawal_id AND state = 'waiting'
 """)
 
 
@@ -189,9 +128,9 @@ async def let_payment_wait(tx: Tx, payment_id: str, problem: str) -> None:
     await _LET_WAIT.run(tx, payment_id=payment_id, problem=problem)
 
 
-async def insert_adopted(tx: Tx, withdrawal_id: str) -> None:
-    """A withdrawal that was made without an attempt of ours, as a payment that is settled."""
-    await _INSERT_ADOPTED.run(tx, withdrawal_id=withdrawal_id)
+async def adopt_payment(tx: Tx, withdrawal_id: str) -> None:
+    """waiting -> settled, for a withdrawal that was made without an attempt of ours."""
+    await _ADOPT.run(tx, withdrawal_id=withdrawal_id)
 
 
 # Backlog -----------------------------------------------------------------------------------------

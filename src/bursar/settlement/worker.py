@@ -56,14 +56,13 @@ from bursar.settlement.model import (
     BLOCKHASH_BLOCKS,
     SAFETY_BLOCKS,
     Look,
-    NewPayment,
     NewSubmission,
     PaymentRow,
     SubmissionRow,
     Watch,
 )
 from bursar.settlement.outside import Outside
-from bursar.wallet.quarantine import NOBODYS_FAULT, apart
+from bursar.wallet.quarantine import apart
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -110,13 +109,9 @@ class Settler:
 
     async def sign(self) -> int:
         """Rules 1, 5 and 6: sign for payments of which nothing is alive, store, then send."""
-        try:
-            claimed = await self._claim()
-        except NOBODYS_FAULT:
-            raise
-        except Exception:  # noqa: BLE001 - whose fault it is shows when they come one by one
-            await self._enter_apart()
-            claimed = await self._claim()
+        claimed = await self.db.transact(
+            lambda tx: payment_store.claim_payments(tx, self.mode, SIGN_AT_ONCE)
+        )
         if not claimed:
             return 0
         try:
@@ -131,21 +126,6 @@ class Settler:
                 await self._give_back(claimed, None, after_seconds=0)
             raise
         return len(claimed)
-
-    async def _claim(self) -> list[PaymentRow]:
-        return await self.db.transact(
-            lambda tx: payment_store.claim_payments(tx, self.mode, SIGN_AT_ONCE)
-        )
-
-    async def _enter_apart(self) -> None:
-        """A spend that cannot become a payment keeps no other from it."""
-        async with self.db.connection() as tx:
-            new = await payment_store.new_payments(tx, self.mode, SIGN_AT_ONCE)
-
-        async def enter(some: Sequence[NewPayment]) -> None:
-            await self.db.transact(lambda tx: payment_store.enter_payments(tx, self.mode, some))
-
-        await apart(self.db, "settle", new, enter)
 
     async def _sign(self, claimed: Sequence[PaymentRow], watch: Watch) -> None:
         final = await self.chain.finalized()

@@ -6,7 +6,6 @@ from functools import partial
 from typing import Final
 
 from bursar.config import Mode
-from bursar.cost import store as cost_store
 from bursar.db import Database, Tx
 from bursar.errors import ApiError, ErrorCode, check, not_found, present
 from bursar.event.catalog import EventType
@@ -15,12 +14,12 @@ from bursar.ids import is_id
 from bursar.ledger import lock
 from bursar.ledger.lock import LockedAgent
 from bursar.policy.cache import PolicyCache
-from bursar.policy.engine import Facts, RejectCode, decide
+from bursar.policy.engine import RejectCode, Used, judge, terms_of
 from bursar.policy.model import Bounds
 from bursar.recipient.resolve import Directory
 from bursar.spend import store
 from bursar.spend.close import reject_spends
-from bursar.spend.model import SpendRow, midnight_after
+from bursar.spend.model import SpendRow
 from bursar.spend.store import Expired
 from bursar.spend.view import show_spend
 from bursar.trail.trail import leave_trail
@@ -81,26 +80,30 @@ async def approve_spend(
         (locked.policy_key, policy.blocks),
         [] if pay_to is None else [pay_to],
     )
-    # The facts of the day it was requested on, and without what is reserved for this spend itself.
-    facts = Facts(
+    terms = terms_of(
+        policy,
+        bounds,
         agent_status=locked.agent_status,
         wallet_address=wallet.address,
+        recipient=spend.recipient,
         pay_to=pay_to,
         pays_blocked_host=pay_to in blocked,
-        spent_today_micros=await store.used_on(tx, spend.agent_id, spend.day) - spend.amount_micros,
+    )
+    # What was used on the day it was requested on, without what is reserved for this spend itself.
+    micros, lamports = await store.used_in_day(tx, spend.agent_id, spend.created_at)
+    used = Used(
+        spent_today_micros=micros - spend.amount_micros,
         available_micros=wallet.available_micros + spend.amount_micros,
-        network_today_lamports=await cost_store.network_used_on(tx, spend.agent_id, spend.day)
-        - spend.network_lamports,
+        network_today_lamports=lamports - spend.network_lamports,
         network_cost_lamports=spend.network_lamports,
         # An approved spend is not pending, so the bound on pending ones does not apply.
         pending_count=0,
-        bounds=bounds,
-        resets_at=midnight_after(spend.created_at),
+        transfers=wallet.transfers,
     )
-    decision = decide(policy, facts, spend.amount_micros, spend.recipient)
-    if decision.reject_code is not None:
+    code = judge(terms, used, spend.amount_micros)
+    if code is not None:
         raise _invalid(
-            f"{decision.reject_code.value}: the policy as it is now does not allow this spend. It"
+            f"{code.value}: the policy as it is now does not allow this spend. It"
             " stays pending: change the policy, or deny it."
         )
     moved = await store.move_spends(
@@ -114,6 +117,7 @@ async def approve_spend(
         at=wallet.now,
     )
     check(len(moved) == 1, "under the wallet's lock the spend stays pending")
+    await store.pay(tx, [spend.id], wallet.now)
     await emit(
         tx,
         [

@@ -1,63 +1,51 @@
-"""Deciding spends: many requests, one lock, one commit.
+"""Deciding spends: many requests, one guarded write.
 
-A commit for each request would cap spends at the database's commit rate. So the requests that
-arrive while one batch is being written form the next: no request waits for a timer, and an idle
-service answers at once. Each batch locks its wallets, reads everything that a decision rests on in
-a statement after the locks, decides in order, writes and commits. A process has one batch at a
-time: with two, each was smaller, and cost more than their overlap gave back.
+A batch is decided on what this process remembers of its agents, and written by one call of
+`write_spends`, a transaction of its own that writes only the wallets on which every decision still
+stands. The others are read and decided again; those that miss twice, or whose windows have to be
+closed first, are decided under their locks, where nothing can move. Answers are made from the
+values that the write found.
 """
 
-import asyncio
-from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
-from typing import Final
+from datetime import datetime, timedelta
+from typing import Final, NamedTuple
 
 import asyncpg
 import msgspec
-import structlog
 
 from bursar.access import idempotency
 from bursar.access.idempotency import StoredAnswer
 from bursar.access.model import IdempotencyKey
 from bursar.chain.message import TOKEN_ACCOUNT_LAMPORTS
 from bursar.config import Mode
-from bursar.cost.payees import Payees
-from bursar.db import OUT_OF_REACH, Database, Tx
-from bursar.errors import ApiError, check, not_found, unavailable
-from bursar.event.catalog import EventType
-from bursar.event.outbox import NewEvent, queue_deliveries
+from bursar.db import Database, Tx
+from bursar.errors import ApiError, check, not_found
 from bursar.ids import new_id
 from bursar.ledger import lock
-from bursar.ledger.lock import LockedAgent
+from bursar.metrics import Spends as Metrics
 from bursar.policy.cache import PolicyCache
-from bursar.policy.engine import Decision, Facts, decide
+from bursar.policy.engine import Decision, RejectCode, Used, Verdict, decide, judge, waits
+from bursar.policy.guard import Guard
 from bursar.policy.model import Bounds, Policy
 from bursar.recipient.resolve import Directory
 from bursar.spend import store
+from bursar.spend.batches import Batches, Waiting
+from bursar.spend.memory import Known, Memory, Remembered
 from bursar.spend.model import SpendRow, midnight_after
-from bursar.spend.stats import Totals
-from bursar.spend.store import Decided, Touched
+from bursar.spend.store import Decided, Found, Touched
 from bursar.spend.view import show_spend
 
-# A batch holds its locks for as long as it takes to write, so it must not grow without bound.
-MAX_BATCH: Final = 128
-# Requests that may wait in a process; further ones are answered 503.
-MAX_WAITING: Final = 2_000
+# How often what is remembered is read again before the locks are taken.
+_TRIES: Final = 2
 # How long a request waits for its locks when its batch could not get them all. Short, because the
 # batch has waited already, and its requests now wait one after the other.
 _HURRIED_MILLIS: Final = 50
 # How many keys each of two sets remembers: about a megabyte per set.
 MAX_RECENT_KEYS: Final = 20_000
-
-_EVENTS: Final = {
-    "approved": EventType.TRANSACTION_APPROVED,
-    "pending": EventType.TRANSACTION_PENDING,
-    "rejected": EventType.TRANSACTION_REJECTED,
-}
 _encode = msgspec.json.Encoder().encode
-_log = structlog.get_logger()
 
 
 class SpendRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,8 +70,7 @@ class Authorised(msgspec.Struct, frozen=True):
     replayed: bool
 
 
-_Outcome = Authorised | ApiError
-_Write = Callable[[Sequence[SpendRequest], bool], Awaitable[list[_Outcome]]]
+_Waiting = Waiting[SpendRequest, Authorised]
 
 
 class Authoriser:
@@ -95,290 +82,444 @@ class Authoriser:
         bounds: Bounds,
         *,
         approval_seconds: int,
-        shard: int,
+        always_lock: bool = False,
     ) -> None:
         self._db = db
-        self._policies = policies
-        self._directory = directory
         self._bounds = bounds
-        self._approval = timedelta(seconds=approval_seconds)
-        self._shard = shard
-        self._payees = Payees()
+        self._approval_seconds = approval_seconds
+        # For tests: the locked way is what the other one is compared with.
+        self._always_lock = always_lock
+        self._memory = Memory(policies, directory, bounds)
         self._recent = _RecentKeys()
-        self._queue = _Queue(self._write)
+        self._batches = Batches(self._write)
 
     async def authorise(self, request: SpendRequest) -> Authorised:
         """Decides, reserves and stores the spend, or finds it again by its idempotency key."""
-        if self._queue.waiting >= MAX_WAITING:
-            raise unavailable("Too many spends are waiting to be decided. Nothing was changed.")
-        return await self._queue.submit(_Waiting(request))
+        return await self._batches.submit(request)
 
-    async def preview(self, tx: Tx, request: SpendRequest) -> tuple[Policy, Decision]:
-        """What `authorise` would decide now, and under which policy. Writes nothing."""
-        found = await lock.read_agent(tx, request.agent_id, request.realm_id)
-        if found is None:
+    async def preview(self, tx: Tx, request: SpendRequest) -> tuple[Policy, str | None, Decision]:
+        """What `authorise` would decide now: under which policy, to which address. Writes
+        nothing."""
+        found = await lock.read_agents(tx, [request.agent_id], [request.realm_id])
+        await self._memory.put(tx, found)
+        agent = self._memory.get(request.agent_id, request.realm_id)
+        if agent is None:
             raise not_found("agent")
-        state = (await self._facts(tx, [request], {request.agent_id: found}))[request.agent_id]
-        return state.policy, state.decide(request)
-
-    async def _write(self, batch: Sequence[SpendRequest], hurried: bool) -> list[_Outcome]:
-        """Decides a batch. Stored answers are looked up only where this process knows the key: a
-        look-up for every key would cost a tenth of the whole, and the database refuses a key that
-        was used elsewhere."""
-        keys = [request.key for request in batch if request.key is not None]
-        known = keys if self._recent.has_any(keys) else []
-        self._recent.add(keys)
-
-        async def decide_with(keys: Sequence[IdempotencyKey]) -> list[_Outcome]:
-            async def work(tx: Tx) -> list[_Outcome]:
-                if hurried:
-                    await lock.wait_for_locks(tx, _HURRIED_MILLIS)
-                return await self._decide_batch(tx, batch, keys)
-
-            return await self._db.transact(work)
-
-        try:
-            return await decide_with(known)
-        except asyncpg.UniqueViolationError as problem:
-            if known or problem.constraint_name != store.KEY_CONSTRAINT:
-                raise
-            # Another process used one of the keys, or this one did long ago. Nothing was written.
-            return await decide_with(keys)
-
-    async def _decide_batch(
-        self, tx: Tx, batch: Sequence[SpendRequest], keys: Sequence[IdempotencyKey]
-    ) -> list[_Outcome]:
-        locked = await lock.lock_agents(
-            tx,
-            sorted({request.agent_id for request in batch}),
-            sorted({request.realm_id for request in batch}),
+        wanted = [(agent, request.recipient)]
+        rents = await self._memory.read_recipients(tx, request.mode, wanted)
+        made = _Wallet(agent, self._bounds, rents).decide(request)
+        known = agent.recipients[request.recipient]
+        now = found[request.agent_id].wallet.now
+        used = made.used(_as_remembered(agent, now))
+        decision = decide(
+            known.terms,
+            used,
+            request.amount_micros,
+            request.recipient,
+            known.shown_pay_to,
+            midnight_after(now),
         )
-        # The wallets' locks also keep two requests with one key from passing each other here.
-        answered = await idempotency.find(tx, keys) if keys else {}
-        states = await self._facts(tx, batch, locked)
-        made = _Made(Totals(self._shard), self._approval)
-        outcomes = [self._one(request, states, answered, made) for request in batch]
-        await made.write(tx)
-        return outcomes
+        return agent.policy, known.shown_pay_to, decision
 
-    async def _facts(
-        self, tx: Tx, batch: Sequence[SpendRequest], locked: dict[str, LockedAgent]
-    ) -> "dict[str, _State]":
-        """Each agent as it is under its lock, with its policy and the addresses of its payees."""
-        policies = await self._policies.get(tx, [found.policy_key for found in locked.values()])
-        states: dict[str, _State] = {}
-        recipients: dict[tuple[int, Mode, str], set[str]] = {}
-        for request in batch:
-            found = locked.get(request.agent_id)
-            if found is None or found.wallet.realm_id != request.realm_id:
-                continue
-            if request.agent_id not in states:
-                policy = policies[found.policy_key]
-                states[request.agent_id] = _State(
-                    found,
-                    policy,
-                    self._bounds,
-                    found.spent_today_micros,
-                    found.pending_count,
-                    found.network_today_lamports,
-                )
-            states[request.agent_id].recipients.add(request.recipient)
-            place = (request.realm_id, request.mode, found.directory_epoch)
-            recipients.setdefault(place, set()).add(request.recipient)
-        for (realm_id, mode, epoch), names in recipients.items():
-            pay_to = await self._directory.resolve(tx, mode, realm_id, epoch, names)
-            for state in states.values():
-                if state.locked.wallet.realm_id == realm_id:
-                    state.pay_to = pay_to
-                    state.blocked = await self._directory.paid_to_blocked(
-                        tx,
-                        mode,
-                        realm_id,
-                        epoch,
-                        (state.locked.policy_key, state.policy.blocks),
-                        filter(None, map(pay_to.get, state.recipients)),
-                    )
-        paid: set[tuple[str, int, str]] = set()
-        for request in batch:
-            state = states.get(request.agent_id)
-            address = None if state is None else state.pay_to.get(request.recipient)
-            if address is not None:
-                paid.add((request.agent_id, request.realm_id, address))
-        for agent_id, address in await self._payees.need_rent(tx, paid):
-            states[agent_id].need_rent.add(address)
-        return states
-
-    def _one(
-        self,
-        request: SpendRequest,
-        states: "dict[str, _State]",
-        answered: dict[tuple[int, str, str, str], StoredAnswer],
-        made: "_Made",
-    ) -> _Outcome:
-        state = states.get(request.agent_id)
-        if state is None or state.locked.wallet.realm_id != request.realm_id:
-            return not_found("agent")
-        if request.key is not None and request.key.place in answered:
+    async def _write(self, batch: Sequence[_Waiting], hurried: bool) -> None:
+        """Answers each request of the batch as soon as it is written. What raises has answered
+        none of those that are still waiting."""
+        left = await self._answer_known(batch, every_key=hurried)
+        for _ in range(0 if hurried or self._always_lock else _TRIES):
+            if not left:
+                return
             try:
-                stored = idempotency.matching(answered[request.key.place], request.key)
-            except ApiError as problem:
-                return problem
-            return Authorised(stored.body, replayed=True)
-        spend = self._spend(request, state, state.decide(request))
-        shown = _encode(show_spend(spend))
-        body = b'{"data":' + shown + b"}"
-        made.add(spend, state, shown, request.key)
-        if request.key is not None:
-            answered[request.key.place] = StoredAnswer(request.key.fingerprint, 201, body)
-        return Authorised(body, replayed=False)
+                left = await self._try(left)
+            except asyncpg.UniqueViolationError as problem:
+                left = await self._after_conflict(left, problem)
+        if left:
+            try:
+                await self._under_locks(left, hurried)
+            except asyncpg.UniqueViolationError as problem:
+                left = await self._after_conflict(left, problem)
+                await self._under_locks(left, hurried)
 
-    def _spend(self, request: SpendRequest, state: "_State", decision: Decision) -> SpendRow:
-        wallet = state.locked.wallet
-        network_lamports = state.network_cost(state.pay_to[request.recipient])
-        spend_id = new_id("txn")
-        wallet.decisions += 1
-        if decision.status != "rejected":
-            wallet.reserve(spend_id, request.amount_micros)
-            state.spent_micros += request.amount_micros
-            state.added_micros += request.amount_micros
-            state.pending_count += decision.status == "pending"
-            state.reserve_cost(network_lamports, state.pay_to[request.recipient])
-        return SpendRow(
-            id=spend_id,
-            realm_id=request.realm_id,
-            agent_id=request.agent_id,
-            amount_micros=request.amount_micros,
-            recipient=request.recipient,
-            pay_to=decision.pay_to,
-            status=decision.status,
-            reject_code=decision.reject_code,
-            memo=request.memo,
-            metadata=request.metadata,
-            policy_version=state.policy.version,
-            decision=decision,
-            network=request.network,
-            created_by=request.created_by,
-            created_at=wallet.now,
-            expires_at=wallet.now + self._approval if decision.status == "pending" else None,
-            decided_by=None,
-            decided_at=None,
-            decision_reason=None,
-            signature=None,
-            block_time=None,
-            fee_lamports=None,
-            rent_lamports=None,
-            settled_at=None,
-            updated_at=wallet.now,
-            decision_number=wallet.decisions,
-            network_lamports=0 if decision.status == "rejected" else network_lamports,
+    async def _after_conflict(
+        self, left: Sequence[_Waiting], problem: asyncpg.UniqueViolationError
+    ) -> list[_Waiting]:
+        """Another process used one of the keys, or this one did long ago. Nothing was written."""
+        if problem.constraint_name != store.KEY_CONSTRAINT:
+            raise problem
+        return await self._answer_known(left, every_key=True)
+
+    async def _answer_known(self, batch: Sequence[_Waiting], *, every_key: bool) -> list[_Waiting]:
+        """Answers those whose key was used before; returns the others. Keys are looked up only
+        where this process may have seen one: a look-up for every key would cost a tenth of the
+        whole, and the database refuses a key that was used elsewhere."""
+        keys = [w.request.key for w in batch if w.request.key is not None]
+        known = every_key or self._recent.has_any(keys)
+        self._recent.add(keys)
+        if not known or not keys:
+            return list(batch)
+        async with self._db.connection() as tx:
+            found = await store.find_by_keys(tx, [(key.agent_id, key.key) for key in keys])
+            if found:
+                # It may be committed here but on no standby yet, because the request that wrote
+                # it gave up waiting for one. So it is told only once a standby has it.
+                await idempotency.wait_for_standbys(tx)
+        left: list[_Waiting] = []
+        for waiting in batch:
+            key = waiting.request.key
+            stored = None if key is None else found.get((key.agent_id, key.key))
+            if key is None or stored is None:
+                left.append(waiting)
+                continue
+            spend, fingerprint = stored
+            waiting.answer_with(_replay(key, fingerprint, _body(spend.as_created)))
+        return left
+
+    async def _try(self, batch: Sequence[_Waiting]) -> list[_Waiting]:
+        """Decides on what is remembered and writes what stands; returns what has to be decided
+        again."""
+        later = await self._remember(batch)
+        ready = [waiting for waiting in batch if not waiting.answered and waiting not in later]
+        if not ready:
+            return [waiting for waiting in batch if not waiting.answered]
+        deciding = _Deciding(self._bounds, set())
+        for waiting in ready:
+            agent = self._memory.get(waiting.request.agent_id, waiting.request.realm_id)
+            deciding.add(waiting, agent)
+        async with self._db.connection() as tx:
+            found = await deciding.write(tx, None, self._approval_seconds)
+        self._memory.forget(deciding.agent_ids - found.keys())
+        deciding.answer(found)
+        Metrics.decided("remembered", sum(waiting.answered for waiting in ready))
+        Metrics.again(sum(not waiting.answered for waiting in ready))
+        return [waiting for waiting in batch if not waiting.answered]
+
+    async def _remember(self, batch: Sequence[_Waiting]) -> set[_Waiting]:
+        """Reads what is not remembered. Returns those that can only be decided under their locks:
+        their windows are over, or the payment may have to open the payee's token account."""
+        unknown = [
+            (waiting.request.agent_id, waiting.request.realm_id)
+            for waiting in batch
+            if self._memory.get(waiting.request.agent_id, waiting.request.realm_id) is None
+        ]
+        strange: defaultdict[Mode, list[tuple[Remembered, str]]] = defaultdict(list)
+        if unknown:
+            async with self._db.connection() as tx:
+                await self._memory.read(tx, unknown)
+        for waiting in batch:
+            request = waiting.request
+            agent = self._memory.get(request.agent_id, request.realm_id)
+            if agent is None:
+                waiting.answer_with(not_found("agent"))
+            elif not self._memory.knows(agent, request.recipient):
+                strange[request.mode].append((agent, request.recipient))
+        if strange:
+            async with self._db.connection() as tx:
+                for mode, wanted in strange.items():
+                    await self._memory.read_recipients(tx, mode, wanted)
+        later: set[_Waiting] = set()
+        for waiting in batch:
+            request = waiting.request
+            agent = self._memory.get(request.agent_id, request.realm_id)
+            if agent is not None and not (
+                agent.hour_runs and self._memory.knows(agent, request.recipient)
+            ):
+                later.add(waiting)
+        return later
+
+    async def _under_locks(self, batch: Sequence[_Waiting], hurried: bool) -> None:
+        """Decides under the wallets' locks: nothing that counts can change before it is
+        written."""
+
+        async def work(tx: Tx) -> "tuple[_Deciding, dict[str, Found]]":
+            if hurried:
+                await lock.wait_for_locks(tx, _HURRIED_MILLIS)
+            agent_ids = sorted({w.request.agent_id for w in batch})
+            realm_ids = sorted({w.request.realm_id for w in batch})
+            locked_at = await lock.close_windows(tx, agent_ids)
+            await self._memory.put(tx, await lock.lock_agents(tx, agent_ids, realm_ids))
+            wanted: defaultdict[Mode, list[tuple[Remembered, str]]] = defaultdict(list)
+            for waiting in batch:
+                request = waiting.request
+                agent = self._memory.get(request.agent_id, request.realm_id)
+                if agent is not None:
+                    wanted[request.mode].append((agent, request.recipient))
+            rents: set[tuple[str, str]] = set()
+            for mode, some in wanted.items():
+                rents |= await self._memory.read_recipients(tx, mode, some)
+            deciding = _Deciding(self._bounds, rents)
+            for waiting in batch:
+                request = waiting.request
+                agent = self._memory.get(request.agent_id, request.realm_id)
+                deciding.add(waiting, agent)
+            return deciding, await deciding.write(tx, locked_at, self._approval_seconds)
+
+        deciding, found = await self._db.transact(work)
+        check(deciding.agent_ids == found.keys(), "under its lock every wallet's guard holds")
+        deciding.answer(found)
+        Metrics.decided("locked", len(batch))
+
+
+class _Made(NamedTuple):
+    """A decided request, and what its batch had added to its wallet before it."""
+
+    request: SpendRequest
+    known: Known
+    spend_id: str
+    verdict: Verdict
+    reject_code: RejectCode | None
+    cost_lamports: int
+    decisions_before: int
+    moves_before: int
+    micros_before: int
+    lamports_before: int
+    pendings_before: int
+
+    def used(self, found: Found) -> Used:
+        """The numbers that it was judged on, from those of its wallet before the batch."""
+        return Used(
+            found.spent_micros + self.micros_before,
+            found.available_micros - self.micros_before,
+            found.network_lamports + self.lamports_before,
+            self.cost_lamports,
+            found.pending_count + self.pendings_before,
+            found.transfers + self.moves_before,
         )
 
 
 @dataclass(slots=True)
-class _State:
-    """One agent while its requests of a batch are decided one after the other."""
+class _Wallet:
+    """One agent while the requests of a batch are decided one after the other."""
 
-    locked: LockedAgent
-    policy: Policy
+    agent: Remembered
     bounds: Bounds
-    spent_micros: int
-    pending_count: int
-    network_lamports: int
-    added_micros: int = 0
-    added_lamports: int = 0
-    recipients: set[str] = field(default_factory=set[str])
-    pay_to: dict[str, str | None] = field(default_factory=dict)
-    # Addresses that the directory gives to hosts that the policy blocks.
-    blocked: set[str] = field(default_factory=set[str])
-    # Payees whose token account a payment may have to open.
-    need_rent: set[str] = field(default_factory=set)
+    # The (agent, address) whose payment reserves the rent of a token account: once for all open
+    # spends of the agent.
+    rents: set[tuple[str, str]]
+    guard: Guard = field(default_factory=Guard)
+    decisions: int = 0
+    moves: int = 0
+    micros: int = 0
+    lamports: int = 0
+    pendings: int = 0
 
-    def network_cost(self, pay_to: str | None) -> int:
-        rent = TOKEN_ACCOUNT_LAMPORTS if pay_to in self.need_rent else 0
-        return self.bounds.payment_lamports + rent
-
-    def reserve_cost(self, lamports: int, pay_to: str | None) -> None:
-        """Reserves network cost. The rent of a payee is reserved once for all open spends of an
-        agent."""
-        self.network_lamports += lamports
-        self.added_lamports += lamports
-        self.need_rent -= {pay_to}
-
-    def decide(self, request: SpendRequest) -> Decision:
-        wallet = self.locked.wallet
-        pay_to = self.pay_to[request.recipient]
-        facts = Facts(
-            agent_status=self.locked.agent_status,
-            wallet_address=wallet.address,
-            pay_to=pay_to,
-            pays_blocked_host=pay_to in self.blocked,
-            spent_today_micros=self.spent_micros,
-            available_micros=wallet.available_micros,
-            network_today_lamports=self.network_lamports,
-            network_cost_lamports=self.network_cost(self.pay_to[request.recipient]),
-            pending_count=self.pending_count,
-            bounds=self.bounds,
-            resets_at=midnight_after(wallet.now),
+    def decide(self, request: SpendRequest) -> _Made:
+        agent = self.agent
+        known = agent.recipients[request.recipient]
+        terms, amount = known.terms, request.amount_micros
+        rent = known.pay_to is not None and (agent.agent_id, known.pay_to) in self.rents
+        cost = self.bounds.payment_lamports + (TOKEN_ACCOUNT_LAMPORTS if rent else 0)
+        used = Used(
+            agent.spent_micros + self.micros,
+            agent.available_micros - self.micros,
+            agent.network_lamports + self.lamports,
+            cost,
+            agent.pending_count + self.pendings,
+            0,
         )
-        return decide(self.policy, facts, request.amount_micros, request.recipient)
+        code = judge(terms, used, amount)
+        added = Used(self.micros, 0, self.lamports, 0, self.pendings, 0)
+        self.guard.hold(terms, amount, cost, code, added)
+        verdict: Verdict = "rejected" if code else "pending" if waits(terms, amount) else "approved"
+        made = _Made(
+            request,
+            known,
+            new_id("txn"),
+            verdict,
+            code,
+            cost,
+            self.decisions,
+            self.moves,
+            self.micros,
+            self.lamports,
+            self.pendings,
+        )
+        self.decisions += 1
+        if code is None:
+            self.moves += 1
+            self.micros += amount
+            self.lamports += cost
+            self.pendings += verdict == "pending"
+            if rent and known.pay_to is not None:
+                self.rents.discard((agent.agent_id, known.pay_to))
+        return made
 
     def touched(self) -> Touched:
-        wallet = self.locked.wallet
+        agent = self.agent
         return Touched(
-            agent_id=wallet.agent_id,
-            debits_pending=wallet.debits_pending,
-            transfers=wallet.transfers,
-            decisions=wallet.decisions,
-            added_micros=self.added_micros,
-            cap_micros=self.policy.cap_micros_daily,
-            added_lamports=self.added_lamports,
-            network_cap_lamports=self.policy.network_budget(self.bounds),
+            agent_id=agent.agent_id,
+            realm_id=agent.realm_id,
+            rules=agent.rules,
+            realm_rules=agent.realm_rules,
+            hour=agent.hour,
+            decisions=self.decisions,
+            moves=self.moves,
+            micros=self.micros,
+            lamports=self.lamports,
+            pendings=self.pendings,
+            cap_micros=agent.policy.cap_micros_daily,
+            cap_lamports=agent.policy.network_budget(self.bounds),
+            guard=self.guard,
         )
 
+    def remember(self, found: Found) -> None:
+        """What the wallet has after the batch."""
+        agent = self.agent
+        agent.spent_micros = found.spent_micros + self.micros
+        agent.available_micros = found.available_micros - self.micros
+        agent.network_lamports = found.network_lamports + self.lamports
+        agent.pending_count = found.pending_count + self.pendings
 
-class _Made:
-    """What a batch decided, on its way to the database."""
 
-    def __init__(self, totals: Totals, approval: timedelta) -> None:
-        self._totals = totals
-        self._approval = approval
-        self._decided: list[Decided] = []
-        self._touched: dict[str, _State] = {}
-        self._events: list[NewEvent] = []
+class _Deciding:
+    """A batch while it is decided, written and answered."""
 
-    def add(self, spend: SpendRow, state: _State, shown: bytes, key: IdempotencyKey | None) -> None:
-        wallet = state.locked.wallet
-        event = NewEvent(
-            spend.realm_id, _EVENTS[spend.status], spend.agent_id, shown, spend.created_at
-        )
-        self._decided.append(
-            Decided(
-                spend=spend,
-                transfer_number=wallet.transfers,
-                credits_posted=wallet.credits_posted,
-                debits_posted=wallet.debits_posted,
-                debits_pending=wallet.debits_pending,
-                event_id=event.id,
-                event_type=event.type.value,
-                data=shown.decode(),
-                key=key,
-            )
-        )
-        self._touched[spend.agent_id] = state
-        self._totals.count(spend)
-        if state.locked.has_webhooks:
-            self._events.append(event)
+    def __init__(self, bounds: Bounds, rents: set[tuple[str, str]]) -> None:
+        self._bounds = bounds
+        self._rents = rents
+        self._wallets: dict[str, _Wallet] = {}
+        self._made: list[tuple[_Waiting, _Made]] = []
+        # Requests with the key of an earlier one of this batch get the answer of that.
+        self._first: dict[tuple[int, str, str, str], _Waiting] = {}
+        self._repeats: list[tuple[_Waiting, _Waiting]] = []
 
-    async def write(self, tx: Tx) -> None:
-        if not self._decided:
+    @property
+    def agent_ids(self) -> set[str]:
+        return set(self._wallets)
+
+    def add(self, waiting: _Waiting, agent: Remembered | None) -> None:
+        request = waiting.request
+        if agent is None:
+            waiting.answer_with(not_found("agent"))
             return
-        touched = [state.touched() for state in self._touched.values()]
-        at = self._decided[0].spend.created_at
-        await store.write_decided(
-            tx, at, at + self._approval, self._decided, touched, self._totals.added()
-        )
-        if self._events:
-            await queue_deliveries(tx, self._events)
+        if request.key is not None:
+            first = self._first.setdefault(request.key.place, waiting)
+            if first is not waiting:
+                self._repeats.append((waiting, first))
+                return
+        wallet = self._wallets.get(agent.agent_id)
+        if wallet is None:
+            wallet = self._wallets[agent.agent_id] = _Wallet(agent, self._bounds, self._rents)
+        self._made.append((waiting, wallet.decide(request)))
+
+    async def write(
+        self, tx: Tx, locked_at: datetime | None, approval_seconds: int
+    ) -> dict[str, Found]:
+        """The wallets whose decisions stand, as they were before the batch."""
+        if not self._made:
+            return {}
+        life = next(iter(self._wallets.values())).agent.life
+        touched = [wallet.touched() for wallet in self._wallets.values()]
+        decided = [_decided(made, self._wallets[made.request.agent_id]) for _, made in self._made]
+        self._approval = timedelta(seconds=approval_seconds)
+        return await store.write_spends(tx, life, locked_at, approval_seconds, touched, decided)
+
+    def answer(self, found: dict[str, Found]) -> None:
+        for waiting, made in self._made:
+            wallet = found.get(made.request.agent_id)
+            if wallet is not None:
+                policy = self._wallets[made.request.agent_id].agent.policy
+                spend = _spend(made, wallet, policy.version, self._approval)
+                waiting.answer_with(Authorised(_body(spend), replayed=False))
+        for agent_id, wallet in found.items():
+            self._wallets[agent_id].remember(wallet)
+        for waiting, first in self._repeats:
+            key, first_key = waiting.request.key, first.request.key
+            outcome = first.outcome
+            if key is not None and first_key is not None and isinstance(outcome, Authorised):
+                waiting.answer_with(_replay(key, first_key.fingerprint, outcome.body))
+
+
+def _decided(made: _Made, wallet: _Wallet) -> Decided:
+    request, known = made.request, made.known
+    key = request.key
+    refused_stranger = made.verdict == "rejected" and known.terms.lists[1] == "f"
+    return Decided(
+        id=made.spend_id,
+        agent_id=request.agent_id,
+        amount_micros=request.amount_micros,
+        recipient=request.recipient,
+        pay_to=known.shown_pay_to,
+        verdict=made.verdict,
+        reject_code=made.reject_code,
+        memo=request.memo,
+        metadata=request.metadata,
+        policy_version=wallet.agent.policy.version,
+        terms=known.stored_terms,
+        network=request.network,
+        created_by=request.created_by,
+        cost_lamports=made.cost_lamports,
+        decisions_before=made.decisions_before,
+        moves_before=made.moves_before,
+        micros_before=made.micros_before,
+        lamports_before=made.lamports_before,
+        pendings_before=made.pendings_before,
+        total_recipient="" if refused_stranger else request.recipient,
+        key="" if key is None else key.key,
+        fingerprint=b"" if key is None else key.fingerprint,
+    )
+
+
+def _spend(made: _Made, found: Found, policy_version: int, approval: timedelta) -> SpendRow:
+    """The spend as it was written."""
+    request, known, at = made.request, made.known, found.at
+    return SpendRow(
+        id=made.spend_id,
+        realm_id=request.realm_id,
+        agent_id=request.agent_id,
+        amount_micros=request.amount_micros,
+        recipient=request.recipient,
+        pay_to=known.shown_pay_to,
+        status=made.verdict,
+        reject_code=made.reject_code,
+        memo=request.memo,
+        metadata=request.metadata,
+        policy_version=policy_version,
+        verdict=made.verdict,
+        terms=known.terms,
+        used=made.used(found),
+        network=request.network,
+        created_by=request.created_by,
+        created_at=at,
+        expires_at=at + approval if made.verdict == "pending" else None,
+        decided_by=None,
+        decided_at=None,
+        decision_reason=None,
+        signature=None,
+        block_time=None,
+        fee_lamports=None,
+        rent_lamports=None,
+        settled_at=None,
+        updated_at=at,
+        decision_number=found.decisions + made.decisions_before + 1,
+        network_lamports=0 if made.verdict == "rejected" else made.cost_lamports,
+    )
+
+
+def _as_remembered(agent: Remembered, now: datetime) -> Found:
+    """An agent's wallet as if it had been written, for a preview."""
+    return Found(
+        agent.agent_id,
+        now,
+        agent.available_micros,
+        0,
+        0,
+        0,
+        0,
+        agent.spent_micros,
+        agent.network_lamports,
+        agent.pending_count,
+    )
+
+
+def _body(spend: SpendRow) -> bytes:
+    return b'{"data":' + _encode(show_spend(spend)) + b"}"
+
+
+def _replay(key: IdempotencyKey, fingerprint: bytes, body: bytes) -> Authorised | ApiError:
+    try:
+        idempotency.matching(StoredAnswer(fingerprint, 201, body), key)
+    except ApiError as problem:
+        return problem
+    return Authorised(body, replayed=True)
 
 
 class _RecentKeys:
@@ -397,66 +538,3 @@ class _RecentKeys:
         if len(self._newer) >= MAX_RECENT_KEYS:
             self._newer, self._older = set(), self._newer
         self._newer.update(hash(key.place) for key in keys)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Waiting:
-    request: SpendRequest
-    answer: asyncio.Future[Authorised] = field(
-        default_factory=lambda: asyncio.get_running_loop().create_future()
-    )
-
-    def answer_with(self, outcome: Authorised | BaseException) -> None:
-        if self.answer.done():  # the caller is gone; the spend stands, and its key finds it
-            return
-        if isinstance(outcome, Authorised):
-            self.answer.set_result(outcome)
-        else:
-            self.answer.set_exception(outcome)
-
-
-class _Queue:
-    """One batch at a time: requests that arrive meanwhile form the next."""
-
-    def __init__(self, write: _Write) -> None:
-        self._write = write
-        self._queue: deque[_Waiting] = deque()
-        self._running: asyncio.Task[None] | None = None
-
-    @property
-    def waiting(self) -> int:
-        return len(self._queue)
-
-    async def submit(self, waiting: _Waiting) -> Authorised:
-        self._queue.append(waiting)
-        if self._running is None:
-            self._running = asyncio.create_task(self._drain())
-        return await waiting.answer
-
-    async def _drain(self) -> None:
-        try:
-            while self._queue:
-                batch = [self._queue.popleft() for _ in range(min(len(self._queue), MAX_BATCH))]
-                await self._decide(batch)
-        finally:
-            self._running = None
-
-    async def _decide(self, batch: Sequence[_Waiting], *, hurried: bool = False) -> None:
-        try:
-            outcomes = await self._write([waiting.request for waiting in batch], hurried)
-        except Exception as problem:  # noqa: BLE001 - every caller is answered, whatever it is
-            # A wallet that another session has locked is of one request, and nothing was written.
-            locked = isinstance(problem, asyncpg.LockNotAvailableError)
-            if len(batch) == 1 or (isinstance(problem, OUT_OF_REACH) and not locked):
-                # It may have been committed: a retry with the idempotency key finds out.
-                for waiting in batch:
-                    waiting.answer_with(problem)
-                return
-            # No request may fail because of another: each gets a transaction of its own.
-            _log.warning("batch_rolled_back", size=len(batch), problem=type(problem).__name__)
-            for waiting in batch:
-                await self._decide([waiting], hurried=locked)
-            return
-        check(len(outcomes) == len(batch), "every request of a batch has an outcome")
-        for waiting, outcome in zip(batch, outcomes, strict=True):
-            waiting.answer_with(outcome)

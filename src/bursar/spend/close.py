@@ -1,8 +1,6 @@
 """Rejecting an open spend: releases funds and cap, corrects totals and costs, writes the event."""
 
-from collections import defaultdict
 from collections.abc import Sequence
-from datetime import date
 
 from bursar.cost import store as cost_store
 from bursar.db import Tx
@@ -12,9 +10,9 @@ from bursar.event.outbox import NewEvent, emit
 from bursar.ledger import book
 from bursar.ledger.model import LockedWallet
 from bursar.policy.engine import RejectCode
-from bursar.spend import store
+from bursar.spend import store, totals
 from bursar.spend.model import MOVES, SpendRow, SpendStatus
-from bursar.spend.stats import Totals
+from bursar.spend.store import Use
 from bursar.spend.view import show_spend
 
 
@@ -44,20 +42,19 @@ async def reject_spends(
     )
     if not spends:
         return []
-    given_back: dict[tuple[str, date], int] = defaultdict(int)
-    network: dict[tuple[str, date], int] = defaultdict(int)
-    totals = Totals(shard=0)
     for spend in spends:
         wallet.void(spend.id, spend.amount_micros)
-        # To the day it was requested on: rejecting yesterday's spend makes no room today.
-        given_back[spend.agent_id, spend.day] += spend.amount_micros
-        network[spend.agent_id, spend.day] += cost_lamports - spend.network_lamports
-        totals.reject(spend)
-    await store.release_usage(tx, given_back)
-    await cost_store.correct_usage(tx, network)
+    # To the windows it was requested in: rejecting yesterday's spend makes no room today.
+    await store.add_to_windows(
+        tx,
+        [
+            Use(s.agent_id, s.created_at, -s.amount_micros, -1, cost_lamports - s.network_lamports)
+            for s in spends
+        ],
+    )
     await cost_store.network_of_rejected(tx, [spend.id for spend in spends], cost_lamports)
     await book.save(tx, [wallet])
-    await totals.write(tx)
+    await totals.add(tx, [totals.rejected(spend) for spend in spends])
     await emit(
         tx,
         [

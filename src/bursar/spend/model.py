@@ -6,7 +6,7 @@ settled   paid, final on the chain
 rejected  refused at once or later; nothing is reserved
 """
 
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Final, Literal
 
@@ -14,7 +14,7 @@ import msgspec
 
 from bursar.chain.message import most_fee_lamports
 from bursar.config import Config
-from bursar.policy.engine import Decision, RejectCode
+from bursar.policy.engine import Decision, RejectCode, Terms, Used, Verdict, decide
 from bursar.policy.model import Bounds
 
 SpendStatus = Literal["pending", "approved", "settled", "rejected"]
@@ -40,7 +40,9 @@ class SpendRow(msgspec.Struct, frozen=True, kw_only=True):
     memo: str | None
     metadata: dict[str, str]
     policy_version: int
-    decision: Decision
+    verdict: Verdict
+    terms: Terms
+    used: Used
     network: str
     created_by: str
     created_at: datetime
@@ -59,8 +61,35 @@ class SpendRow(msgspec.Struct, frozen=True, kw_only=True):
     network_lamports: int
 
     @property
-    def day(self) -> date:
-        return self.created_at.date()
+    def decision(self) -> Decision:
+        return decide(
+            self.terms,
+            self.used,
+            self.amount_micros,
+            self.recipient,
+            self.pay_to,
+            midnight_after(self.created_at),
+        )
+
+    @property
+    def as_created(self) -> "SpendRow":
+        """The spend as its first answer and its event showed it."""
+        if self.status == self.verdict and self.updated_at == self.created_at:
+            return self
+        return msgspec.structs.replace(
+            self,
+            status=self.verdict,
+            reject_code=self.reject_code if self.verdict == "rejected" else None,
+            decided_by=None,
+            decided_at=None,
+            decision_reason=None,
+            signature=None,
+            block_time=None,
+            fee_lamports=None,
+            rent_lamports=None,
+            settled_at=None,
+            updated_at=self.created_at,
+        )
 
 
 def bounds_of(config: Config) -> Bounds:

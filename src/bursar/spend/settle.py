@@ -1,17 +1,14 @@
 """approved -> settled: spend, ledger, totals and event in one commit."""
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from datetime import date
 
 from bursar.chain.port import Paid
-from bursar.cost import store as cost_store
 from bursar.db import Tx
 from bursar.event.catalog import EventType
 from bursar.event.outbox import NewEvent, emit
 from bursar.ledger.model import LockedWallet
-from bursar.spend import store
-from bursar.spend.stats import Totals
+from bursar.spend import store, totals
+from bursar.spend.store import Use
 from bursar.spend.view import show_spend
 
 
@@ -23,15 +20,18 @@ async def settle_spends(tx: Tx, wallets: Mapping[str, LockedWallet], paid: Seque
     now = max(wallet.now for wallet in wallets.values())
     settled = await store.settle_spends(tx, paid, now)
     spends = [spend for spend, _ in settled]
-    costs: defaultdict[tuple[str, date], int] = defaultdict(int)
-    for spend, reserved in settled:
-        costs[spend.agent_id, spend.day] += spend.network_lamports - reserved
-    await cost_store.correct_usage(tx, costs)
-    totals = Totals(shard=0)
+    # What they cost takes the place of what was reserved for it.
+    await store.add_to_windows(
+        tx,
+        [
+            Use(spend.agent_id, spend.created_at, 0, 0, spend.network_lamports - reserved)
+            for spend, reserved in settled
+            if spend.network_lamports != reserved
+        ],
+    )
     for spend in spends:
         wallets[spend.agent_id].post(spend.id, spend.amount_micros)
-        totals.settle(spend)
-    await totals.write(tx)
+    await totals.add(tx, [totals.settled(spend) for spend in spends])
     await emit(
         tx,
         [

@@ -1,21 +1,21 @@
-"""Queries on spends and on what they use of a day's cap."""
+"""Queries on spends and on what they use of their windows."""
 
-from collections.abc import Mapping, Sequence
-from datetime import date, datetime
+from collections.abc import Sequence
+from datetime import datetime
 from typing import Final, NamedTuple
 
 import msgspec
 
-from bursar.access.model import IdempotencyKey
 from bursar.chain.port import Paid
-from bursar.db import Row, Tx, numbers, words
-from bursar.policy.engine import Decision, RejectCode
+from bursar.db import Row, Tx, numbers, words, words_or_null
+from bursar.policy.engine import RejectCode, Terms, Used, Verdict
+from bursar.policy.guard import Guard
 from bursar.spend.model import SpendRow, SpendStatus
 from bursar.sql import Listing, Query, columns, made
 
 # The constraint that keeps an idempotency key from being used twice.
-KEY_CONSTRAINT: Final = "idempotency_pkey"
-_decode_decision = msgspec.json.Decoder(Decision).decode
+KEY_CONSTRAINT: Final = "spend_key"
+_decode_terms = msgspec.json.Decoder(Terms).decode
 _decode_metadata = msgspec.json.Decoder(dict[str, str]).decode
 _encode = msgspec.json.Encoder().encode
 
@@ -56,15 +56,23 @@ _EXPIRED = Query("""
      ORDER BY e.agent_id
 """)
 _MOVE = Query(f"""
-    UPDATE spend
-       SET status = :status, reject_code = :reject_code,
-           decided_by = coalesce(:decided_by, decided_by),
-           decided_at = CASE WHEN :decided_by IS NULL THEN decided_at ELSE :at END,
-           decision_reason
-             = CASE WHEN :decided_by IS NULL THEN decision_reason ELSE :decision_reason END,
-           updated_at = :at
-     WHERE id = ANY(:spend_ids) AND status = :expected
-    RETURNING {columns(SpendRow)}
+    WITH moved AS (
+      UPDATE spend
+         SET status = :status, reject_code = :reject_code,
+             decided_by = coalesce(:decided_by, decided_by),
+             decided_at = CASE WHEN :decided_by IS NULL THEN decided_at ELSE :at END,
+             decision_reason
+               = CASE WHEN :decided_by IS NULL THEN decision_reason ELSE :decision_reason END,
+             updated_at = :at
+       WHERE id = ANY(:spend_ids) AND status = :expected
+      RETURNING {columns(SpendRow)}
+    ), fewer AS (
+      UPDATE wallet w
+         SET pending_count = w.pending_count - m.spends
+        FROM (SELECT agent_id, count(*) AS spends FROM moved GROUP BY agent_id) m
+       WHERE w.agent_id = m.agent_id AND :expected = 'pending'
+    )
+    SELECT * FROM moved
 """)
 _SETTLE = Query(f"""
     UPDATE spend
@@ -84,183 +92,115 @@ _FINISHED = Query(f"""
       FROM spend
      WHERE id = ANY(:spend_ids) AND status IN ('settled', 'rejected')
 """)
-_RELEASE_USAGE = Query("""
-    UPDATE usage u
-       SET spent_micros = u.spent_micros - d.micros
-      FROM unnest(:agent_ids::text[], :days::date[], :micros::bigint[]) AS d (agent_id, day, micros)
-     WHERE u.agent_id = d.agent_id AND u.window_kind = 'day' AND u.window_start = d.day
+_FIND_KEYS = Query(f"""
+    SELECT {columns(SpendRow, "s")}, s.idempotency_key, s.fingerprint
+      FROM unnest(:agent_ids::text[], :keys::text[]) AS k (agent_id, key)
+      JOIN spend s ON s.agent_id = k.agent_id AND s.idempotency_key = k.key
 """)
-_USED = Query("""
-    SELECT spent_micros
-      FROM usage
-     WHERE agent_id = :agent_id AND window_kind = 'day' AND window_start = :day
+_PAY = Query("""
+    INSERT INTO payment (id, mode, realm_id, agent_id, amount_micros, destination, leased_until,
+                         created_at)
+    SELECT s.id, r.mode, s.realm_id, s.agent_id, s.amount_micros, s.pay_to, :at, :at
+      FROM spend s
+      JOIN realm r ON r.id = s.realm_id
+     WHERE s.id = ANY(:spend_ids) AND s.status = 'approved'
 """)
-
-
-def _table(name: str, **casts: str) -> str:
-    """Arrays as a table: the column `id` of `spends` is the parameter `:spends_id`."""
-    arrays = ", ".join(f":{name}_{column}::{cast}" for column, cast in casts.items())
-    return f"unnest({arrays}) AS {name} ({', '.join(casts)})"
-
-
-# As `numbers` and `words` write them.
-_INTS, _BIGINTS, _SMALLINTS, _WORDS = (
-    f"text::{kind}[]" for kind in ("int", "bigint", "smallint", "text")
-)
-_DECIDED = _table(
-    "decided",
-    id=_WORDS,
-    realm_id=_INTS,
-    agent_id=_WORDS,
-    amount_micros=_BIGINTS,
-    recipient=_WORDS,
-    pay_to=_WORDS,
-    status=_WORDS,
-    reject_code=_WORDS,
-    memo="text[]",
-    metadata="text[]",
-    policy_version=_INTS,
-    decision="text[]",
-    network=_WORDS,
-    created_by=_WORDS,
-    decision_number=_BIGINTS,
-    network_lamports=_BIGINTS,
-    transfer_number=_BIGINTS,
-    credits_posted=_BIGINTS,
-    debits_posted=_BIGINTS,
-    debits_pending=_BIGINTS,
-    event_id=_WORDS,
-    event_type=_WORDS,
-    data="text[]",
-    route=_WORDS,
-    key=_WORDS,
-    fingerprint=_WORDS,
-)
-_TOUCHED = _table(
-    "touched",
-    agent_id=_WORDS,
-    debits_pending=_BIGINTS,
-    transfers=_BIGINTS,
-    decisions=_BIGINTS,
-    added_micros=_BIGINTS,
-    cap_micros=_BIGINTS,
-    added_lamports=_BIGINTS,
-    network_cap_lamports=_BIGINTS,
-)
-_TOTALS = _table(
-    "totals",
-    realm_id=_INTS,
-    agent_id=_WORDS,
-    recipient=_WORDS,
-    shard=_SMALLINTS,
-    spends=_BIGINTS,
-    rejected=_BIGINTS,
-)
-# Everything but the totals is under the wallets' locks; the order of the totals is the caller's.
-_WRITE_DECIDED = Query(f"""
-    WITH decided AS (
-      SELECT * FROM {_DECIDED}
-    ), touched AS (
-      SELECT * FROM {_TOUCHED}
-    ), spends AS (
-      INSERT INTO spend (id, realm_id, agent_id, amount_micros, recipient, pay_to,
-                         status, reject_code, memo, metadata, policy_version, decision,
-                         network, created_by, created_at, updated_at,
-                         expires_at,
-                         decision_number, network_lamports)
-      SELECT id, realm_id, agent_id, amount_micros, recipient, nullif(pay_to, ''),
-             status, nullif(reject_code, ''), memo, metadata, policy_version, decision,
-             network, created_by, :at, :at,
-             CASE WHEN status = 'pending' THEN :expires_at::timestamptz END,
-             decision_number, network_lamports
-        FROM decided
-    ), transfers AS (
-      INSERT INTO transfer (agent_id, number, kind, subject_id, amount_micros,
-                            credits_posted_after, debits_posted_after, debits_pending_after,
-                            created_at)
-      SELECT agent_id, transfer_number, 'reserve', id, amount_micros,
-             credits_posted, debits_posted, debits_pending,
-             :at
-        FROM decided
-       WHERE status <> 'rejected'
-    ), events AS (
-      INSERT INTO event (id, realm_id, type, agent_id, data, created_at)
-      SELECT event_id, realm_id, event_type, agent_id, data, :at
-        FROM decided
-    ), answers AS (
-      INSERT INTO idempotency (realm_id, route, agent_id, key, fingerprint, status, event_id)
-      SELECT realm_id, route, agent_id, key, decode(fingerprint, 'hex'), 201, event_id
-        FROM decided
-       WHERE key <> ''
-    ), wallets AS (
-      UPDATE wallet w
-         SET debits_pending = t.debits_pending, transfers = t.transfers, decisions = t.decisions
-        FROM touched t
-       WHERE w.agent_id = t.agent_id
-    ), used AS (
-      INSERT INTO usage AS u (agent_id, window_kind, window_start,
-                              spent_micros, cap_micros, network_lamports, network_cap_lamports)
-      SELECT agent_id, 'day', (:at AT TIME ZONE 'UTC')::date,
-             added_micros, cap_micros, added_lamports, network_cap_lamports
-        FROM touched
-       WHERE added_micros > 0
-          ON CONFLICT (agent_id, window_kind, window_start) DO UPDATE
-         SET spent_micros = u.spent_micros + excluded.spent_micros,
-             cap_micros = excluded.cap_micros,
-             network_lamports = u.network_lamports + excluded.network_lamports,
-             network_cap_lamports = excluded.network_cap_lamports
-    )
-    INSERT INTO spend_total AS t (realm_id, agent_id, day, recipient, shard,
-                                  spend_count, rejected_count, settled_micros)
-    SELECT realm_id, agent_id, (:at AT TIME ZONE 'UTC')::date, recipient, shard,
-           spends, rejected, 0
-      FROM {_TOTALS}
-        ON CONFLICT (realm_id, agent_id, day, recipient, shard) DO UPDATE
-       SET spend_count = t.spend_count + excluded.spend_count,
-           rejected_count = t.rejected_count + excluded.rejected_count
+_ADD_TO_WINDOWS = Query("""
+    SELECT add_to_windows(:agent_ids, :moments, :micros, :spends, :lamports)
 """)
-
-
-class Decided(NamedTuple):
-    """A spend that was decided, with everything that is written about it."""
-
-    spend: SpendRow
-    # The wallet's counters after it; the number is that of its transfer, if it has one.
-    transfer_number: int
-    credits_posted: int
-    debits_posted: int
-    debits_pending: int
-    event_id: str
-    event_type: str
-    # What the event carries, which is also the answer.
-    data: str
-    key: IdempotencyKey | None
+_USED_IN_DAY = Query("SELECT micros, lamports FROM used_in_day(:agent_id, :at)")
+# Arrays come as PostgreSQL's own text: `numbers` and `words` say why.
+_WRITE = Query("""
+    SELECT *
+      FROM write_spends(
+        :life, :locked_at, :approval_seconds,
+        :agent_ids::text::text[], :realm_ids::text::int[], :rules::text::bigint[],
+        :realm_rules::text::bigint[], :hours::timestamptz[], :decisions::text::int[],
+        :moves::text::int[],
+        :micros::text::bigint[], :lamports::text::bigint[], :pendings::text::int[],
+        :caps_micros::text::bigint[], :caps_lamports::text::bigint[],
+        :spent_least::text::bigint[], :spent_most::text::bigint[],
+        :available_least::text::bigint[], :available_most::text::bigint[],
+        :lamports_least::text::bigint[], :lamports_most::text::bigint[],
+        :pending_least::text::int[], :pending_most::text::int[],
+        :spend_ids::text::text[], :spend_agent_ids::text::text[], :amounts::text::bigint[],
+        :recipients::text::text[], :pay_tos::text::text[], :verdicts::text::text[],
+        :reject_codes::text::text[], :memos::text::text[], :metadatas::text::text[],
+        :policy_versions::text::int[], :all_terms::text::text[], :networks::text::text[],
+        :created_bys::text::text[], :costs::text::bigint[], :decisions_before::text::int[],
+        :moves_before::text::int[], :micros_before::text::bigint[],
+        :lamports_before::text::bigint[], :pendings_before::text::int[],
+        :total_recipients::text::text[], :idempotency_keys::text::text[],
+        :fingerprints::text::text[])
+""")
 
 
 class Touched(NamedTuple):
-    """A wallet as a batch of decisions leaves it."""
+    """A wallet and what a batch adds to it, if its guard holds."""
 
     agent_id: str
-    debits_pending: int
-    transfers: int
-    decisions: int
-    # What the batch added to the use of the day, and the cap under which it was decided.
-    added_micros: int
-    cap_micros: int
-    # The same for what payments may cost in SOL.
-    added_lamports: int
-    network_cap_lamports: int
-
-
-class TotalDelta(NamedTuple):
-    """What a batch adds to one row of the totals of its day."""
-
     realm_id: int
+    rules: int
+    realm_rules: int
+    hour: datetime | None
+    # How many decisions, how many of them reserve, and what.
+    decisions: int
+    moves: int
+    micros: int
+    lamports: int
+    pendings: int
+    # What the day may have, by the policy it was decided under.
+    cap_micros: int
+    cap_lamports: int
+    guard: Guard
+
+
+class Decided(NamedTuple):
+    """A spend, and what its batch had added to its wallet before it."""
+
+    id: str
     agent_id: str
+    amount_micros: int
     recipient: str
-    shard: int
-    spends: int
-    rejected: int
+    pay_to: str | None
+    verdict: Verdict
+    reject_code: RejectCode | None
+    memo: str | None
+    metadata: dict[str, str]
+    policy_version: int
+    terms: str
+    network: str
+    created_by: str
+    # What its payment may cost on the chain.
+    cost_lamports: int
+    decisions_before: int
+    moves_before: int
+    micros_before: int
+    lamports_before: int
+    pendings_before: int
+    # The name it counts under in the totals.
+    total_recipient: str
+    key: str
+    fingerprint: bytes
+
+
+class Found(NamedTuple):
+    """A wallet that was written, as it was before; and the moment of its decisions."""
+
+    agent_id: str
+    at: datetime
+    credits_posted: int
+    debits_posted: int
+    debits_pending: int
+    decisions: int
+    transfers: int
+    spent_micros: int
+    network_lamports: int
+    pending_count: int
+
+    @property
+    def available_micros(self) -> int:
+        return self.credits_posted - self.debits_posted - self.debits_pending
 
 
 class Expired(msgspec.Struct, frozen=True):
@@ -285,66 +225,85 @@ class SpendFilter(msgspec.Struct, frozen=True, kw_only=True):
     recipient: str | None = None
 
 
-async def write_decided(
+async def write_spends(
     tx: Tx,
-    at: datetime,
-    expires_at: datetime,
-    decided: Sequence[Decided],
+    life: str,
+    locked_at: datetime | None,
+    approval_seconds: int,
     touched: Sequence[Touched],
-    totals: Sequence[TotalDelta],
-) -> None:
-    """Everything that a batch decided, in one statement: each further one would cost as much time
-    as five spends. Spends that wait for approval expire at `expires_at`.
+    decided: Sequence[Decided],
+) -> dict[str, Found]:
+    """Writes the wallets whose guards hold, with all that was decided about them, in one commit;
+    returns those, by agent. Of the others nothing is written.
 
-    Raises UniqueViolationError when an idempotency key was used before.
+    Raises UniqueViolationError of `KEY_CONSTRAINT` when an idempotency key was used before.
     """
-    spends = [d.spend for d in decided]
-    keys = [d.key for d in decided]
-    await _WRITE_DECIDED.run(
+    guards = [t.guard for t in touched]
+    rows = await _WRITE.rows(
         tx,
-        at=at,
-        expires_at=expires_at,
-        decided_id=words(s.id for s in spends),
-        decided_realm_id=numbers(s.realm_id for s in spends),
-        decided_agent_id=words(s.agent_id for s in spends),
-        decided_amount_micros=numbers(s.amount_micros for s in spends),
-        decided_recipient=words(s.recipient for s in spends),
-        decided_pay_to=words(s.pay_to or "" for s in spends),
-        decided_status=words(s.status for s in spends),
-        decided_reject_code=words(s.reject_code or "" for s in spends),
-        decided_memo=[s.memo for s in spends],
-        decided_metadata=[_encode(s.metadata).decode() if s.metadata else "{}" for s in spends],
-        decided_policy_version=numbers(s.policy_version for s in spends),
-        decided_decision=[_encode(s.decision).decode() for s in spends],
-        decided_network=words(s.network for s in spends),
-        decided_created_by=words(s.created_by for s in spends),
-        decided_decision_number=numbers(s.decision_number for s in spends),
-        decided_network_lamports=numbers(s.network_lamports for s in spends),
-        decided_transfer_number=numbers(d.transfer_number for d in decided),
-        decided_credits_posted=numbers(d.credits_posted for d in decided),
-        decided_debits_posted=numbers(d.debits_posted for d in decided),
-        decided_debits_pending=numbers(d.debits_pending for d in decided),
-        decided_event_id=words(d.event_id for d in decided),
-        decided_event_type=words(d.event_type for d in decided),
-        decided_data=[d.data for d in decided],
-        decided_route=words("" if key is None else key.route for key in keys),
-        decided_key=words("" if key is None else key.key for key in keys),
-        decided_fingerprint=words("" if key is None else key.fingerprint.hex() for key in keys),
-        touched_agent_id=words(t.agent_id for t in touched),
-        touched_debits_pending=numbers(t.debits_pending for t in touched),
-        touched_transfers=numbers(t.transfers for t in touched),
-        touched_decisions=numbers(t.decisions for t in touched),
-        touched_added_micros=numbers(t.added_micros for t in touched),
-        touched_cap_micros=numbers(t.cap_micros for t in touched),
-        touched_added_lamports=numbers(t.added_lamports for t in touched),
-        touched_network_cap_lamports=numbers(t.network_cap_lamports for t in touched),
-        totals_realm_id=numbers(t.realm_id for t in totals),
-        totals_agent_id=words(t.agent_id for t in totals),
-        totals_recipient=words(t.recipient for t in totals),
-        totals_shard=numbers(t.shard for t in totals),
-        totals_spends=numbers(t.spends for t in totals),
-        totals_rejected=numbers(t.rejected for t in totals),
+        life=life,
+        locked_at=locked_at,
+        approval_seconds=approval_seconds,
+        agent_ids=words(t.agent_id for t in touched),
+        realm_ids=numbers(t.realm_id for t in touched),
+        rules=numbers(t.rules for t in touched),
+        realm_rules=numbers(t.realm_rules for t in touched),
+        hours=[t.hour for t in touched],
+        decisions=numbers(t.decisions for t in touched),
+        moves=numbers(t.moves for t in touched),
+        micros=numbers(t.micros for t in touched),
+        lamports=numbers(t.lamports for t in touched),
+        pendings=numbers(t.pendings for t in touched),
+        caps_micros=numbers(t.cap_micros for t in touched),
+        caps_lamports=numbers(t.cap_lamports for t in touched),
+        spent_least=numbers(g.spent_least for g in guards),
+        spent_most=numbers(g.spent_most for g in guards),
+        available_least=numbers(g.available_least for g in guards),
+        available_most=numbers(g.available_most for g in guards),
+        lamports_least=numbers(g.lamports_least for g in guards),
+        lamports_most=numbers(g.lamports_most for g in guards),
+        pending_least=numbers(g.pending_least for g in guards),
+        pending_most=numbers(g.pending_most for g in guards),
+        spend_ids=words(d.id for d in decided),
+        spend_agent_ids=words(d.agent_id for d in decided),
+        amounts=numbers(d.amount_micros for d in decided),
+        recipients=words(d.recipient for d in decided),
+        pay_tos=words(d.pay_to or "" for d in decided),
+        verdicts=words(d.verdict for d in decided),
+        reject_codes=words(d.reject_code or "" for d in decided),
+        memos=words_or_null([d.memo for d in decided]),
+        metadatas=words(_encode(d.metadata).decode() if d.metadata else "{}" for d in decided),
+        policy_versions=numbers(d.policy_version for d in decided),
+        all_terms=words(d.terms for d in decided),
+        networks=words(d.network for d in decided),
+        created_bys=words(d.created_by for d in decided),
+        costs=numbers(d.cost_lamports for d in decided),
+        decisions_before=numbers(d.decisions_before for d in decided),
+        moves_before=numbers(d.moves_before for d in decided),
+        micros_before=numbers(d.micros_before for d in decided),
+        lamports_before=numbers(d.lamports_before for d in decided),
+        pendings_before=numbers(d.pendings_before for d in decided),
+        total_recipients=words(d.total_recipient for d in decided),
+        idempotency_keys=words(d.key for d in decided),
+        fingerprints=words(d.fingerprint.hex() for d in decided),
     )
+    return {row["agent_id"]: Found(*row) for row in rows}
+
+
+async def find_by_keys(
+    tx: Tx, keys: Sequence[tuple[str, str]]
+) -> dict[tuple[str, str], tuple[SpendRow, bytes]]:
+    """The spend and the fingerprint of its request, by (agent, idempotency key)."""
+    agent_ids, names = zip(*keys, strict=True)
+    return {
+        (row["agent_id"], row["idempotency_key"]): (spend_of(row), row["fingerprint"])
+        for row in await _FIND_KEYS.rows(tx, agent_ids=agent_ids, keys=names)
+    }
+
+
+async def pay(tx: Tx, spend_ids: Sequence[str], at: datetime) -> None:
+    """Hands approved spends to settlement, in the commit that approves them."""
+    await _PAY.run(tx, spend_ids=spend_ids, at=at)
 
 
 async def get_spend(tx: Tx, realm_id: int, spend_id: str) -> SpendRow | None:
@@ -418,19 +377,34 @@ async def finished(tx: Tx, spend_ids: Sequence[str]) -> list[SpendRow]:
     return [spend_of(row) for row in await _FINISHED.rows(tx, spend_ids=spend_ids)]
 
 
-async def release_usage(tx: Tx, deltas: Mapping[tuple[str, date], int]) -> None:
-    """Gives amounts back to the days on which they were counted."""
-    keys = sorted(deltas)
-    await _RELEASE_USAGE.run(
-        tx,
-        agent_ids=[agent_id for agent_id, _ in keys],
-        days=[day for _, day in keys],
-        micros=[deltas[key] for key in keys],
-    )
+class Use(NamedTuple):
+    """What is added to the windows of a moment, or given back to them."""
+
+    agent_id: str
+    at: datetime
+    micros: int
+    spends: int
+    lamports: int
 
 
-async def used_on(tx: Tx, agent_id: str, day: date) -> int:
-    return await _USED.value(tx, agent_id=agent_id, day=day) or 0
+async def add_to_windows(tx: Tx, uses: Sequence[Use]) -> None:
+    """The caller holds the wallets' locks."""
+    if uses:
+        agent_ids, moments, micros, spends, lamports = zip(*uses, strict=True)
+        await _ADD_TO_WINDOWS.run(
+            tx,
+            agent_ids=agent_ids,
+            moments=moments,
+            micros=micros,
+            spends=spends,
+            lamports=lamports,
+        )
+
+
+async def used_in_day(tx: Tx, agent_id: str, at: datetime) -> tuple[int, int]:
+    """(micros, lamports) used in the UTC day of a moment. The caller holds the wallet's lock."""
+    row = await _USED_IN_DAY.row(tx, agent_id=agent_id, at=at)
+    return (0, 0) if row is None else (row["micros"], row["lamports"])
 
 
 def spend_of(row: Row) -> SpendRow:
@@ -440,5 +414,6 @@ def spend_of(row: Row) -> SpendRow:
         row,
         reject_code=None if code is None else RejectCode(code),
         metadata=_decode_metadata(row["metadata"]),
-        decision=_decode_decision(row["decision"]),
+        terms=_decode_terms(row["terms"]),
+        used=Used(*row["used"]),
     )

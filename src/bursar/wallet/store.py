@@ -142,8 +142,8 @@ _HOT = Query("""
       UNION
       SELECT p.agent_id FROM payment p WHERE p.mode = :mode AND p.state IN ('waiting', 'live')
     ), lately AS (
-      SELECT u.agent_id FROM usage u
-       WHERE u.window_start >= ((clock_timestamp() - interval '1 day') AT TIME ZONE 'UTC')::date
+      SELECT w.agent_id FROM wallet w
+       WHERE w.active_on >= ((clock_timestamp() - interval '1 day') AT TIME ZONE 'UTC')::date
       UNION
       SELECT d.agent_id FROM deposit d WHERE d.created_at > clock_timestamp() - interval '1 day'
       UNION

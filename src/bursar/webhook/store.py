@@ -9,6 +9,7 @@ import msgspec
 from bursar.custody.model import SealedSecret
 from bursar.db import Row, Tx
 from bursar.event.model import EventRow
+from bursar.spend import feed
 from bursar.sql import Listing, Query, columns, made, made_or_none
 from bursar.webhook.model import (
     Attempt,
@@ -183,9 +184,11 @@ async def secrets_in_force(tx: Tx, webhook_ids: Sequence[str]) -> dict[str, list
 # Deliveries --------------------------------------------------------------------------------------
 
 _DELIVERY = f"""
-    SELECT {columns(DeliveryRow, "d", but=["event_type"])}, e.type AS event_type
+    SELECT {columns(DeliveryRow, "d", but=["event_type"])},
+           coalesce(e.type, 'transaction.' || s.verdict) AS event_type
       FROM delivery d
-      JOIN event e ON e.id = d.event_id
+      LEFT JOIN event e ON e.id = d.event_id
+      LEFT JOIN spend s ON s.id = 'txn_' || substr(d.event_id, 5)
 """
 _GET_DELIVERIES = Query(f"""
     {_DELIVERY}
@@ -206,6 +209,13 @@ _SWEEP = Query("""
                     FROM delivery d
                    WHERE d.status = 'pending'
                      AND NOT EXISTS (SELECT FROM webhook w WHERE w.id = d.webhook_id)
+                   LIMIT :limit)
+""")
+_DELETE_OLD = Query("""
+    DELETE FROM delivery
+     WHERE id IN (SELECT id
+                    FROM delivery
+                   WHERE created_at < clock_timestamp() - make_interval(days => :older_than_days)
                    LIMIT :limit)
 """)
 _BACKLOG = Query("""
@@ -233,9 +243,11 @@ def _delivery(row: Row) -> DeliveryRow:
     return made(DeliveryRow, row, attempts=_decode_attempts(row["attempts"]))
 
 
-async def sweep_deliveries(tx: Tx, limit: int) -> int:
-    """Removes pending deliveries to webhooks that were deleted; returns how many."""
-    return await _SWEEP.count(tx, limit=limit)
+async def sweep_deliveries(tx: Tx, older_than_days: int, limit: int) -> int:
+    """Removes pending deliveries to webhooks that were deleted, and those whose events can no
+    longer be read; returns how many."""
+    swept = await _SWEEP.count(tx, limit=limit)
+    return swept + await _DELETE_OLD.count(tx, older_than_days=older_than_days, limit=limit)
 
 
 async def backlog(tx: Tx) -> tuple[int, float]:
@@ -344,7 +356,15 @@ async def exchange(
         per_webhook=per_webhook,
         lease_seconds=lease_seconds,
     )
-    return [Claim(*row[:_CLAIM_COLUMNS], event=EventRow(*row[_CLAIM_COLUMNS:])) for row in rows]
+    told = await feed.told_by_spends(tx, [row["event_id"] for row in rows if row["type"] is None])
+    claims: list[Claim] = []
+    for row in rows:
+        event = (
+            told.get(row["event_id"]) if row["type"] is None else EventRow(*row[_CLAIM_COLUMNS:])
+        )
+        if event is not None:  # else it is too old to be told, and its delivery is about to go
+            claims.append(Claim(*row[:_CLAIM_COLUMNS], event=event))
+    return claims
 
 
 async def release(tx: Tx, claims: Sequence[Claim]) -> None:

@@ -9,11 +9,21 @@ from bursar.db import Row, Tx
 from bursar.sql import Listing, Query, columns, made
 from bursar.withdrawal.model import WithdrawalRow
 
+# With the payment that settlement makes of it.
 _INSERT = Query("""
-    INSERT INTO withdrawal (id, realm_id, agent_id, amount_micros, destination, status, memo,
-                            metadata, network, created_by, created_at)
-    VALUES (:id, :realm_id, :agent_id, :amount_micros, :destination, :status, :memo,
-            :metadata, :network, :created_by, :created_at)
+    WITH withdrawn AS (
+      INSERT INTO withdrawal (id, realm_id, agent_id, amount_micros, destination, status, memo,
+                              metadata, network, created_by, created_at)
+      VALUES (:id, :realm_id, :agent_id, :amount_micros, :destination, :status, :memo,
+              :metadata, :network, :created_by, :created_at)
+      RETURNING *
+    )
+    INSERT INTO payment (id, mode, realm_id, agent_id, amount_micros, destination, leased_until,
+                         created_at)
+    SELECT w.id, r.mode, w.realm_id, w.agent_id, w.amount_micros, w.destination, clock_timestamp(),
+           w.created_at
+      FROM withdrawn w
+      JOIN realm r ON r.id = w.realm_id
 """)
 _GET = Query(f"""
     SELECT {columns(WithdrawalRow)}

@@ -1,0 +1,73 @@
+"""Between which values of what was used a wallet's decisions stay what they are.
+
+A batch is decided on remembered numbers and written against those that the database has by then.
+It may be written if the numbers still lie in these intervals: an approval bounds them on one side,
+a refusal on the other, and for a refusal the rules that stand before its own must go on passing, so
+that its first failing rule stays the first.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from bursar.policy.engine import RejectCode, Terms, Used, waits
+
+# Beyond all that a bigint and an integer column can hold.
+_MOST: Final = 2**63 - 1
+_MOST_PENDING: Final = 2**31 - 1
+
+
+@dataclass(slots=True)
+class Guard:
+    """The intervals of one wallet, for numbers as they were before its batch."""
+
+    spent_least: int = 0
+    spent_most: int = _MOST
+    available_least: int = 0
+    available_most: int = _MOST
+    lamports_least: int = 0
+    lamports_most: int = _MOST
+    pending_least: int = 0
+    pending_most: int = _MOST_PENDING
+
+    def hold(
+        self, terms: Terms, amount_micros: int, cost: int, code: RejectCode | None, added: Used
+    ) -> None:
+        """Narrows the intervals to those in which this decision stands. `added` is what earlier
+        decisions of the batch added; what they took of the funds counts as spent."""
+        if code in _STANDING:
+            return
+        cap = terms.cap_micros_daily - added.spent_today_micros - amount_micros
+        if code is RejectCode.DAILY_CAP_EXCEEDED:
+            self.spent_least = max(self.spent_least, cap + 1)
+            return
+        self.spent_most = min(self.spent_most, cap)
+        budget = terms.network_budget_lamports - added.network_today_lamports - cost
+        if code is RejectCode.NETWORK_COST_EXCEEDED:
+            self.lamports_least = max(self.lamports_least, budget + 1)
+            return
+        self.lamports_most = min(self.lamports_most, budget)
+        if waits(terms, amount_micros):
+            room = terms.pending_max - added.pending_count - 1
+            if code is RejectCode.TOO_MANY_PENDING:
+                self.pending_least = max(self.pending_least, room + 1)
+                return
+            self.pending_most = min(self.pending_most, room)
+        needed = amount_micros + added.spent_today_micros
+        if code is RejectCode.INSUFFICIENT_FUNDS:
+            self.available_most = min(self.available_most, needed - 1)
+            return
+        self.available_least = max(self.available_least, needed)
+
+
+# Refusals that rest on the rules alone, which the guard compares as such.
+_STANDING: Final = frozenset(
+    {
+        RejectCode.AGENT_TERMINATED,
+        RejectCode.AGENT_PAUSED,
+        RejectCode.POLICY_FROZEN,
+        RejectCode.RECIPIENT_BLOCKED,
+        RejectCode.RECIPIENT_NOT_ALLOWED,
+        RejectCode.RECIPIENT_UNRESOLVED,
+        RejectCode.PER_TRANSACTION_CAP_EXCEEDED,
+    }
+)

@@ -1,0 +1,145 @@
+"""Requests that arrive while a batch is being written form the next one.
+
+No request waits for a timer, and an idle service answers at once. A second batch is under way
+beside the first only where many wait, and never for an agent of the first: with fewer waiting,
+each batch is smaller and costs more than their overlap gives back.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Generator, Sequence
+from typing import Any, Final, Generic, Protocol, TypeVar
+
+import asyncpg
+import structlog
+
+from bursar.db import OUT_OF_REACH
+from bursar.errors import check, unavailable
+
+# A batch holds its locks for as long as it takes to write, so it must not grow without bound.
+MAX_BATCH: Final = 128
+# Requests that may wait in a process; further ones are answered 503.
+MAX_WAITING: Final = 2_000
+# From how many waiting requests a second batch is worth its cost.
+SECOND_BATCH: Final = 24
+_BATCHES: Final = 2
+
+_log = structlog.get_logger()
+
+
+class OfAgent(Protocol):
+    @property
+    def agent_id(self) -> str: ...
+
+
+Q = TypeVar("Q", bound=OfAgent)
+A = TypeVar("A")
+
+
+class Waiting(Generic[Q, A]):
+    """A request and what becomes of it."""
+
+    __slots__ = ("_answer", "outcome", "request")
+
+    def __init__(self, request: Q) -> None:
+        self.request = request
+        self.outcome: A | BaseException | None = None
+        self._answer: asyncio.Future[A] = asyncio.get_running_loop().create_future()
+
+    def __await__(self) -> Generator[Any, None, A]:
+        return self._answer.__await__()
+
+    @property
+    def answered(self) -> bool:
+        return self.outcome is not None
+
+    def answer_with(self, outcome: A | BaseException) -> None:
+        self.outcome = outcome
+        if self._answer.done():  # the caller is gone; what was done stands, and its key finds it
+            return
+        if isinstance(outcome, BaseException):
+            self._answer.set_exception(outcome)
+        else:
+            self._answer.set_result(outcome)
+
+
+class Batches(Generic[Q, A]):
+    """`write` does a batch and answers each request as soon as it is done; what it raises concerns
+    those that it has not answered. It is told whether to hurry: the batch waited for locks already,
+    and its requests now come one by one."""
+
+    def __init__(self, write: Callable[[Sequence[Waiting[Q, A]], bool], Awaitable[None]]) -> None:
+        self._write = write
+        self._waiting: deque[Waiting[Q, A]] = deque()
+        self._running: set[asyncio.Task[None]] = set()
+        self._busy: set[str] = set()
+        # With how many waiting the next look for a second batch is worth it.
+        self._look_at = SECOND_BATCH
+
+    async def submit(self, request: Q) -> A:
+        if len(self._waiting) >= MAX_WAITING:
+            raise unavailable("Too many spends are waiting to be decided. Nothing was changed.")
+        waiting: Waiting[Q, A] = Waiting(request)
+        self._waiting.append(waiting)
+        self._start()
+        return await waiting
+
+    def _start(self) -> None:
+        count = len(self._running)
+        if count == 0 or (count < _BATCHES and len(self._waiting) >= self._look_at):
+            batch = self._next()
+            if batch:
+                self._running.add(asyncio.create_task(self._run(batch)))
+            else:  # all are of agents that are busy: no need to look again at every request
+                self._look_at = len(self._waiting) + SECOND_BATCH
+
+    def _next(self) -> list[Waiting[Q, A]]:
+        """Those that waited longest and are of no agent whose batch is under way."""
+        batch: list[Waiting[Q, A]] = []
+        kept: list[Waiting[Q, A]] = []
+        while self._waiting and len(batch) < MAX_BATCH:
+            waiting = self._waiting.popleft()
+            (kept if waiting.request.agent_id in self._busy else batch).append(waiting)
+        self._waiting.extendleft(reversed(kept))
+        return batch
+
+    async def _run(self, batch: list[Waiting[Q, A]]) -> None:
+        try:
+            while batch:
+                agents = {waiting.request.agent_id for waiting in batch}
+                self._busy |= agents
+                try:
+                    await self._do(batch)
+                finally:
+                    self._busy -= agents
+                    self._look_at = SECOND_BATCH
+                batch = [] if self._too_many() else self._next()
+        finally:
+            task = asyncio.current_task()
+            if task is not None:
+                self._running.discard(task)
+            if self._waiting:
+                self._start()
+
+    def _too_many(self) -> bool:
+        """Whether this batch is the second and no longer worth its cost."""
+        return len(self._running) > 1 and len(self._waiting) < SECOND_BATCH
+
+    async def _do(self, batch: Sequence[Waiting[Q, A]], *, hurried: bool = False) -> None:
+        try:
+            await self._write(batch, hurried)
+        except Exception as problem:  # noqa: BLE001 - every caller is answered, whatever it is
+            left = [waiting for waiting in batch if not waiting.answered]
+            # A wallet that another session has locked is of one request, and nothing was written.
+            locked = isinstance(problem, asyncpg.LockNotAvailableError)
+            if len(left) == 1 or (isinstance(problem, OUT_OF_REACH) and not locked):
+                # It may have been committed: a retry with the idempotency key finds out.
+                for waiting in left:
+                    waiting.answer_with(problem)
+                return
+            # No request may fail because of another: each gets a transaction of its own.
+            _log.warning("batch_rolled_back", size=len(left), problem=type(problem).__name__)
+            for waiting in left:
+                await self._do([waiting], hurried=locked)
+            return
+        check(all(waiting.answered for waiting in batch), "every request of a batch is answered")

@@ -1,0 +1,174 @@
+"""What a process remembers of agents between their spends.
+
+It may be out of date at any moment. That costs time only: the write compares what a decision rests
+on with what the database has (`write_spends`), and what did not hold is read and decided again.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Final, NamedTuple
+
+import msgspec
+
+from bursar.config import Mode
+from bursar.cost.payees import Payees
+from bursar.db import Tx
+from bursar.ledger import lock
+from bursar.ledger.lock import LockedAgent
+from bursar.policy.cache import PolicyCache
+from bursar.policy.engine import Terms, terms_of
+from bursar.policy.model import Bounds, Policy
+from bursar.recipient.resolve import Directory
+
+# Some two kilobytes each, with the recipients of one.
+_MOST_AGENTS: Final = 20_000
+_MOST_RECIPIENTS: Final = 50
+_encode = msgspec.json.Encoder().encode
+
+
+class Known(NamedTuple):
+    """A recipient as the rules of one agent see it."""
+
+    terms: Terms
+    # As a spend keeps them.
+    stored_terms: str
+    pay_to: str | None
+
+    @property
+    def shown_pay_to(self) -> str | None:
+        """What a spend keeps and shows of the address."""
+        return None if self.terms.host_refused else self.pay_to
+
+
+@dataclass(slots=True)
+class Remembered:
+    """An agent as it was when last read or written."""
+
+    agent_id: str
+    realm_id: int
+    wallet_address: str
+    agent_status: str
+    policy: Policy
+    policy_key: tuple[str, int, str]
+    directory_epoch: str
+    rules: int
+    realm_rules: int
+    life: str
+    # The hour that its windows are of; None until its first decision.
+    hour: datetime | None
+    # Whether that is the hour of the database's clock as well.
+    hour_runs: bool
+    spent_micros: int
+    available_micros: int
+    network_lamports: int
+    pending_count: int
+    recipients: dict[str, Known] = field(default_factory=dict)
+
+
+class Memory:
+    """Forgets first the agents that it read first."""
+
+    def __init__(self, policies: PolicyCache, directory: Directory, bounds: Bounds) -> None:
+        self._policies = policies
+        self._directory = directory
+        self._bounds = bounds
+        self._payees = Payees()
+        self._agents: dict[str, Remembered] = {}
+
+    def get(self, agent_id: str, realm_id: int) -> Remembered | None:
+        found = self._agents.get(agent_id)
+        return found if found is not None and found.realm_id == realm_id else None
+
+    def forget(self, agent_ids: Iterable[str]) -> None:
+        for agent_id in agent_ids:
+            self._agents.pop(agent_id, None)
+
+    async def read(self, tx: Tx, agents: Sequence[tuple[str, int]]) -> None:
+        """Reads agents of these realms; those that do not exist stay unknown."""
+        ids, realms = zip(*agents, strict=True)
+        await self.put(tx, await lock.read_agents(tx, sorted(set(ids)), sorted(set(realms))))
+
+    async def put(self, tx: Tx, found: dict[str, LockedAgent]) -> None:
+        """Remembers agents as they were just read."""
+        policies = await self._policies.get(tx, [agent.policy_key for agent in found.values()])
+        for agent_id, agent in found.items():
+            before = self._agents.pop(agent_id, None)
+            self._agents[agent_id] = now = _remembered(agent, policies[agent.policy_key])
+            same = before is not None and (
+                (before.life, before.rules, before.realm_rules)
+                == (now.life, now.rules, now.realm_rules)
+            )
+            if before is not None and same:
+                now.recipients = before.recipients
+        while len(self._agents) > _MOST_AGENTS:
+            del self._agents[next(iter(self._agents))]
+
+    def knows(self, agent: Remembered, recipient: str) -> bool:
+        """Whether a spend to this recipient can be decided without a look at the database."""
+        known = agent.recipients.get(recipient)
+        return known is not None and (
+            known.pay_to is None or self._payees.is_open(agent.realm_id, known.pay_to)
+        )
+
+    async def read_recipients(
+        self, tx: Tx, mode: Mode, wanted: Sequence[tuple[Remembered, str]]
+    ) -> set[tuple[str, str]]:
+        """Reads how the rules of agents see these recipients; returns the (agent, address) whose
+        payment has to reserve the rent of a token account."""
+        for agent, recipient in wanted:
+            if recipient in agent.recipients:
+                continue
+            place = mode, agent.realm_id, agent.directory_epoch
+            pay_to = (await self._directory.resolve(tx, *place, [recipient]))[recipient]
+            blocked = await self._directory.paid_to_blocked(
+                tx,
+                *place,
+                (agent.policy_key, agent.policy.blocks),
+                [] if pay_to is None else [pay_to],
+            )
+            terms = terms_of(
+                agent.policy,
+                self._bounds,
+                agent_status=agent.agent_status,
+                wallet_address=agent.wallet_address,
+                recipient=recipient,
+                pay_to=pay_to,
+                pays_blocked_host=pay_to in blocked,
+            )
+            if len(agent.recipients) >= _MOST_RECIPIENTS:
+                del agent.recipients[next(iter(agent.recipients))]
+            agent.recipients[recipient] = Known(terms, _encode(terms).decode(), pay_to)
+        paid = {
+            (agent.agent_id, agent.realm_id, pay_to)
+            for agent, recipient in wanted
+            if (pay_to := agent.recipients[recipient].pay_to) is not None
+        }
+        return await self._payees.need_rent(tx, paid)
+
+
+def _remembered(found: LockedAgent, policy: Policy) -> Remembered:
+    wallet = found.wallet
+    hour = None if found.windows_at is None else hour_of(found.windows_at)
+    return Remembered(
+        agent_id=wallet.agent_id,
+        realm_id=wallet.realm_id,
+        wallet_address=wallet.address,
+        agent_status=found.agent_status,
+        policy=policy,
+        policy_key=found.policy_key,
+        directory_epoch=found.directory_epoch,
+        rules=found.rules,
+        realm_rules=found.realm_rules,
+        life=found.life,
+        hour=hour,
+        hour_runs=hour == hour_of(wallet.now),
+        spent_micros=found.spent_today_micros,
+        available_micros=wallet.available_micros,
+        network_lamports=found.network_today_lamports,
+        pending_count=found.pending_count,
+    )
+
+
+def hour_of(moment: datetime) -> datetime:
+    return datetime(moment.year, moment.month, moment.day, moment.hour, tzinfo=UTC)
