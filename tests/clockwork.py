@@ -76,10 +76,7 @@ async def settle(db: Database, spend_id: str) -> None:
         locked = (await lock.lock_agents(tx, [agent_id], [realm_id]))[agent_id]
         # As if it had been found on the chain: there is no attempt of ours.
         await tx.execute(
-            "INSERT INTO payment (id, mode, realm_id, agent_id, amount_micros, destination, state,"
-            " leased_until, problem, created_at) SELECT id, 'test', realm_id, agent_id,"
-            " amount_micros, pay_to, 'settled', moment(), 'found on the chain', created_at"
-            " FROM spend WHERE id = $1",
+            "UPDATE payment SET state = 'settled', problem = 'found on the chain' WHERE id = $1",
             spend_id,
         )
         paid = Paid(

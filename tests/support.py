@@ -10,11 +10,13 @@ from bursar.access.model import Scope
 from bursar.chain.message import token_account
 from bursar.config import Config, Mode
 from bursar.db import Database, Tx
+from bursar.event.model import EventRow
 from bursar.ids import new_id
 from bursar.ledger import book, lock
 from bursar.money import parse_micros
 from bursar.policy.cache import PolicyCache
 from bursar.service.first_key import make_key
+from bursar.spend import feed
 from bursar.wallet import store as wallet_store
 
 _numbers = itertools.count(1)
@@ -119,6 +121,17 @@ async def spend(
     answer = await client.post("/v1/spend/authorise", json=body, headers=headers)
     assert answer.status_code == 201, answer.text
     return answer.json()["data"]
+
+
+async def events_of(tx: Tx, agent_id: str) -> list[EventRow]:
+    """All of an agent, the oldest first; those that only its spends tell as well."""
+    realm_id = await tx.fetchval("SELECT realm_id FROM agent WHERE id = $1", agent_id)
+    most = 100_000
+    events = await feed.list_events(
+        tx, realm_id, None, most, type_=None, agent_id=agent_id, start=None, end=None
+    )
+    assert len(events) < most
+    return events[::-1]
 
 
 def error_of(answer: httpx.Response, status: int, code: str) -> dict[str, Any]:

@@ -28,7 +28,7 @@ ASIDE: Final = "client"
 EXCEPTIONS: Final[dict[tuple[str, str], str]] = {}
 
 # Each concept's queries: `store.py`, or `payment_store.py` where a folder has several concepts.
-STORES: Final = re.compile(r"(.*/)?((\w+_)?store|stats|lock)\.py")
+STORES: Final = re.compile(r"(.*/)?((\w+_)?store|stats|totals|feed|lock)\.py")
 QUERIES_IN: Final = ("db.py", "sql.py", "migrate.py")
 # The audit shares nothing with what it checks, so it has queries of its own.
 ASKS_ITSELF: Final = ("ledger/audit.py",)

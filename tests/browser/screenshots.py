@@ -185,10 +185,10 @@ async def _bend_the_calendar(admin_dsn: str) -> None:
             for day in range(1, 30):
                 busy = 1 if whose else 6
                 await connection.execute(
-                    "INSERT INTO spend_total (realm_id, agent_id, shard, day, recipient,"
-                    " spend_count, rejected_count, settled_micros)"
-                    " SELECT $1, $2, 0, (moment() AT TIME ZONE 'UTC')::date - $3::int, $4, $5, $6,"
-                    " $7 ON CONFLICT DO NOTHING",
+                    "INSERT INTO spend_total (realm_id, agent_id, day, recipient, spend_count,"
+                    " rejected_count, settled_micros)"
+                    " SELECT $1, $2, (moment() AT TIME ZONE 'UTC')::date - $3::int, $4, $5, $6, $7"
+                    " ON CONFLICT DO NOTHING",
                     realm_id,
                     whose,
                     day,

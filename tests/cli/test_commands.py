@@ -36,7 +36,7 @@ ELSEWHERE = {
 }
 ELSEWHERE_TOO = {("keys", "rotate-master"), ("version",)}
 # In test_profiles.py, test_doctor.py and test_demo.py.
-OTHER_FILES = {("login",), ("logout",), ("profiles",), ("doctor",), ("demo",)}
+OTHER_FILES = {("login",), ("logout",), ("profiles",), ("doctor",), ("demo",), ("demo", "shop")}
 
 
 async def test_a_day_at_the_desk(console: Console):

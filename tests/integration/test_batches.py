@@ -98,7 +98,7 @@ async def test_a_key_of_another_process_is_found_by_its_uniqueness(service: Serv
 
 def _authoriser(db: Database) -> Authoriser:
     return Authoriser(
-        db, PolicyCache(), Directory(), bounds_of(load_config({})), approval_seconds=60, shard=0
+        db, PolicyCache(), Directory(), bounds_of(load_config({})), approval_seconds=60
     )
 
 

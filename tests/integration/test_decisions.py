@@ -14,6 +14,7 @@ import pytest
 from bursar.clock import SystemClock
 from bursar.config import Mode
 from bursar.service.api import Api
+from bursar.spend import feed
 from bursar.spend.approve import expire_spends
 from tests.processes import until
 from tests.support import ON_CURVE, Service, error_of, new_account, new_agent, spend
@@ -47,21 +48,30 @@ async def rows_of(service: Service, agent: Agent) -> dict[str, Any]:
     async with service.db.connection() as tx:
         counts = {
             table: await tx.fetchval(f"SELECT count(*) FROM {table} WHERE agent_id = $1", a)
-            for table in ("spend", "event", "transfer", "usage", "spend_total", "idempotency")
+            for table in (
+                "spend", "event", "transfer", "usage", "spend_total", "total_delta", "payment"
+            )
             for a in (agent["id"],)
-        }
+        }  # fmt: skip
+        counts["idempotency"] = await tx.fetchval(
+            "SELECT count(*) FROM idempotency JOIN agent USING (realm_id) WHERE agent.id = $1",
+            agent["id"],
+        )
         row = await tx.fetchrow("SELECT * FROM wallet WHERE agent_id = $1", agent["id"])
     return {**counts, "wallet": dict(row or {})}
 
 
 async def events_of(service: Service, agent: Agent) -> list[tuple[str, Any]]:
     async with service.db.connection() as tx:
-        rows = await tx.fetch(
-            "SELECT type, data FROM event WHERE agent_id = $1 AND type LIKE 'transaction.%'"
-            " ORDER BY created_at, id",
-            agent["id"],
+        realm_id = await tx.fetchval("SELECT realm_id FROM agent WHERE id = $1", agent["id"])
+        rows = await feed.list_events(
+            tx, realm_id, None, 100, type_=None, agent_id=agent["id"], start=None, end=None
         )
-    return [(row["type"], json.loads(row["data"])) for row in rows]
+    return [
+        (row.type, json.loads(row.data))
+        for row in reversed(rows)
+        if row.type.startswith("transaction.")
+    ]
 
 
 # Each code ----------------------------------------------------------------------------------------

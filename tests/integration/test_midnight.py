@@ -40,9 +40,13 @@ async def budget(client: httpx.AsyncClient, agent: dict[str, Any]) -> dict[str, 
 async def used(service: ClockedService, agent: dict[str, Any]) -> dict[str, int]:
     async with service.db.connection() as tx:
         rows = await tx.fetch(
-            "SELECT window_start, spent_micros FROM usage WHERE agent_id = $1", agent["id"]
+            "SELECT window_start AS day, micros FROM usage"
+            " WHERE agent_id = $1 AND window_kind = 'day'"
+            " UNION ALL SELECT date_trunc('day', windows_at, 'UTC'), day_micros FROM wallet"
+            " WHERE agent_id = $1",
+            agent["id"],
         )
-    return {row["window_start"].isoformat(): row["spent_micros"] for row in rows}
+    return {row["day"].date().isoformat(): row["micros"] for row in rows}
 
 
 async def test_each_spend_counts_to_its_own_day(clocked: ClockedService):

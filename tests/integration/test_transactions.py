@@ -515,11 +515,11 @@ async def archive(clocked: ClockedService) -> AsyncGenerator[httpx.AsyncClient]:
                 # Copies of a real row, that only what reads rows can see.
                 await tx.execute(
                     "INSERT INTO spend (id, realm_id, agent_id, amount_micros, recipient, pay_to,"
-                    " status, reject_code, memo, policy_version, decision, network, created_by,"
-                    " created_at, updated_at, decision_number)"
+                    " status, reject_code, memo, policy_version, verdict, terms, used, network,"
+                    " created_by, created_at, updated_at, decision_number)"
                     " SELECT 'txn_' || md5($2::text || n), realm_id, agent_id, amount_micros,"
-                    " recipient, pay_to, status, reject_code, memo, policy_version, decision,"
-                    " network, created_by, $2::text::timestamptz, updated_at, $4 + n"
+                    " recipient, pay_to, status, reject_code, memo, policy_version, verdict,"
+                    " terms, used, network, created_by, $2::text::timestamptz, updated_at, $4 + n"
                     " FROM spend s, generate_series(1, $3) AS n WHERE id = $1",
                     made["id"],
                     day,

@@ -22,18 +22,23 @@ INSERT INTO policy (agent_id, version, cap_micros_daily, allowlist, blocklist, f
   VALUES ('{AGENT}', 1, 10000, '{{}}', '{{}}', false, 'key_1', moment()),
          ('{OTHER}', 1, 10000, '{{}}', '{{}}', false, 'key_1', moment());
 INSERT INTO wallet (agent_id, realm_id, address, mint, is_low, status, last_funded_at,
-                    credits_posted, debits_posted, debits_pending, transfers)
-  VALUES ('{AGENT}', 1001, 'address-1', 'mint', false, 'funded', moment(), 100, 20, 30, 7);
+                    credits_posted, debits_posted, debits_pending, transfers, rules, windows_at,
+                    day_micros, day_count, day_cap_micros, day_lamports, day_cap_lamports)
+  VALUES ('{AGENT}', 1001, 'address-1', 'mint', false, 'funded', moment(), 100, 20, 30, 7, 3,
+          moment(), 10, 1, 100, 40, 400);
 INSERT INTO api_key (id, realm_id, scope, name, hash)
   VALUES ('key_1', 1001, 'admin', 'k', sha256('1'::bytea));
 INSERT INTO api_key (id, realm_id, scope, name, hash, revoked_at)
   VALUES ('key_2', 1001, 'admin', 'k', sha256('2'::bytea), moment());
 INSERT INTO spend (id, realm_id, agent_id, amount_micros, recipient, pay_to, status, reject_code,
-                   policy_version, decision, network, created_by, created_at, expires_at,
-                   signature, settled_at, updated_at, decision_number)
+                   policy_version, verdict, terms, used, network, created_by, created_at,
+                   expires_at, signature, settled_at, updated_at, decision_number,
+                   idempotency_key, fingerprint)
   SELECT 'txn_' || s.status, 1001, '{AGENT}', 10, 'api.example.com', 'payee', s.status,
-         s.reject_code, 1, '{{}}', 'localnet', 'key_1', moment(), moment(), s.signature,
-         CASE WHEN s.status = 'settled' THEN moment() END, moment(), s.number
+         s.reject_code, 1, CASE s.status WHEN 'settled' THEN 'approved' ELSE s.status END, '[]',
+         '{{0,100,0,0,0,0}}', 'localnet', 'key_1', moment(), moment(), s.signature,
+         CASE WHEN s.status = 'settled' THEN moment() END, moment(), s.number,
+         'once-' || s.status, sha256('asked'::bytea)
     FROM (VALUES ('pending', NULL, NULL, 1), ('approved', NULL, NULL, 2),
                  ('settled', NULL, 'sig-1', 3), ('rejected', 'policy_frozen', NULL, 4))
       AS s (status, reject_code, signature, number);
@@ -63,7 +68,8 @@ INSERT INTO submission (payment_id, attempt, mode, state, raw, signature, blockh
   SELECT 'txn_' || p, 1, 'test', s, 'raw', 'sent-' || p, 'hash', 1, 1, moment(), o
     FROM (VALUES ('waiting', 'dead', 'expired'), ('live', 'live', NULL),
                  ('settled', 'settled', 'finalized')) AS x (p, s, o);
-INSERT INTO usage VALUES ('{AGENT}', 'day', '2026-11-15', 10, 100);
+INSERT INTO usage VALUES ('{AGENT}', 'day', '2026-11-15', 10, 1, 40);
+INSERT INTO recipient VALUES (1001, 'api.example.com', '{"1" * 32}', 'key_1', moment(), moment());
 INSERT INTO seal (number, xact_below, transfer_count, hash) VALUES (1, '1', 1, sha256('x'::bytea));
 INSERT INTO audit_log (line_id, realm_id, actor, request_id, action, subject)
   VALUES ('log_1', 1001, 'key_1', 'req_1', 'agent.created', '{AGENT}');
@@ -130,6 +136,28 @@ def _spend(changes: str, status: str = "approved") -> str:
     return _set("spend", changes, f"id = 'txn_{status}'")
 
 
+def _new_spend(**changes: object) -> str:
+    values = {
+        "id": "'txn_new'",
+        "realm_id": 1001,
+        "agent_id": f"'{AGENT}'",
+        "amount_micros": 10,
+        "recipient": "'api.example.com'",
+        "pay_to": "'payee'",
+        "status": "'approved'",
+        "verdict": "'approved'",
+        "policy_version": 1,
+        "terms": "'[]'",
+        "used": "'{}'",
+        "network": "'localnet'",
+        "created_by": "'key_1'",
+        "created_at": "moment()",
+        "updated_at": "moment()",
+        "decision_number": 5,
+    } | changes
+    return _insert("spend", values)
+
+
 def _withdrawal(changes: str, status: str = "pending") -> str:
     return _set("withdrawal", changes, f"id = 'wdr_{status}'")
 
@@ -142,6 +170,7 @@ def _submission(changes: str, payment: str = "live") -> str:
     return _set("submission", changes, f"payment_id = 'txn_{payment}'")
 
 
+WINDOWS = ("hour", "day", "week", "month", "life")
 APPEND_ONLY = ("audit_log", "policy", "transfer", "seal")
 A_COLUMN = {"audit_log": "actor", "policy": "version", "transfer": "number", "seal": "number"}
 
@@ -155,6 +184,19 @@ REFUSED: list[tuple[str, str]] = [
     (_set("wallet", "credits_posted = credits_posted - 1"), "wallet_totals_only_rise"),
     (_set("wallet", "debits_posted = debits_posted - 1"), "wallet_totals_only_rise"),
     (_set("wallet", "transfers = 6"), "wallet_totals_only_rise"),
+    (_set("wallet", "rules = rules - 1"), "wallet_totals_only_rise"),
+    (_set("wallet", "windows_at = windows_at - interval '1 ms'"), "wallet_totals_only_rise"),
+    (_set("wallet", "day_micros = 101"), "cap_not_passed"),
+    (_set("wallet", "day_cap_micros = 9"), "cap_not_passed"),
+    (_set("wallet", "day_lamports = 401"), "network_cap_not_passed"),
+    (_set("wallet", "day_cap_lamports = 39"), "network_cap_not_passed"),
+    *((_set("wallet", f"{window}_micros = -1"), "micros_check") for window in WINDOWS),
+    *(
+        (_set("wallet", f"{window}_count = -1"), f"wallet_{window}_count_check")
+        for window in WINDOWS
+    ),
+    (_set("wallet", "day_lamports = -1"), "wallet_day_lamports_check"),
+    (_set("wallet", "pending_count = -1"), "wallet_pending_count_check"),
     (_set("wallet", "debits_posted = 100, debits_pending = 0"), "status_follows_balance"),
     (_set("wallet", "status = 'depleted'"), "status_follows_balance"),
     (_set("wallet", "status = 'provisioned', last_funded_at = NULL"), "status_follows_balance"),
@@ -206,7 +248,24 @@ REFUSED: list[tuple[str, str]] = [
     (_spend("pay_to = 'someone else'"), "spend_terms_are_fixed"),
     (_spend("created_at = created_at - interval '1 day'"), "spend_terms_are_fixed"),
     (_spend(f"agent_id = '{OTHER}', realm_id = 1002"), "spend_terms_are_fixed"),
+    (_spend("verdict = 'pending'"), "spend_terms_are_fixed"),
+    (_spend("terms = '[1]'"), "spend_terms_are_fixed"),
+    (_spend("used = '{1}'"), "spend_terms_are_fixed"),
+    (_spend("idempotency_key = 'another'"), "spend_terms_are_fixed"),
+    (_spend("idempotency_key = NULL"), "spend_terms_are_fixed"),
+    (_spend("fingerprint = sha256('other'::bytea)"), "spend_terms_are_fixed"),
+    (_spend("fingerprint = NULL"), "spend_terms_are_fixed"),
     (_spend("memo = repeat('x', 201)"), "spend_memo_check"),
+    (
+        _new_spend(idempotency_key="'once-approved'", fingerprint="sha256('x'::bytea)"),
+        "spend_key",
+    ),
+    (_new_spend(idempotency_key="'once-more'"), "key_has_a_fingerprint"),
+    (_new_spend(fingerprint="sha256('x'::bytea)"), "key_has_a_fingerprint"),
+    (_new_spend(verdict="'perhaps'"), "verdict_comes_first"),
+    (_new_spend(verdict="'rejected'"), "verdict_comes_first"),
+    (_new_spend(amount_micros=0), "spend_amount_micros_check"),
+    (_new_spend(pay_to="NULL"), "live_spend_has_a_payee"),
     (_spend("fee_lamports = -1"), "spend_fee_lamports_check"),
     (_spend("decision_number = 0"), "spend_decision_number_check"),
     ("DELETE FROM spend", "append-only"),
@@ -220,17 +279,22 @@ REFUSED: list[tuple[str, str]] = [
     (_transfer(kind="'gift'"), "transfer_kind_check"),
     (_transfer(number=0), "transfer_number_check"),
     (_transfer(number=1), "transfer_pkey"),
-    (_transfer(subject_id="'dep_1'"), "transfer_once"),
-    (_transfer(kind="'reserve'", subject_id="'txn_1'"), "transfer_once"),
-    (_transfer(kind="'post'", subject_id="'txn_1'"), "transfer_once"),
-    (_transfer(kind="'void'", subject_id="'txn_1'"), "transfer_once"),
+    (_transfer(subject_id="'dep_1'"), "transfer_deposits_once"),
+    # A spend is reserved once: its own row is made in that commit.
+    (_new_spend(id="'txn_approved'"), "spend_pkey"),
+    (_transfer(kind="'post'", subject_id="'txn_1'"), "transfer_closes_once"),
+    (_transfer(kind="'void'", subject_id="'txn_1'"), "transfer_closes_once"),
     # What the day and the totals hold
-    (_set("usage", "spent_micros = -1"), "micros_check"),
-    (_set("usage", "spent_micros = 101"), "cap_not_passed"),
-    (_set("wallet", "decisions = -1"), "wallet_decisions_check"),
+    (_set("usage", "micros = -1"), "micros_check"),
+    (_set("usage", "spends = -1"), "usage_spends_check"),
+    (_set("usage", "lamports = -1"), "usage_lamports_check"),
+    (f"INSERT INTO usage VALUES ('{AGENT}', 'day', '2026-11-15', 0, 0)", "usage_pkey"),
+    (_set("wallet", "decisions = -1"), "wallet_totals_only_rise"),
+    (_set("wallet", "windows_at = NULL"), "wallet_totals_only_rise"),
+    (_set("realm", "rules = rules - 1"), "realm_rules_only_rise"),
     (_set("usage", "window_kind = 'year'"), "usage_window_kind_check"),
     (
-        "INSERT INTO spend_total VALUES (1001, '', 0, '2026-11-15', 'a.example', 1, 1, -5)",
+        "INSERT INTO spend_total VALUES (1001, '', '2026-11-15', 'a.example', 1, 1, -5)",
         "micros_check",
     ),
     # Policies
@@ -355,11 +419,15 @@ ACCEPTED: list[str] = [
     _set("wallet", "debits_pending = 80"),
     _set("wallet", "debits_posted = 100, debits_pending = 0, status = 'depleted'"),
     _set("wallet", "credits_posted = 200, transfers = 8, last_funded_at = moment()"),
+    _set("wallet", "day_micros = 100, day_lamports = 400"),
+    _set("wallet", "rules = rules + 1, windows_at = windows_at + interval '1 ms'"),
     _spend("status = 'approved', decided_by = 'key_1', decided_at = moment()", "pending"),
     _spend("status = 'rejected', reject_code = 'approval_expired'", "pending"),
     _spend("status = 'settled', signature = 's', settled_at = moment(), block_time = 1"),
     _spend("status = 'rejected', reject_code = 'settlement_failed'"),
     _spend("fee_lamports = 5000", "settled"),
+    _new_spend(),
+    _new_spend(idempotency_key="'once-more'", fingerprint="sha256('x'::bytea)"),
     _transfer(),
     _transfer(kind="'reserve'", subject_id="'txn_2'", debits_pending_after=5),
     _policy(),
@@ -368,7 +436,7 @@ ACCEPTED: list[str] = [
     _set("agent", "status = 'paused'"),
     _set("api_key", "revoked_at = moment()", "id = 'key_1'"),
     _set("api_key", "last_used_at = moment()"),
-    _set("usage", "spent_micros = 0"),
+    _set("usage", "micros = 0"),
     _withdrawal("status = 'settled', signature = 's', settled_at = moment(), block_time = 1"),
     _withdrawal("status = 'failed', failure_code = 'settlement_failed'"),
     _set("deposit", "status = 'credited', credited_at = moment(), sender = 'x'", "id = 'dep_2'"),
@@ -417,3 +485,38 @@ async def test_a_terminated_agent_stays_so(rows: asyncpg.Connection):
             await rows.execute(_set("agent", "status = 'active', terminated_at = NULL", where))
     finally:
         await savepoint.rollback()
+
+
+@pytest.mark.parametrize(
+    ("change", "table", "raised"),
+    [
+        (_set("agent", "status = 'paused'", f"id = '{AGENT}'"), "wallet", 1),
+        (_policy() + ";" + _set("agent", "policy_version = 2", f"id = '{AGENT}'"), "wallet", 1),
+        (_set("agent", "name = 'other'", f"id = '{AGENT}'"), "wallet", 0),
+        (_set("recipient", "address = repeat('2', 32)"), "realm", 1),
+        ("DELETE FROM recipient", "realm", 1),
+        (
+            (
+                "INSERT INTO recipient SELECT realm_id, 'b.example', address, created_by, moment(),"
+                " moment() FROM recipient"
+            ),
+            "realm",
+            1,
+        ),
+    ],
+    ids=["status", "policy", "name", "moved", "deleted", "added"],
+)
+async def test_what_changes_the_rules_raises_their_number(
+    rows: asyncpg.Connection, change: str, table: str, raised: int
+):
+    """Goal: no process goes on deciding by what it remembers, whoever wrote the change."""
+    where = {"wallet": f"agent_id = '{AGENT}'", "realm": "id = 1001"}[table]
+    savepoint = rows.transaction()
+    await savepoint.start()
+    try:
+        before = await rows.fetchval(f"SELECT rules FROM {table} WHERE {where}")
+        await rows.execute(change)
+        after = await rows.fetchval(f"SELECT rules FROM {table} WHERE {where}")
+    finally:
+        await savepoint.rollback()
+    assert after - before == raised

@@ -28,6 +28,7 @@ from bursar.config import Config
 from bursar.ledger.audit import audit
 from bursar.ledger.seal import seal_journal
 from bursar.service.postgres import EmbeddedPostgres
+from bursar.spend import totals
 from bursar.spend.approve import expire_spends
 from tests.clockwork import SETTLED_LAMPORTS, START, ClockedService, clocked_service, settle
 from tests.property.model import (
@@ -43,7 +44,7 @@ from tests.property.model import (
     money,
     shown,
 )
-from tests.support import ON_CURVE, new_account
+from tests.support import ON_CURVE, events_of, new_account
 
 T = TypeVar("T")
 
@@ -109,7 +110,7 @@ SPENDING: Final = ("spend", "spend_plainly", "spend_plainly", "spend_at_the_edge
 REST: Final = (
     "preview", "retry", "decide", "decide_in_a_squeeze", "decide_at_the_end", "settle", "create",
     "patch", "open", "freeze", "pause", "terminate", "fund", "direct", "pass_time", "midnight",
-    "expire",
+    "expire", "fold",
 )  # fmt: skip
 
 
@@ -359,6 +360,11 @@ class Lives(RuleBasedStateMachine):
             pass
         self.world.expire()
 
+    def fold(self, _: st.DataObject) -> None:
+        """Statistics are the same, whether or not a worker was here."""
+        while self.wait(totals.fold(self.service.db)):
+            pass
+
     def set_clock(self, now: datetime) -> None:
         self.wait(self.service.set_clock(now))
         self.world.now = now
@@ -481,10 +487,7 @@ class Lives(RuleBasedStateMachine):
 
     async def events_of(self, agent: Agent) -> Counter[str]:
         async with self.service.db.connection() as tx:
-            rows = await tx.fetch(
-                "SELECT type, count(*) FROM event WHERE agent_id = $1 GROUP BY type", agent.id
-            )
-        return Counter({row["type"]: row["count"] for row in rows})
+            return Counter(event.type for event in await events_of(tx, agent.id))
 
 
 async def clean(service: ClockedService) -> None:

@@ -40,7 +40,7 @@ from bursar.withdrawal.model import WithdrawalRow
 from bursar_localnet.rpc import Node, Settings, serve
 from tests.localnet.support import MINT, Rpc, payment
 from tests.processes import Finished, bursar
-from tests.support import Service, new_agent
+from tests.support import Service, events_of, new_agent
 
 _numbers = itertools.count(1)
 # Long enough for a busy machine; nothing here waits by the clock.
@@ -129,11 +129,8 @@ class Stage:
     async def events(self, agent_id: str, *types: str) -> list[tuple[str, dict[str, Any]]]:
         """(type, data) in the order they were written; those of `types`, or all."""
         async with self.db.connection() as tx:
-            rows = await tx.fetch(
-                "SELECT type, data::text FROM event WHERE agent_id = $1 ORDER BY created_at, id",
-                agent_id,
-            )
-        events = [(row["type"], cast("dict[str, Any]", _decode(row["data"]))) for row in rows]
+            told = await events_of(tx, agent_id)
+        events = [(event.type, cast("dict[str, Any]", _decode(event.data))) for event in told]
         return [event for event in events if not types or event[0] in types]
 
     # The chain -----------------------------------------------------------------------------------

@@ -92,13 +92,17 @@ class Stage:
         assert answer.json()["data"]["status"] == "credited"
         return made
 
-    async def spend(self, agent: dict[str, Any], amount: str = "1.5") -> str:
+    async def ask(self, agent: dict[str, Any], amount: str = "1.5") -> httpx.Response:
+        """To pay somebody new."""
         body = {
             "agentId": agent["id"],
             "amount": amount,
             "recipient": str(Keypair().pubkey()),
         }
-        answer = await self.client.post("/v1/spend/authorise", json=body)
+        return await self.client.post("/v1/spend/authorise", json=body)
+
+    async def spend(self, agent: dict[str, Any], amount: str = "1.5") -> str:
+        answer = await self.ask(agent, amount)
         assert answer.status_code == 201, answer.text
         assert answer.json()["data"]["status"] == "approved", answer.text
         return answer.json()["data"]["id"]

@@ -1,6 +1,7 @@
 """One wallet whose commit raises stops no other: it is set aside, seen, and taken back once it is
 well."""
 
+import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -14,9 +15,9 @@ from tests.settlement.support import Stage, in_front_of, nothing_there
 from tests.support import new_agent, spend
 
 _STEPS = {
-    # Claimed for the first time a spend becomes a payment; signing makes that live; settling moves
-    # the wallet's counters; a wallet that is short is held.
-    "claiming": ("INSERT ON payment", "NEW.agent_id = '{}'"),
+    # What approves a spend makes its payment; signing makes that live; settling moves the wallet's
+    # counters; a wallet that is short is held.
+    "approving": ("INSERT ON payment", "NEW.agent_id = '{}'"),
     "signing": (
         "UPDATE ON payment",
         "OLD.agent_id = '{}' AND NEW.state = 'live' AND OLD.state = 'waiting'",
@@ -64,7 +65,25 @@ async def set_aside(db: Database) -> list[tuple[str, str, int]]:
     return [(row["agent_id"], row["duty"], row["tries"]) for row in rows]
 
 
-@pytest.mark.parametrize("step", ["claiming", "signing", "settling"])
+async def test_a_spend_that_cannot_become_a_payment_stops_no_other(stage: Stage):
+    """Goal: of spends that are decided in one go, those of the others are approved and settle; the
+    bad one is not approved, because what is approved is paid."""
+    bad, *others = [await stage.agent() for _ in range(4)]
+    settler = await stage.settler()
+    asked = [agent for agent in (bad, *others) for _ in range(5)]
+    async with poisoned(stage.db, bad, "approving"):
+        answers = await asyncio.gather(*(stage.ask(agent) for agent in asked))
+        assert [answer.status_code for answer in answers] == [500] * 5 + [201] * 15
+        await stage.round(settler, times=3)
+        healthy = [answer.json()["data"]["id"] for answer in answers[5:]]
+        assert [await stage.status(one) for one in healthy] == ["settled"] * len(healthy)
+    assert (await stage.balance(bad))["reserved"] == "0.000000"
+    repaired = await stage.spend(bad)
+    await stage.round(settler, times=3)
+    assert await stage.status(repaired) == "settled"
+
+
+@pytest.mark.parametrize("step", ["signing", "settling"])
 async def test_a_wallet_whose_commit_raises_stops_no_other(stage: Stage, step: str):
     """Goal: every payment of the others settles in the same rounds; the bad one is tried again, and
     settles by itself when its wallet is repaired."""

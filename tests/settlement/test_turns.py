@@ -47,7 +47,7 @@ async def grow_cold(db: Database, agent: dict[str, Any]) -> None:
         for statement in (
             "UPDATE agent SET created_at = created_at - interval '2 days' WHERE id = $1",
             "UPDATE deposit SET created_at = created_at - interval '2 days' WHERE agent_id = $1",
-            "UPDATE usage SET window_start = window_start - 2 WHERE agent_id = $1",
+            "UPDATE wallet SET active_on = active_on - 2 WHERE agent_id = $1",
         ):
             await tx.execute(statement, agent["id"])
         await tx.execute("ALTER TABLE deposit ENABLE TRIGGER USER")

@@ -11,15 +11,14 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
-from typing import Any
 
 from bursar.chain.message import TOKEN_ACCOUNT_LAMPORTS
 from bursar.db import Database, Row, Tx
-from bursar.policy.engine import Decision, Facts, decide
+from bursar.policy.engine import RejectCode, Terms, Used, Verdict, judge, terms_of, waits
 from bursar.policy.model import Bounds, Policy
 from bursar.policy.store import policy_of
 from bursar.recipient.resolve import test_address as sandbox_address
-from bursar.spend.model import SpendRow, midnight_after
+from bursar.spend.model import SpendRow
 from bursar.spend.store import spend_of
 
 Place = tuple[int, int, int]
@@ -48,23 +47,35 @@ class State:
         )
 
     def hold(self, spend: SpendRow) -> "State":
-        network = spend.decision.network_after_lamports
+        today = day(spend)
+        cost = spend.used.network_cost_lamports
         return replace(
             self,
-            network={**self.network, spend.day: network},
-            held={**self.held, spend.id: network - self.network.get(spend.day, 0)},
-            waiting=self.waiting | ({spend.id} if spend.decision.status == "pending" else set()),
+            network={**self.network, today: self.network.get(today, 0) + cost},
+            held={**self.held, spend.id: cost},
+            waiting=self.waiting | ({spend.id} if spend.verdict == "pending" else set()),
         )
 
     def close(self, spend: SpendRow) -> "State":
         """What it cost in the end takes the place of what it held."""
-        network = self.network[spend.day] - self.held[spend.id] + spend.network_lamports
+        network = self.network[day(spend)] - self.held[spend.id] + spend.network_lamports
         return replace(
             self,
-            network={**self.network, spend.day: network},
+            network={**self.network, day(spend): network},
             held={name: lamports for name, lamports in self.held.items() if name != spend.id},
             waiting=self.waiting - {spend.id},
         )
+
+
+def day(spend: SpendRow) -> date:
+    return spend.created_at.date()
+
+
+def _judged(terms: Terms, used: Used, amount_micros: int) -> tuple[Verdict, RejectCode | None]:
+    code = judge(terms, used, amount_micros)
+    if code is not None:
+        return "rejected", code
+    return ("pending" if waits(terms, amount_micros) else "approved"), None
 
 
 @dataclass
@@ -132,43 +143,57 @@ class History:
             yield (decision, transfer + 1, line), after
         if decision < end[0]:
             spend = self.decisions[decision]
-            if self._decided(state, spend) != (spend.policy_version, spend.decision):
+            if not self._explained(state, spend, transfer):
                 return
             if spend.id not in self.reserved:
-                if spend.decision.status == "rejected":
+                if spend.verdict == "rejected":
                     yield (decision + 1, transfer, line), state
-            elif transfer < end[1] and spend.decision.status != "rejected":
+            elif transfer < end[1] and spend.verdict != "rejected":
                 row = self.transfers[transfer]
-                after = state.use(spend.day, spend.amount_micros).hold(spend)
+                after = state.use(day(spend), spend.amount_micros).hold(spend)
                 if (row["kind"], row["subject_id"]) == ("reserve", spend.id) and agrees(after, row):
                     yield (decision + 1, transfer + 1, line), after
 
-    def _decided(self, state: State, spend: SpendRow) -> tuple[int, Any]:
+    def _explained(self, state: State, spend: SpendRow, transfers: int) -> bool:
+        """Whether this state gives the decision that was made, with all that it was judged on."""
         # Whether its payee's token account is known depends on other agents too, so either cost is
         # right; what the day has cost before is not left to the record.
-        today = state.network.get(spend.day, 0)
-        cost = spend.decision.network_after_lamports - today
+        cost = spend.used.network_cost_lamports
         fee = self.bounds.payment_lamports
-        if cost not in (fee, fee + TOKEN_ACCOUNT_LAMPORTS):
-            return 0, None
-        return state.version, self._decide(state, spend, cost, len(state.waiting))
+        terms = self._terms(state, spend)
+        used = self._used(state, spend, cost, len(state.waiting), transfers)
+        verdict, code = _judged(terms, used, spend.amount_micros)
+        rejected = spend.reject_code if spend.verdict == "rejected" else None
+        return (
+            cost in (fee, fee + TOKEN_ACCOUNT_LAMPORTS)
+            and state.version == spend.policy_version
+            and (terms, used) == (spend.terms, spend.used)
+            and (verdict, code) == (spend.verdict, rejected)
+        )
 
-    def _decide(self, state: State, spend: SpendRow, cost: int, pending_count: int) -> Decision:
-        facts = Facts(
+    def _terms(self, state: State, spend: SpendRow) -> Terms:
+        return terms_of(
+            self.policies[state.version],
+            self.bounds,
             agent_status=state.status,
             wallet_address=self.address,
+            recipient=spend.recipient,
             pay_to=sandbox_address(spend.recipient),
             # In test mode each host has an address of its own.
             pays_blocked_host=False,
-            spent_today_micros=state.used.get(spend.day, 0),
+        )
+
+    def _used(
+        self, state: State, spend: SpendRow, cost: int, pending_count: int, transfers: int
+    ) -> Used:
+        return Used(
+            spent_today_micros=state.used.get(day(spend), 0),
             available_micros=state.credits - state.debits - state.pending,
-            network_today_lamports=state.network.get(spend.day, 0),
+            network_today_lamports=state.network.get(day(spend), 0),
             network_cost_lamports=cost,
             pending_count=pending_count,
-            bounds=self.bounds,
-            resets_at=midnight_after(spend.created_at),
+            transfers=transfers,
         )
-        return decide(self.policies[state.version], facts, spend.amount_micros, spend.recipient)
 
     def _move(self, state: State, row: Row) -> State | None:
         """A transfer that no decision of now made: a reserve comes only with its decision."""
@@ -178,7 +203,7 @@ class History:
                 after = replace(state, credits=state.credits + micros)
             case "void":
                 spend = self.spends[row["subject_id"]]
-                after = state.close(spend).use(spend.day, -micros)
+                after = state.close(spend).use(day(spend), -micros)
             case "post":
                 closed = state.close(self.spends[row["subject_id"]])
                 after = replace(
@@ -198,10 +223,11 @@ class History:
         spend = self.spends[line["subject"]]
         held = state.held[spend.id]
         without = replace(
-            state.use(spend.day, -spend.amount_micros),
-            network={**state.network, spend.day: state.network[spend.day] - held},
+            state.use(day(spend), -spend.amount_micros),
+            network={**state.network, day(spend): state.network[day(spend)] - held},
         )
-        if self._decide(without, spend, held, pending_count=0).reject_code is not None:
+        used = self._used(without, spend, held, pending_count=0, transfers=0)
+        if judge(self._terms(without, spend), used, spend.amount_micros) is not None:
             return None
         return replace(state, waiting=state.waiting - {spend.id})
 
@@ -230,7 +256,10 @@ async def replay_agent(db: Database, agent_id: str, bounds: Bounds) -> History:
         wallet = await tx.fetchrow("SELECT * FROM wallet WHERE agent_id = $1", agent_id)
         assert wallet is not None
         used = await tx.fetch(
-            "SELECT window_start, spent_micros, network_lamports FROM usage WHERE agent_id = $1",
+            "SELECT (windows_at AT TIME ZONE 'UTC')::date AS day, day_micros AS micros,"
+            " day_lamports AS lamports FROM wallet WHERE agent_id = $1 AND windows_at IS NOT NULL"
+            " UNION ALL SELECT (window_start AT TIME ZONE 'UTC')::date, micros, lamports FROM usage"
+            " WHERE agent_id = $1 AND window_kind = 'day'",
             agent_id,
         )
     end = history.replay()
@@ -239,8 +268,12 @@ async def replay_agent(db: Database, agent_id: str, bounds: Bounds) -> History:
         wallet["debits_posted"],
         wallet["debits_pending"],
     )
-    assert dict(end.used) == {row["window_start"]: row["spent_micros"] for row in used}
-    assert dict(end.network) == {row["window_start"]: row["network_lamports"] for row in used}
+    days = {row["day"] for row in used}
+    assert {day: end.used.get(day, 0) for day in days} == {r["day"]: r["micros"] for r in used}
+    assert {day: end.network.get(day, 0) for day in days} == {
+        row["day"]: row["lamports"] for row in used
+    }
+    assert days >= {day for day, micros in end.used.items() if micros}
     return history
 
 

@@ -40,8 +40,10 @@ class Scene:
     chance: Random
 
     async def new_agent(self) -> str:
-        agent = await make_agent(self.managers[0])
+        """One whose payee was paid before, so that processes decide on what they remember."""
+        agent = await make_agent(self.managers[0], dailyNetworkLamports=10**12)
         await self.world.service.fund(agent["id"], "1000")
+        await self.world.note_payee(agent["id"])
         return agent["id"]
 
     async def change(self, round_: int, method: str, path: str, body: Any = None) -> Answer:
@@ -100,7 +102,9 @@ async def scene(world: World, request: pytest.FixtureRequest) -> AsyncGenerator[
     turns.start()
     key = await world.admin_key()
     managers = (world.connect(key, 0, turns), world.connect(key, 1, turns))
+    before = await world.decided("remembered")
     yield Scene(world, key, turns, managers, chance)
+    assert await world.decided("remembered") > before, "nothing was decided on what is remembered"
     turns.stop()
     for manager in managers:
         manager.close()
@@ -214,6 +218,7 @@ async def test_directory_changes(scene: Scene):
                 changes.append((answer, sandbox_address(HOST)))
             else:
                 address = str(Keypair.from_seed(scene.chance.randbytes(32)).pubkey())
+                await scene.world.note_address(agent_id, address)
                 body = {"address": address}
                 answer = await scene.change(round_, "PUT", f"/v1/recipients/{HOST}", body)
                 changes.append((answer, address))
@@ -238,8 +243,9 @@ async def test_a_stalled_process_comes_back_to_the_change(world: World):
     key = await world.admin_key()
     stalled = await spawn_api(world.config)
     manager = world.connect(key)
-    agent = await make_agent(manager)
+    agent = await make_agent(manager, dailyNetworkLamports=10**12)
     await world.service.fund(agent["id"], "1000")
+    await world.note_payee(agent["id"])
     early, late = ([Connection(stalled.url, key) for _ in range(CLIENTS)] for _ in range(2))
     body = {"agentId": agent["id"], "amount": "0.000001", "recipient": HOST}
 

@@ -17,7 +17,7 @@ from bursar.db import Database
 from bursar.policy.cache import PolicyCache
 from bursar.recipient.resolve import Directory
 from bursar.service.postgres import EmbeddedPostgres
-from bursar.spend import authorise
+from bursar.spend import batches
 from bursar.spend.authorise import Authorised, Authoriser, SpendRequest
 from bursar.spend.model import bounds_of
 from tests.processes import ApiProcess, spawn_api, until
@@ -66,7 +66,7 @@ async def ask(world: World, agents: list[str]) -> Callable[..., SpendRequest]:
 
 def authoriser(db: Database) -> Authoriser:
     return Authoriser(
-        db, PolicyCache(), Directory(), bounds_of(load_config({})), approval_seconds=60, shard=1
+        db, PolicyCache(), Directory(), bounds_of(load_config({})), approval_seconds=60
     )
 
 
@@ -129,7 +129,7 @@ async def test_overload_is_shed_quickly_and_in_bounded_memory(world: World, agen
     told at once to come back, other requests go on, and afterwards all is as before."""
     api = await spawn_api(world.config)
     key = await world.service.key(account=await account_of(world, agents[0]))
-    crowd = [Connection(api.url, key) for _ in range(authorise.MAX_WAITING + 600)]
+    crowd = [Connection(api.url, key) for _ in range(batches.MAX_WAITING + 600)]
     body = {"agentId": agents[0], "amount": "0.000001", "recipient": HOST, "memo": "m" * 200}
     shed: list[Answer] = []
 
@@ -140,7 +140,7 @@ async def test_overload_is_shed_quickly_and_in_bounded_memory(world: World, agen
         return answer
 
     async def enough() -> bool:
-        return len(shed) >= 600 - 2 * authorise.MAX_BATCH
+        return len(shed) >= 600 - 2 * batches.MAX_BATCH
 
     sizes = [psutil.Process(api.process.pid).memory_info().rss]
     decided = 0
@@ -162,7 +162,7 @@ async def test_overload_is_shed_quickly_and_in_bounded_memory(world: World, agen
                 assert (answer.status, answer.error["code"]) == (503, "unavailable")
                 assert int(answer.headers["retry-after"]) >= 1
                 assert answer.answered - answer.started < 5
-            assert decided >= authorise.MAX_WAITING
+            assert decided >= batches.MAX_WAITING
         async with world.db.connection() as tx:
             count = "SELECT count(*) FROM spend WHERE agent_id = $1"
             assert await tx.fetchval(count, agents[0]) == decided, "a 503 changed something"

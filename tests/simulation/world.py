@@ -8,10 +8,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import httpx
+
 from bursar.config import Config, load_config
+from bursar.cost import store as cost_store
 from bursar.db import Database
 from bursar.ledger.audit import audit
 from bursar.migrations.migrate import migrate
+from bursar.recipient.resolve import test_address as sandbox_address
 from bursar.service.postgres import EmbeddedPostgres, running_postgres
 from tests.processes import running_api
 from tests.simulation.wire import NO_TURNS, Connection, Turns
@@ -36,6 +40,29 @@ class World:
 
     async def admin_key(self) -> str:
         return await self.service.key(account=new_account())
+
+    async def note_payee(self, agent_id: str, hostname: str = HOST) -> None:
+        """As if the account of the agent had paid this host before: its token account is open, so
+        spends need no look at the database to be decided."""
+        await self.note_address(agent_id, sandbox_address(hostname))
+
+    async def note_address(self, agent_id: str, address: str) -> None:
+        async with self.db.transaction() as tx:
+            realm_id = await tx.fetchval("SELECT realm_id FROM agent WHERE id = $1", agent_id)
+            await cost_store.note_open(tx, {(realm_id, address): 0})
+
+    async def decided(self, way: str) -> float:
+        """How many spends the processes have decided in this way."""
+        found = 0.0
+        async with httpx.AsyncClient() as client:
+            for url in self.urls:
+                text = (await client.get(f"{url}/metrics")).text
+                found += sum(
+                    float(line.rpartition(" ")[2])
+                    for line in text.splitlines()
+                    if line.startswith(f'bursar_spends_decided_total{{way="{way}"}}')
+                )
+        return found
 
     def connect(self, key: str, number: int = 0, turns: Turns = NO_TURNS) -> Connection:
         """A connection to the `number`th process, counted around."""

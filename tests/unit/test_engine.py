@@ -12,7 +12,16 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from bursar.policy.engine import Decision, Facts, RejectCode, Rule, budget, decide
+from bursar.policy.engine import (
+    Decision,
+    RejectCode,
+    Rule,
+    Terms,
+    Used,
+    budget,
+    decide,
+    terms_of,
+)
 from bursar.policy.model import Bounds, Policy
 
 HOST: Final = "api.example.com"
@@ -27,19 +36,46 @@ USDC: Final = 1_000_000
 @dataclass(frozen=True)
 class Case:
     policy: Policy
-    facts: Facts
+    bounds: Bounds
+    used: Used
     amount_micros: int = 10 * USDC
     recipient: str = HOST
+    agent_status: str = "active"
+    pay_to: str | None = PAY_TO
+    pays_blocked_host: bool = False
+
+    @property
+    def terms(self) -> Terms:
+        return terms_of(
+            self.policy,
+            self.bounds,
+            agent_status=self.agent_status,
+            wallet_address=OWN,
+            recipient=self.recipient,
+            pay_to=self.pay_to,
+            pays_blocked_host=self.pays_blocked_host,
+        )
+
+    @property
+    def shown_pay_to(self) -> str | None:
+        return None if self.terms.host_refused else self.pay_to
 
     def decide(self) -> Decision:
-        return decide(self.policy, self.facts, self.amount_micros, self.recipient)
+        return decide(
+            self.terms,
+            self.used,
+            self.amount_micros,
+            self.recipient,
+            self.shown_pay_to,
+            MIDNIGHT,
+        )
 
     def with_policy(self, **changes: object) -> "Case":
         changed = replace(self.policy, **changes)  # pyright: ignore[reportArgumentType]
         return replace(self, policy=changed)
 
-    def with_facts(self, **changes: object) -> "Case":
-        return replace(self, facts=structs.replace(self.facts, **changes))
+    def with_used(self, **changes: int) -> "Case":
+        return replace(self, used=self.used._replace(**changes))
 
 
 PASSES: Final = Case(
@@ -52,35 +88,31 @@ PASSES: Final = Case(
         blocklist=("bad.example.com",),
         frozen=False,
     ),
-    Facts(
-        agent_status="active",
-        wallet_address=OWN,
-        pay_to=PAY_TO,
-        pays_blocked_host=False,
+    Bounds(
+        pending_max=4,
+        agent_network_lamports=100_000,
+        account_network_lamports=0,
+        payment_lamports=10_000,
+    ),
+    Used(
         spent_today_micros=40 * USDC,
         available_micros=50 * USDC,
-        pending_count=3,
         network_today_lamports=30_000,
         network_cost_lamports=20_000,
-        bounds=Bounds(
-            pending_max=4,
-            agent_network_lamports=100_000,
-            account_network_lamports=0,
-            payment_lamports=10_000,
-        ),
-        resets_at=MIDNIGHT,
+        pending_count=3,
+        transfers=7,
     ),
 )
 
 # One row per reject code, in the contract's order: the change that brings it about, and the rule
 # that shows it. Changes can be laid over one another.
 TABLE: Final[list[tuple[str, str, Callable[[Case], Case]]]] = [
-    ("agent_terminated", "agent_status", lambda c: c.with_facts(agent_status="terminated")),
-    ("agent_paused", "agent_status", lambda c: c.with_facts(agent_status="paused")),
+    ("agent_terminated", "agent_status", lambda c: replace(c, agent_status="terminated")),
+    ("agent_paused", "agent_status", lambda c: replace(c, agent_status="paused")),
     ("policy_frozen", "policy_frozen", lambda c: c.with_policy(frozen=True)),
     ("recipient_blocked", "blocklist", lambda c: c.with_policy(blocklist=("*.example.com",))),
     ("recipient_not_allowed", "allowlist", lambda c: c.with_policy(allowlist=())),
-    ("recipient_unresolved", "recipient_resolved", lambda c: c.with_facts(pay_to=None)),
+    ("recipient_unresolved", "recipient_resolved", lambda c: replace(c, pay_to=None)),
     (
         "per_transaction_cap_exceeded",
         "per_transaction_cap",
@@ -89,22 +121,22 @@ TABLE: Final[list[tuple[str, str, Callable[[Case], Case]]]] = [
     (
         "daily_cap_exceeded",
         "daily_cap",
-        lambda c: c.with_facts(spent_today_micros=c.policy.cap_micros_daily - c.amount_micros + 1),
+        lambda c: c.with_used(spent_today_micros=c.policy.cap_micros_daily - c.amount_micros + 1),
     ),
     (
         "network_cost_exceeded",
         "network_cost",
-        lambda c: c.with_facts(network_today_lamports=80_001),
+        lambda c: c.with_used(network_today_lamports=80_001),
     ),
     (
         "too_many_pending",
         "pending_count",
-        lambda c: c.with_policy(approval_threshold_micros=0).with_facts(pending_count=4),
+        lambda c: c.with_policy(approval_threshold_micros=0).with_used(pending_count=4),
     ),
     (
         "insufficient_funds",
         "funds",
-        lambda c: c.with_facts(available_micros=c.amount_micros - 1),
+        lambda c: c.with_used(available_micros=c.amount_micros - 1),
     ),
 ]
 ABOUT_THE_AMOUNT: Final = {
@@ -224,7 +256,7 @@ def test_entries_match_what_the_contract_says(
     entries: tuple[str, ...], recipient: str, matches: bool
 ):
     case = replace(PASSES, recipient=recipient).with_policy(blocklist=(), allowlist=entries)
-    case = case.with_facts(pay_to=PAY_TO if recipient == PAY_TO else ELSEWHERE)
+    case = replace(case, pay_to=PAY_TO if recipient == PAY_TO else ELSEWHERE)
     assert case.decide().reject_code == (None if matches else "recipient_not_allowed")
     case = case.with_policy(blocklist=entries, allowlist=("*",))
     assert case.decide().reject_code == ("recipient_blocked" if matches else None)
@@ -232,24 +264,26 @@ def test_entries_match_what_the_contract_says(
 
 def test_a_blocked_address_blocks_the_host_that_is_paid_there_and_the_other_way_round():
     assert PASSES.with_policy(blocklist=(PAY_TO,)).decide().reject_code == "recipient_blocked"
-    assert PASSES.with_facts(pays_blocked_host=True).decide().reject_code == "recipient_blocked"
+    assert replace(PASSES, pays_blocked_host=True).decide().reject_code == "recipient_blocked"
 
 
 def test_a_host_that_the_lists_refuse_is_shown_without_its_address():
     refused = PASSES.with_policy(allowlist=())
-    assert refused.decide().pay_to is None
+    assert refused.terms.host_refused
     assert PAY_TO not in {check.observed for check in refused.decide().checks}
-    assert PASSES.with_policy(blocklist=("*",)).decide().pay_to is None
-    assert replace(refused, recipient=PAY_TO).decide().pay_to == PAY_TO
-    assert PASSES.with_facts(available_micros=0).decide().pay_to == PAY_TO
+    assert PASSES.with_policy(blocklist=("*",)).terms.host_refused
+    assert replace(PASSES, pays_blocked_host=True).terms.host_refused
+    # An address says nothing that the caller did not say.
+    assert replace(refused, recipient=PAY_TO).shown_pay_to == PAY_TO
+    assert PASSES.with_used(available_micros=0).shown_pay_to == PAY_TO
 
 
 def test_no_list_allows_the_wallets_own_address_however_it_is_named():
     anyone = PASSES.with_policy(allowlist=("*", OWN, HOST))
-    itself = replace(anyone, recipient=OWN).with_facts(pay_to=OWN)
+    itself = replace(anyone, recipient=OWN, pay_to=OWN)
     assert itself.decide().reject_code == "recipient_not_allowed"
     # A hostname that the directory points back at the wallet.
-    assert anyone.with_facts(pay_to=OWN).decide().reject_code == "recipient_not_allowed"
+    assert replace(anyone, pay_to=OWN).decide().reject_code == "recipient_not_allowed"
 
 
 # Promises -----------------------------------------------------------------------------------------
@@ -270,60 +304,58 @@ POLICIES: Final = st.builds(
     frozen=st.sampled_from([False, False, False, True]),
     network_lamports_daily=st.none() | st.integers(0, 4),
 )
-FACTS: Final = st.builds(
-    Facts,
-    agent_status=st.sampled_from(["active", "active", "active", "paused", "terminated"]),
-    wallet_address=st.just(OWN),
-    pay_to=st.sampled_from([PAY_TO, PAY_TO, PAY_TO, OWN, None]),
-    pays_blocked_host=st.sampled_from([False, False, False, True]),
+BOUNDS: Final = st.builds(
+    Bounds,
+    pending_max=st.integers(0, 2),
+    agent_network_lamports=st.integers(0, 4),
+    account_network_lamports=st.just(0),
+    payment_lamports=st.just(1),
+)
+USED: Final = st.builds(
+    Used,
     # Above the cap too: a cap may be lowered below what was spent.
     spent_today_micros=HELD,
     available_micros=HELD,
-    # Above what may wait too: the setting may be lowered.
-    pending_count=st.integers(0, 3),
     network_today_lamports=st.integers(0, 4),
     network_cost_lamports=st.integers(1, 2),
-    bounds=st.builds(
-        Bounds,
-        pending_max=st.integers(0, 2),
-        agent_network_lamports=st.integers(0, 4),
-        account_network_lamports=st.just(0),
-        payment_lamports=st.just(1),
-    ),
-    resets_at=st.just(MIDNIGHT),
+    # Above what may wait too: the setting may be lowered.
+    pending_count=st.integers(0, 3),
+    transfers=st.just(0),
 )
-CASES: Final = st.builds(Case, POLICIES, FACTS, AMOUNTS, st.just(HOST))
+CASES: Final = st.builds(
+    Case,
+    POLICIES,
+    BOUNDS,
+    USED,
+    AMOUNTS,
+    agent_status=st.sampled_from(["active", "active", "active", "paused", "terminated"]),
+    pay_to=st.sampled_from([PAY_TO, PAY_TO, PAY_TO, OWN, None]),
+    pays_blocked_host=st.sampled_from([False, False, False, True]),
+)
 OPEN_POLICIES: Final = POLICIES.map(
     lambda p: replace(p, allowlist=("*",), blocklist=(), frozen=False, network_lamports_daily=1_000)
 )
-OPEN_FACTS: Final = FACTS.map(
-    lambda f: structs.replace(
-        f,
-        agent_status="active",
-        pay_to=PAY_TO,
-        pays_blocked_host=False,
-        network_today_lamports=0,
-        network_cost_lamports=1,
-    )
+OPEN_USED: Final = USED.map(
+    lambda used: used._replace(network_today_lamports=0, network_cost_lamports=1)
 )
 # Cases where only the amount can fail.
-OPEN_CASES: Final = st.builds(Case, OPEN_POLICIES, OPEN_FACTS, AMOUNTS, st.just(HOST))
+OPEN_CASES: Final = st.builds(Case, OPEN_POLICIES, BOUNDS, OPEN_USED, AMOUNTS)
 
 
 def after(case: Case) -> Case:
     """The case once its decision is in force."""
     status = case.decide().status
     taken = 0 if status == "rejected" else case.amount_micros
-    return case.with_facts(
-        spent_today_micros=case.facts.spent_today_micros + taken,
-        available_micros=case.facts.available_micros - taken,
-        pending_count=case.facts.pending_count + (status == "pending"),
-        network_today_lamports=case.facts.network_today_lamports
-        + (0 if status == "rejected" else case.facts.network_cost_lamports),
+    return case.with_used(
+        spent_today_micros=case.used.spent_today_micros + taken,
+        available_micros=case.used.available_micros - taken,
+        pending_count=case.used.pending_count + (status == "pending"),
+        network_today_lamports=case.used.network_today_lamports
+        + (0 if status == "rejected" else case.used.network_cost_lamports),
         # To a payee that is known by then.
-        network_cost_lamports=case.facts.network_cost_lamports
+        network_cost_lamports=case.used.network_cost_lamports
         if status == "rejected"
-        else case.facts.bounds.payment_lamports,
+        else case.bounds.payment_lamports,
     )
 
 
@@ -354,7 +386,7 @@ def test_exactly_max_amount_now_passes_and_one_micro_more_does_not(case: Case):
     assert more.status == "rejected"
     # The promised code: the first of the limits that this amount is over.
     single = then.policy.cap_micros_per_transaction
-    left = then.policy.cap_micros_daily - then.facts.spent_today_micros
+    left = then.policy.cap_micros_daily - then.used.spent_today_micros
     if single is not None and most + 1 > single:
         assert more.reject_code == "per_transaction_cap_exceeded"
     elif most + 1 > left:
@@ -387,7 +419,7 @@ def test_max_amount_now_is_zero_when_anything_but_the_amount_fails(case: Case):
 @given(CASES)
 def test_retry_at_is_there_exactly_when_waiting_alone_lets_the_amount_pass(case: Case):
     decision = case.decide()
-    tomorrow = case.with_facts(spent_today_micros=0, network_today_lamports=0).decide()
+    tomorrow = case.with_used(spent_today_micros=0, network_today_lamports=0).decide()
     if decision.status != "rejected":
         assert decision.retry_at is None
     else:
@@ -397,17 +429,16 @@ def test_retry_at_is_there_exactly_when_waiting_alone_lets_the_amount_pass(case:
 @given(OPEN_CASES)
 def test_at_retry_at_the_amount_passes(case: Case):
     """The same over cases that often reach it: what the cap holds, funds cover, days spent."""
-    room = min(case.policy.cap_micros_daily, case.facts.available_micros)
+    room = min(case.policy.cap_micros_daily, case.used.available_micros)
     assume(case.amount_micros <= room)
-    case = case.with_policy(cap_micros_per_transaction=None).with_facts(
-        spent_today_micros=case.policy.cap_micros_daily,
-        pending_count=0,
-        bounds=structs.replace(case.facts.bounds, pending_max=1),
+    case = replace(case, bounds=structs.replace(case.bounds, pending_max=1))
+    case = case.with_policy(cap_micros_per_transaction=None).with_used(
+        spent_today_micros=case.policy.cap_micros_daily, pending_count=0
     )
     decision = case.decide()
     assert decision.reject_code == "daily_cap_exceeded"
     assert decision.retry_at == MIDNIGHT
-    assert case.with_facts(spent_today_micros=0).decide().status in ("approved", "pending")
+    assert case.with_used(spent_today_micros=0).decide().status in ("approved", "pending")
 
 
 @given(OPEN_CASES)
@@ -420,7 +451,7 @@ def test_a_cap_of_zero_refuses_everything_for_ever(case: Case):
 
 
 def test_a_cap_lowered_below_what_was_spent_leaves_nothing_until_midnight():
-    case = PASSES.with_policy(cap_micros_daily=30 * USDC).with_facts(spent_today_micros=40 * USDC)
+    case = PASSES.with_policy(cap_micros_daily=30 * USDC).with_used(spent_today_micros=40 * USDC)
     decision = case.decide()
     assert decision.reject_code == "daily_cap_exceeded"
     assert decision.remaining_today_micros == decision.max_amount_now_micros == 0
@@ -431,19 +462,34 @@ def test_a_cap_lowered_below_what_was_spent_leaves_nothing_until_midnight():
 
 @given(OPEN_CASES)
 def test_the_budget_says_what_a_decision_would(case: Case):
-    remaining, most = budget(case.policy, case.facts)
-    assert remaining == max(case.policy.cap_micros_daily - case.facts.spent_today_micros, 0)
+    remaining, most = budget(case.terms, case.used)
+    assert remaining == max(case.policy.cap_micros_daily - case.used.spent_today_micros, 0)
     if most:
         assert replace(case, amount_micros=most).decide().status in ("approved", "pending")
     assert replace(case, amount_micros=most + 1).decide().status == "rejected"
 
 
-def test_a_decision_stored_before_a_rule_was_there_still_reads():
-    """Goal: after an upgrade old transactions show their checks; the new rules were not asked."""
-    stored = msgspec.json.decode(msgspec.json.encode(PASSES.decide()))
-    stored[2] = "ppppppppp"
-    old = msgspec.json.decode(msgspec.json.encode(stored[:16]), type=Decision)
-    outcomes = {check.rule.value: check.outcome for check in old.checks}
-    later = {"network_cost", "pending_count"}
-    assert {rule for rule, outcome in outcomes.items() if outcome != "pass"} == later
-    assert old.retry_at is None
+@given(CASES)
+def test_a_stored_decision_is_explained_again_from_what_its_spend_keeps(case: Case):
+    """Goal: no policy, no directory and no clock of that day is needed."""
+    terms = msgspec.json.decode(msgspec.json.encode(case.terms), type=Terms)
+    asked = case.amount_micros, case.recipient, case.shown_pay_to
+    again = decide(terms, Used(*case.used), *asked, MIDNIGHT)
+    assert again == case.decide()
+
+
+def test_terms_that_were_stored_once_read_for_ever():
+    """Goal: after an upgrade old transactions show their checks. Spends keep the places of this
+    array, so a place never changes its meaning; what is new comes after them."""
+    stored = b'["active",false,"ppp",false,20000000,100000000,15000000,100000,10000,4,1]'
+    assert msgspec.json.decode(stored, type=Terms) == PASSES.terms
+    # Written by a newer process beside this one.
+    assert msgspec.json.decode(stored[:-1] + b',"new"]', type=Terms) == PASSES.terms
+    assert Used._fields == (
+        "spent_today_micros",
+        "available_micros",
+        "network_today_lamports",
+        "network_cost_lamports",
+        "pending_count",
+        "transfers",
+    )

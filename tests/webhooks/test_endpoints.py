@@ -11,6 +11,7 @@ import pytest
 from bursar.config import Config
 from bursar.custody.rotate import rotate_master
 from bursar.custody.setup import open_vault
+from bursar.spend.feed import EVENT_DAYS
 from bursar.webhook import store
 from tests.processes import until
 from tests.support import error_of, new_agent
@@ -225,7 +226,7 @@ async def test_deleting_drops_what_waits(hooks: Hooks, client: httpx.AsyncClient
     await asyncio.sleep(2.5)
     assert len(await hooks.receiver.received("fail/deleted")) == before
     async with hooks.service.db.transaction() as tx:
-        assert await store.sweep_deliveries(tx, 100) >= 1
+        assert await store.sweep_deliveries(tx, EVENT_DAYS, 100) >= 1
         left = await tx.fetchval(
             "SELECT count(*) FROM delivery WHERE webhook_id = $1", webhook["id"]
         )

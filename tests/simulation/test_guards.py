@@ -1,0 +1,248 @@
+"""Spends are decided on what a process remembers; the write finds out whether that still holds."""
+
+import asyncio
+import itertools
+from collections import Counter
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from datetime import datetime
+from typing import Any
+
+import asyncpg
+import msgspec
+import pytest
+
+from bursar.config import load_config
+from bursar.db import Database, Tx
+from bursar.ledger import lock
+from bursar.policy.cache import PolicyCache
+from bursar.policy.engine import RejectCode
+from bursar.recipient.resolve import Directory
+from bursar.service.postgres import ADMIN_ROLE
+from bursar.settlement import payment_store
+from bursar.spend import store
+from bursar.spend.authorise import Authorised, Authoriser, SpendRequest
+from bursar.spend.close import reject_spends
+from bursar.spend.model import bounds_of
+from tests.simulation.replay import replay_agent
+from tests.simulation.world import HOST, LONG, World, assert_clean, make_agent
+
+SPENDS = 3_000 if LONG else 300
+
+
+@pytest.fixture
+async def agents(world: World) -> list[str]:
+    """A few with a cap, funds, and a payee that was paid before."""
+    connection = world.connect(await world.admin_key())
+    made = [(await make_agent(connection, dailyCap="5.00"))["id"] for _ in range(4)]
+    connection.close()
+    for number, agent_id in enumerate(made):
+        # Some run out of funds, the others reach their cap.
+        await world.service.fund(agent_id, ("4.50", "9.00")[number % 2])
+    await world.note_payee(made[0])
+    return made
+
+
+async def _realm(db: Database, agent_id: str) -> int:
+    async with db.connection() as tx:
+        return await tx.fetchval("SELECT realm_id FROM agent WHERE id = $1", agent_id)
+
+
+def _authoriser(world: World, *, always_lock: bool = False) -> Authoriser:
+    return Authoriser(
+        world.db,
+        PolicyCache(),
+        Directory(),
+        bounds_of(load_config({})),
+        approval_seconds=60,
+        always_lock=always_lock,
+    )
+
+
+def _request(realm_id: int, agent_id: str, micros: int) -> SpendRequest:
+    return SpendRequest(
+        realm_id=realm_id,
+        mode="test",
+        agent_id=agent_id,
+        amount_micros=micros,
+        recipient=HOST,
+        memo=None,
+        metadata={},
+        created_by="key_01k9zz0000000000000000test",
+        network="localnet",
+        key=None,
+    )
+
+
+def _status(answer: Authorised) -> str:
+    data: dict[str, Any] = msgspec.json.decode(answer.body)["data"]
+    return data["rejectCode"] or data["status"]
+
+
+async def _release_one(db: Database, realm_id: int, agent_id: str) -> None:
+    """A payment failed for good: an approved spend gives its amount back."""
+
+    async def work(tx: Tx) -> None:
+        locked = await lock.lock_agents(tx, [agent_id], [realm_id])
+        spend_id = await tx.fetchval(
+            "SELECT id FROM spend WHERE agent_id = $1 AND status = 'approved' LIMIT 1", agent_id
+        )
+        if spend_id is not None:
+            await payment_store.fail_payment(tx, spend_id, "failed for good", "waiting")
+            await reject_spends(
+                tx,
+                locked[agent_id].wallet,
+                [spend_id],
+                expected="approved",
+                code=RejectCode.SETTLEMENT_FAILED,
+                decided_by=None,
+                reason=None,
+            )
+
+    await db.transact(work)
+
+
+@pytest.mark.timeout(1800 if LONG else 120)
+async def test_every_wallet_moves_between_the_decision_and_the_write(
+    world: World, agents: list[str], monkeypatch: pytest.MonkeyPatch
+):
+    """Goal: with somebody else's spend, or a release, between each decision and its write, nothing
+    passes the cap or the funds, nothing that fits is refused, and all of it can be explained."""
+    realm_id = await _realm(world.db, agents[0])
+    deciding, meddling = _authoriser(world), _authoriser(world, always_lock=True)
+    write, meddled = store.write_spends, itertools.count(1)
+    found: Counter[str] = Counter()
+
+    async def write_after_meddling(tx: Tx, life: str, locked_at: datetime | None, *rest: Any):
+        touched: Sequence[store.Touched] = rest[1]
+        if locked_at is None:
+            for wallet in touched:
+                number = next(meddled)
+                if number % 3 == 0:
+                    await _release_one(world.db, realm_id, wallet.agent_id)
+                else:
+                    request = _request(realm_id, wallet.agent_id, 10_000 + number)
+                    found["meddling " + _status(await meddling.authorise(request))] += 1
+        written = await write(tx, life, locked_at, *rest)
+        found["missed"] += len(touched) - len(written)
+        return written
+
+    monkeypatch.setattr(store, "write_spends", write_after_meddling)
+    for start in range(0, SPENDS, 12):
+        requests = [
+            _request(realm_id, agents[n % len(agents)], 20_000 + 7_919 * n % 300_000)
+            for n in range(start, start + 12)
+        ]
+        for answer in await asyncio.gather(*map(deciding.authorise, requests)):
+            found[_status(answer)] += 1
+    monkeypatch.undo()
+    print(dict(found))
+    assert found["missed"] > 0, "the guard was never needed"
+    for outcome in ("approved", "daily_cap_exceeded", "insufficient_funds"):
+        assert found[outcome] > 0, found
+    for agent_id in agents:
+        await replay_agent(world.db, agent_id, bounds_of(load_config({})))
+    await assert_clean(world.db)
+
+
+async def test_an_exhausted_agent_goes_on_refusing_without_a_miss(
+    world: World, agents: list[str], monkeypatch: pytest.MonkeyPatch
+):
+    """Goal: while other spends of an exhausted agent settle or are refused elsewhere, its refusals
+    are written at the first try: the numbers moved, what they mean did not."""
+    agent_id = agents[0]
+    realm_id = await _realm(world.db, agent_id)
+    deciding, elsewhere = _authoriser(world), _authoriser(world)
+    await deciding.authorise(_request(realm_id, agent_id, 4_400_000))
+    misses: list[int] = []
+    write = store.write_spends
+
+    async def counted(tx: Tx, life: str, locked_at: datetime | None, *rest: Any):
+        written = await write(tx, life, locked_at, *rest)
+        if locked_at is None:
+            misses.append(len(rest[1]) - len(written))
+        return written
+
+    assert _status(await deciding.authorise(_request(realm_id, agent_id, 300_000))) == (
+        "insufficient_funds"
+    )
+    monkeypatch.setattr(store, "write_spends", counted)
+    for number in range(20):
+        # It takes a little of what is left, so every number that the first one remembers is old.
+        small = await elsewhere.authorise(_request(realm_id, agent_id, 100 + number))
+        assert _status(small) == "approved"
+        refused = await deciding.authorise(_request(realm_id, agent_id, 300_000))
+        assert _status(refused) == "insufficient_funds"
+    assert len(misses) >= 40
+    # What `elsewhere` knows moves too, but its approvals fit all the same.
+    assert sum(misses) == 0
+
+
+@asynccontextmanager
+async def _another_life(world: World) -> AsyncGenerator[None]:
+    """The server's life as a failover makes it another one: what `server_life` says changes."""
+    async with world.db.transaction() as tx:
+        source = await tx.fetchval("SELECT pg_get_functiondef('server_life'::regproc)")
+        await tx.execute(
+            "CREATE OR REPLACE FUNCTION server_life() RETURNS text LANGUAGE plpgsql STABLE"
+            " AS $$ BEGIN RETURN 'another life'; END $$"
+        )
+    yield
+    async with world.db.transaction() as tx:
+        await tx.execute(source)
+
+
+async def test_numbers_that_repeat_after_a_failover_are_not_believed(
+    world: World, agents: list[str]
+):
+    """Goal: a failover forgot a change and its number was given to another change. What a process
+    remembers under that number is not taken for it."""
+    agent_id = agents[1]
+    realm_id = await _realm(world.db, agent_id)
+    deciding = _authoriser(world)
+    assert _status(await deciding.authorise(_request(realm_id, agent_id, 10_000))) == "approved"
+    # The same version and the same `rules`, but frozen: as only another history can have it.
+    await _rewrite_policy(world, "frozen = true", agent_id)
+    # In the same life it cannot be told apart.
+    assert _status(await deciding.authorise(_request(realm_id, agent_id, 10_000))) == "approved"
+    async with _another_life(world):
+        refused = await deciding.authorise(_request(realm_id, agent_id, 10_000))
+    assert _status(refused) == "policy_frozen"
+    await _rewrite_policy(world, "frozen = false", agent_id)
+
+
+async def _rewrite_policy(world: World, change: str, agent_id: str) -> None:
+    async with world.db.connection() as tx:
+        database = await tx.fetchval("SELECT current_database()")
+    admin = await asyncpg.connect(world.postgres.dsn_for(database, ADMIN_ROLE))
+    await admin.execute("SET session_replication_role = replica")
+    await admin.execute(f"UPDATE policy SET {change} WHERE agent_id = $1", agent_id)
+    await admin.close()
+
+
+async def test_both_ways_decide_the_same(world: World):
+    """Goal: the same requests in the same order, on twins, give the same answers whether they are
+    decided on what is remembered or under the lock."""
+    connection = world.connect(await world.admin_key())
+    policy = {"dailyCap": "3.00", "approvalThreshold": "0.40", "perTransactionCap": "0.90"}
+    twins = [(await make_agent(connection, **policy))["id"] for _ in range(2)]
+    connection.close()
+    for agent_id in twins:
+        await world.service.fund(agent_id, "2.80")
+    await world.note_payee(twins[0])
+    realm_id = await _realm(world.db, twins[0])
+    answers: list[list[str]] = []
+    for agent_id, always_lock in zip(twins, (False, True), strict=True):
+        deciding = _authoriser(world, always_lock=always_lock)
+        shown: list[str] = []
+        for start in range(0, SPENDS, 10):
+            requests = [
+                _request(realm_id, agent_id, 1 + 104_729 * n % 950_000)
+                for n in range(start, start + 10)
+            ]
+            for answer in await asyncio.gather(*map(deciding.authorise, requests)):
+                data = msgspec.json.decode(answer.body)["data"]
+                shown.append(f"{data['amount']} {data['status']} {data['rejectCode']}"
+                             f" {data['decision']}")  # fmt: skip
+        answers.append(shown)
+    assert answers[0] == answers[1]
