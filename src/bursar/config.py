@@ -58,6 +58,7 @@ class Config:
     rate_limits: bool
     approval_seconds: int
     pending_max: int
+    refusals_days: int
     test_self_approval: bool
     webhooks_allow: tuple[str, ...]
     webhooks_retry_seconds: tuple[int, ...]
@@ -162,6 +163,7 @@ def load_config(environment: Mapping[str, str], **flags: object) -> Config:
         rate_limits=_switch("rate_limits", raw["rate_limits"]),
         approval_seconds=_integer("approval_seconds", raw["approval_seconds"], 1, 31_536_000),
         pending_max=_integer("pending_max", raw["pending_max"], 0, 100_000),
+        refusals_days=_integer("refusals_days", raw["refusals_days"], 90, 36_500),
         test_self_approval=_switch("test_self_approval", raw["test_self_approval"]),
         webhooks_allow=_hosts_and_networks("webhooks_allow", raw["webhooks_allow"]),
         webhooks_retry_seconds=tuple(

@@ -14,7 +14,7 @@ stands after `\\set realm_id 1`.
 import re
 from collections.abc import Sequence, Set
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from bursar.db import Row, Tx
 from bursar.errors import present
@@ -89,6 +89,28 @@ def made(kind: type[T], row: Row, **fields: Any) -> T:
 
 def made_or_none(kind: type[T], row: Row | None) -> T | None:
     return None if row is None else made(kind, row)
+
+
+# Sweeps -------------------------------------------------------------------------------------------
+
+# From a SELECT, so that PostgreSQL works it out once and can look it up in an index.
+DAYS_AGO: Final = "(SELECT clock_timestamp() - make_interval(days => :days))"
+
+
+def sweeping(table: str, key: str, over: str) -> Query:
+    """Deletes up to `:limit` rows whose time is `over`.
+
+    Which these are is a query of its own, planned for all of them and read only as far as the
+    limit. With the limit in sight PostgreSQL would read the table from its start, which ends soon
+    only while there is much to delete.
+    """
+    return Query(f"""
+    WITH old AS MATERIALIZED (
+      SELECT {key} FROM {table} WHERE {over}
+    )
+    DELETE FROM {table}
+     WHERE {key} = ANY(ARRAY(SELECT {key} FROM old LIMIT :limit))
+    """)
 
 
 # Filters and lists --------------------------------------------------------------------------------

@@ -313,6 +313,15 @@ TAMPERING = [
      {WALLETS}, "agent"),
     ("UPDATE wallet SET decisions = decisions + 1 WHERE agent_id = '{agent}'",
      {DECISIONS}, "agent"),
+    ("UPDATE wallet SET forgotten = forgotten + 1 WHERE agent_id = '{agent}'",
+     {DECISIONS, TOTALS}, "agent"),
+    # A refusal of today is not forgotten, whatever the wallet says of it.
+    (("DELETE FROM spend WHERE id = '{refused}';"
+     " UPDATE wallet SET forgotten = forgotten + 1 WHERE agent_id = '{agent}'"), {TOTALS}, "agent"),
+    # Nor is what was approved, however long ago.
+    (("DELETE FROM spend WHERE id = '{pending}'; UPDATE horizon SET refusals = 'infinity';"
+     " UPDATE wallet SET forgotten = forgotten + 1 WHERE agent_id = '{agent}'"),
+     {TOTALS, RESERVES, USAGE, WAITING}, "agent"),
     ("UPDATE wallet SET is_low = NOT is_low WHERE agent_id = '{agent}'", {LOW}, "agent"),
     ("UPDATE spend SET amount_micros = amount_micros - 1 WHERE id = '{approved}'",
      {SPENDS, USAGE, PAYMENTS}, "approved"),

@@ -158,6 +158,22 @@ def _new_spend(**changes: object) -> str:
     return _insert("spend", values)
 
 
+def _refused_long_ago(
+    status: str = "rejected", verdict: str = "rejected", created_at: str = "2025-01-01 23:59:59.999"
+) -> str:
+    code = "'x'" if status == "rejected" else "NULL"
+    return _new_spend(
+        status=f"'{status}'",
+        verdict=f"'{verdict}'",
+        reject_code=code,
+        created_at=f"'{created_at}Z'",
+    )
+
+
+RISEN = "UPDATE horizon SET refusals = '2025-01-02'"
+FORGOTTEN = "DELETE FROM spend WHERE id = 'txn_new'"
+
+
 def _withdrawal(changes: str, status: str = "pending") -> str:
     return _set("withdrawal", changes, f"id = 'wdr_{status}'")
 
@@ -269,6 +285,24 @@ REFUSED: list[tuple[str, str]] = [
     (_spend("fee_lamports = -1"), "spend_fee_lamports_check"),
     (_spend("decision_number = 0"), "spend_decision_number_check"),
     ("DELETE FROM spend", "append-only"),
+    ("DELETE FROM spend WHERE verdict = 'rejected'", "append-only"),
+    *(
+        (f"{_refused_long_ago(status, verdict)}; {RISEN}; {FORGOTTEN}", "append-only")
+        for status, verdict in (("approved", "approved"), ("rejected", "approved"))
+    ),
+    (
+        f"{_refused_long_ago(created_at='2025-01-02')}; {RISEN}; {FORGOTTEN}",
+        "append-only",
+    ),
+    (_set("horizon", "refusals = (moment() AT TIME ZONE 'UTC')::date - 89"), "horizon_only_rises"),
+    (
+        "UPDATE horizon SET refusals = '2026-01-02'; UPDATE horizon SET refusals = '2026-01-01'",
+        "horizon_only_rises",
+    ),
+    ("INSERT INTO horizon (refusals) VALUES ('2026-01-01')", "horizon_pkey"),
+    ("INSERT INTO horizon VALUES (false, '2026-01-01')", "horizon_one_check"),
+    ("DELETE FROM horizon", "append-only"),
+    ("TRUNCATE horizon", "append-only"),
     ("TRUNCATE spend", "append-only"),
     # The ledger
     (_transfer(amount_micros=0), "transfer_amount_micros_check"),
@@ -291,6 +325,7 @@ REFUSED: list[tuple[str, str]] = [
     (f"INSERT INTO usage VALUES ('{AGENT}', 'day', '2026-11-15', 0, 0)", "usage_pkey"),
     (_set("wallet", "decisions = -1"), "wallet_totals_only_rise"),
     (_set("wallet", "windows_at = NULL"), "wallet_totals_only_rise"),
+    (_set("wallet", "forgotten = -1"), "wallet_totals_only_rise"),
     (_set("realm", "rules = rules - 1"), "realm_rules_only_rise"),
     (_set("usage", "window_kind = 'year'"), "usage_window_kind_check"),
     (
@@ -426,6 +461,7 @@ ACCEPTED: list[str] = [
     _spend("status = 'settled', signature = 's', settled_at = moment(), block_time = 1"),
     _spend("status = 'rejected', reject_code = 'settlement_failed'"),
     _spend("fee_lamports = 5000", "settled"),
+    f"{_refused_long_ago()}; {RISEN}; {FORGOTTEN}",
     _new_spend(),
     _new_spend(idempotency_key="'once-more'", fingerprint="sha256('x'::bytea)"),
     _transfer(),

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from bursar.access.model import Caller, IdempotencyKey, KeyRow, Scope, SessionRow
 from bursar.config import Mode
 from bursar.db import Row, Tx
-from bursar.sql import Listing, Query, columns, made
+from bursar.sql import DAYS_AGO, Listing, Query, columns, made, sweeping
 
 # Accounts ----------------------------------------------------------------------------------------
 
@@ -248,13 +248,9 @@ _DROP_OLDEST_SESSIONS = Query("""
                           OFFSET :kept)
 """)
 _DELETE_SESSION = Query("DELETE FROM console_session WHERE token_hash = :token_hash")
-_DELETE_ENDED_SESSIONS = Query("""
-    DELETE FROM console_session
-     WHERE token_hash IN (SELECT token_hash
-                            FROM console_session
-                           WHERE expires_at <= clock_timestamp()
-                           LIMIT :limit)
-""")
+_DELETE_ENDED_SESSIONS = sweeping(
+    "console_session", "token_hash", "expires_at <= (SELECT clock_timestamp())"
+)
 
 
 async def find_caller(tx: Tx, key_hash: bytes) -> tuple[Caller, timedelta | None] | None:
@@ -337,13 +333,7 @@ _INSERT_ANSWER = Query("""
     INSERT INTO idempotency (realm_id, route, key, fingerprint, status, body)
     VALUES (:realm_id, :route, :key, :fingerprint, :status, :body)
 """)
-_DELETE_ANSWERS = Query("""
-    DELETE FROM idempotency
-     WHERE ctid IN (SELECT ctid
-                      FROM idempotency
-                     WHERE created_at < clock_timestamp() - make_interval(days => :older_than_days)
-                     LIMIT :limit)
-""")
+_DELETE_ANSWERS = sweeping("idempotency", "ctid", f"created_at < {DAYS_AGO}")
 
 
 async def lock_idempotency_key(
@@ -384,4 +374,4 @@ async def insert_answer(tx: Tx, key: IdempotencyKey, status: int, body: bytes) -
 
 
 async def delete_answers(tx: Tx, older_than_days: int, limit: int) -> int:
-    return await _DELETE_ANSWERS.count(tx, older_than_days=older_than_days, limit=limit)
+    return await _DELETE_ANSWERS.count(tx, days=older_than_days, limit=limit)

@@ -76,7 +76,9 @@ async def list_(call: Call) -> Answer:
 @endpoints.get(
     "/v1/transactions/stats",
     "Get statistics",
-    description="From running totals: as quick at ten million transactions as at ten.",
+    description="From running totals: as quick at ten million transactions as at ten. Of days whose"
+    " refusals are forgotten (`BURSAR_REFUSALS_DAYS`) only whole ones are known: a `from` or `to`"
+    " within one stands for the beginning or the end of its UTC day.",
     scopes=ANYONE,
     database=DatabaseUse.REPORT,
     query=STATS_QUERY,

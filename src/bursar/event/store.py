@@ -6,7 +6,7 @@ from datetime import datetime
 from bursar.db import Tx
 from bursar.event.catalog import EVERYTHING
 from bursar.event.model import EventRow
-from bursar.sql import Listing, Query, columns
+from bursar.sql import DAYS_AGO, Listing, Query, columns, sweeping
 
 _EVENT = f"""
     SELECT {columns(EventRow, "e", but=["mode"])}, r.mode
@@ -29,13 +29,7 @@ _LIST = Listing(
     "e.created_at",
     "e.id",
 )
-_DELETE = Query("""
-    DELETE FROM event
-     WHERE id IN (SELECT id
-                    FROM event
-                   WHERE created_at < clock_timestamp() - make_interval(days => :older_than_days)
-                   LIMIT :limit)
-""")
+_DELETE = sweeping("event", "id", f"created_at < {DAYS_AGO}")
 _WANTED = Query("""
     SELECT id, realm_id, events
       FROM webhook
@@ -102,4 +96,4 @@ async def list_events(
 
 async def delete_events(tx: Tx, older_than_days: int, limit: int) -> int:
     """Returns how many."""
-    return await _DELETE.count(tx, older_than_days=older_than_days, limit=limit)
+    return await _DELETE.count(tx, days=older_than_days, limit=limit)

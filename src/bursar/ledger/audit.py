@@ -361,24 +361,37 @@ QUESTIONS: Final = (
                  count(*) AS spends,
                  count(*) FILTER (WHERE status = 'rejected') AS rejected,
                  coalesce(sum(amount_micros) FILTER (WHERE status = 'settled'), 0) AS settled
-            FROM spend GROUP BY 1, 2, 3, 4)
+            FROM spend GROUP BY 1, 2, 3, 4),
+        -- What the totals have beyond what is there: refusals of days before the horizon.
+        compared AS (
+          SELECT realm_id, agent_id, day, recipient,
+                 coalesce(kept.spends, 0) - coalesce(counted.spends, 0) AS spends,
+                 coalesce(kept.rejected, 0) - coalesce(counted.rejected, 0) AS rejected,
+                 coalesce(kept.settled, 0) - coalesce(counted.settled, 0) AS settled
+            FROM kept FULL JOIN counted USING (realm_id, agent_id, day, recipient))
         SELECT 'totals of realm ' || realm_id || ' agent ' || coalesce(nullif(agent_id, ''), 'all')
                || ' on ' || day || ' for ' || recipient || ' differ'
-          FROM kept FULL JOIN counted USING (realm_id, agent_id, day, recipient)
-         WHERE kept.spends IS DISTINCT FROM counted.spends
-            OR kept.rejected IS DISTINCT FROM counted.rejected
-            OR kept.settled IS DISTINCT FROM counted.settled""",
+          FROM compared CROSS JOIN horizon
+         WHERE spends <> rejected OR settled <> 0 OR rejected < 0
+            OR rejected > 0 AND day >= horizon.refusals
+        UNION ALL
+        SELECT w.agent_id || ' says that ' || w.forgotten || ' refusals are forgotten; its totals '
+               || 'have ' || coalesce(sum(c.rejected), 0) || ' more than are there'
+          FROM wallet w LEFT JOIN compared c
+            ON c.realm_id = w.realm_id AND c.agent_id = w.agent_id
+         GROUP BY w.agent_id HAVING w.forgotten <> coalesce(sum(c.rejected), 0)""",
     ),
     _Question(
         "every decision about a wallet is there once",
         "SELECT count(*) FROM spend",
         """
-        SELECT w.agent_id || ' made ' || w.decisions || ' decisions, ' || count(s.id)
-               || ' are there'
+        SELECT w.agent_id || ' made ' || w.decisions || ' decisions, of which ' || w.forgotten
+               || ' are forgotten and ' || count(s.id) || ' there'
           FROM wallet w LEFT JOIN spend s ON s.agent_id = w.agent_id
          GROUP BY w.agent_id
-        HAVING count(s.id) <> w.decisions OR count(DISTINCT s.decision_number) <> w.decisions
-            OR coalesce(max(s.decision_number), 0) <> w.decisions""",
+        HAVING count(s.id) <> w.decisions - w.forgotten
+            OR count(DISTINCT s.decision_number) <> count(s.id)
+            OR max(s.decision_number) > w.decisions""",
     ),
     _Question(
         "every wallet knows whether it is low",

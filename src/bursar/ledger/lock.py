@@ -17,7 +17,7 @@ has to be, because
    with one key have the same agent, so the wallet's lock makes them take turns
 2. realm: changes of the directory and new webhooks take turns on it (`recipient/`, `webhook/`);
    spends compare its `rules` and do not lock it
-3. wallet: here, in `wallet/store.py` and in `write_spends`
+3. wallet: here, in `wallet/store.py`, in `spend/refusal_store.py` and in `write_spends`
 4. api_key, spend, withdrawal, deposit, policy, usage: rows of the locked wallet's agent
 5. payment, then submission (`settlement/`): claims skip what others hold
 6. payee_account, then network_cost (`cost/store.py`): the last that a transaction does

@@ -8,7 +8,7 @@
 --   5  Directory        recipient
 --   6  Wallets          wallet, wallet_stop; master_key, wallet_key, system_key
 --   7  The journal      transfer, ledger_entry, seal
---   8  Spends           spend, usage, spend_total, total_delta
+--   8  Spends           horizon, spend, usage, spend_total, total_delta
 --   9  Money in and out withdrawal, deposit, deposit_cursor, unread_deposit
 --  10  Settlement       payment, submission, settlement_watch
 --  11  Network cost     payee_account, network_cost, fee_payer_balance
@@ -299,6 +299,8 @@ CREATE TABLE wallet (
   transfers      bigint NOT NULL DEFAULT 0 CHECK (transfers >= 0),
   -- How many spends were decided on it: the number of the newest decision.
   decisions      bigint NOT NULL DEFAULT 0 CHECK (decisions >= 0),
+  -- How many of them were refusals that are forgotten (`horizon`).
+  forgotten      bigint NOT NULL DEFAULT 0,
   -- How many of them wait for a person.
   pending_count  integer NOT NULL DEFAULT 0 CHECK (pending_count >= 0),
   -- Rises with every change of the agent's policy and status (`agent_raises_rules`).
@@ -346,7 +348,7 @@ CREATE TABLE wallet (
 CREATE TRIGGER wallet_totals_only_rise BEFORE UPDATE ON wallet FOR EACH ROW
   WHEN (NEW.credits_posted < OLD.credits_posted OR NEW.debits_posted < OLD.debits_posted
         OR NEW.transfers < OLD.transfers OR NEW.decisions < OLD.decisions
-        OR NEW.rules < OLD.rules OR NEW.windows_at < OLD.windows_at
+        OR NEW.forgotten < OLD.forgotten OR NEW.rules < OLD.rules OR NEW.windows_at < OLD.windows_at
         OR NEW.windows_at IS NULL AND OLD.windows_at IS NOT NULL)
   EXECUTE FUNCTION refuse_move();
 -- Few, and compared with the chain in every sweep; so are those that moved lately. Its column
@@ -458,6 +460,24 @@ CREATE TRIGGER seal_append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON seal
 
 -- 8  Spends ---------------------------------------------------------------------------------------
 
+-- One row: the UTC day before which spends that were refused at once are forgotten. It rises before
+-- they are deleted, so whoever sees that one is gone sees also why. Wallets keep how many of theirs
+-- are gone (`wallet.forgotten`), and the totals go on counting them.
+CREATE TABLE horizon (
+  one      boolean PRIMARY KEY DEFAULT true CHECK (one),
+  refusals date NOT NULL
+);
+INSERT INTO horizon (refusals) VALUES ('-infinity');
+-- Events of refusals can be read for 90 days, and are made from them.
+CREATE TRIGGER horizon_only_rises BEFORE UPDATE ON horizon FOR EACH ROW
+  WHEN (NEW.refusals < OLD.refusals
+        OR NEW.refusals > (moment() AT TIME ZONE 'UTC')::date - 90)
+  EXECUTE FUNCTION refuse_move();
+CREATE TRIGGER horizon_stays BEFORE DELETE OR TRUNCATE ON horizon
+  FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();
+CREATE FUNCTION forgotten_before() RETURNS timestamptz LANGUAGE sql STABLE
+  RETURN (SELECT refusals::timestamp AT TIME ZONE 'UTC' FROM horizon);
+
 -- One request to pay, decided; the API calls it a transaction.
 CREATE TABLE spend (
   id               id PRIMARY KEY,
@@ -534,7 +554,11 @@ CREATE TRIGGER spend_terms_are_fixed BEFORE UPDATE ON spend FOR EACH ROW
         OR NEW.idempotency_key IS DISTINCT FROM OLD.idempotency_key
         OR NEW.fingerprint IS DISTINCT FROM OLD.fingerprint)
   EXECUTE FUNCTION refuse_move();
-CREATE TRIGGER spend_stays BEFORE DELETE OR TRUNCATE ON spend
+-- Only what moved no money is ever forgotten.
+CREATE TRIGGER spend_stays BEFORE DELETE ON spend FOR EACH ROW
+  WHEN (OLD.verdict <> 'rejected' OR OLD.created_at >= forgotten_before())
+  EXECUTE FUNCTION refuse_change();
+CREATE TRIGGER spends_stay BEFORE TRUNCATE ON spend
   FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();
 -- One transaction on the chain settles one spend.
 CREATE UNIQUE INDEX spend_signature ON spend (signature) WHERE signature IS NOT NULL;
@@ -552,7 +576,9 @@ CREATE INDEX spend_by_settlement ON spend (realm_id, settled_at, id)
 CREATE INDEX spend_made_pending ON spend (realm_id, created_at, id) WHERE verdict = 'pending';
 CREATE INDEX spend_failed_later ON spend (realm_id, created_at, id)
   WHERE verdict <> 'rejected' AND status = 'rejected';
--- What workers look for: those to expire, and settled ones whose block had no time yet.
+-- What workers look for: refusals to forget, those to expire, and settled ones whose block had no
+-- time yet.
+CREATE INDEX spend_to_forget ON spend (created_at) WHERE verdict = 'rejected';
 CREATE INDEX spend_to_expire ON spend (expires_at) WHERE status = 'pending';
 CREATE INDEX spend_without_time ON spend (settled_at)
   WHERE status = 'settled' AND block_time IS NULL;

@@ -76,7 +76,9 @@ async def run_worker(config: Config) -> None:
     )
     duties = Duties(db, SystemClock())
     modes: list[Mode] = [mode for mode in MODES if config.network(mode) is not None]
-    shared = [asyncio.create_task(duties.keep(duty)) for duty in _shared(db, deliverer, modes)]
+    shared = [
+        asyncio.create_task(duties.keep(duty)) for duty in _shared(config, db, deliverer, modes)
+    ]
     shared.append(asyncio.create_task(duties.keep(duties.beating())))
     chains = [asyncio.create_task(_settle(config, db, vault, mode, duties)) for mode in modes]
     UP.labels("worker").set(1)
@@ -95,7 +97,9 @@ async def run_worker(config: Config) -> None:
         check(False, "a duty ended by itself")
 
 
-def _shared(db: Database, deliverer: Deliverer, modes: Sequence[Mode]) -> list[Duty]:
+def _shared(
+    config: Config, db: Database, deliverer: Deliverer, modes: Sequence[Mode]
+) -> list[Duty]:
     """The duties that concern no chain."""
     return [
         Duty("deliver", deliverer.work, 0),
@@ -103,7 +107,7 @@ def _shared(db: Database, deliverer: Deliverer, modes: Sequence[Mode]) -> list[D
         Duty("seal", lambda: seal_journal(db), _SEAL_SECONDS),
         Duty("fold totals", lambda: totals.fold(db), _FOLD_SECONDS),
         *(
-            Duty(f"forget {what}", partial(forget, db, what), _FORGET_SECONDS)
+            Duty(f"forget {what}", partial(forget, config, db, what), _FORGET_SECONDS)
             for what in FORGETTING
         ),
         Duty("report deliveries", deliverer.report, _REPORT_SECONDS),

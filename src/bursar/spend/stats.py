@@ -1,9 +1,13 @@
-"""Statistics: whole days from the running totals, the parts of days from the spends themselves."""
+"""Statistics: whole days from the running totals, the parts of days from the spends themselves.
+
+Of days whose refusals are forgotten, the totals alone still know. So a range that begins or ends
+within such a day takes the whole of it.
+"""
 
 from datetime import UTC, date, datetime, timedelta
 from typing import Final
 
-from bursar.db import Tx
+from bursar.db import Row, Tx
 from bursar.money import format_micros
 from bursar.spend.store import SpendFilter
 from bursar.spend.totals import ACCOUNT_WIDE
@@ -41,14 +45,16 @@ def _statistics(of_agent: bool, parts: int) -> Query:
     owner = "AND agent_id = :agent_id" if of_agent else ""
     counted = [_PART_OF_A_DAY.format(of_agent=owner, number=number) for number in range(parts)]
     return Query(f"""
-    SELECT recipient, sum(settled_micros)::bigint AS settled_micros,
-           (sum(sum(settled_micros)) OVER ())::bigint AS total_micros,
-           (sum(sum(spends)) OVER ())::bigint AS spends,
-           (sum(sum(rejected)) OVER ())::bigint AS rejected
-      FROM ({"UNION ALL".join([_WHOLE_DAYS, *counted])}) AS p
-     GROUP BY recipient
-     ORDER BY settled_micros DESC, recipient COLLATE "C"
-     LIMIT {TOP_RECIPIENTS}
+    SELECT h.refusals AS whole_before, t.*
+      FROM horizon h
+      LEFT JOIN (SELECT recipient, sum(settled_micros)::bigint AS settled_micros,
+                        (sum(sum(settled_micros)) OVER ())::bigint AS total_micros,
+                        (sum(sum(spends)) OVER ())::bigint AS spends,
+                        (sum(sum(rejected)) OVER ())::bigint AS rejected
+                   FROM ({"UNION ALL".join([_WHOLE_DAYS, *counted])}) AS p
+                  GROUP BY recipient
+                  ORDER BY settled_micros DESC, recipient COLLATE "C"
+                  LIMIT {TOP_RECIPIENTS}) t ON true
     """)
 
 
@@ -61,11 +67,33 @@ _STATISTICS: Final = {
 
 
 async def statistics(tx: Tx, filters: SpendFilter) -> Statistics:
+    start, end = filters.created_from, filters.created_to
+    while True:
+        rows = await _ask(tx, filters, start, end)
+        taken = start, end
+        start, end = _whole_before(rows[0]["whole_before"], start, end)
+        if taken == (start, end):
+            break
+    return Statistics(
+        total_spent=format_micros(rows[0]["total_micros"] or 0),
+        transaction_count=rows[0]["spends"] or 0,
+        rejected_count=rows[0]["rejected"] or 0,
+        top_recipients=[
+            show_total(row["recipient"], row["settled_micros"])
+            for row in rows
+            if row["settled_micros"]
+        ],
+    )
+
+
+async def _ask(
+    tx: Tx, filters: SpendFilter, start: datetime | None, end: datetime | None
+) -> list[Row]:
     """Whole days come from the totals, the parts that a timestamp cuts off from the rows."""
-    first, last, edges = _split(filters.created_from, filters.created_to)
+    first, last, edges = _split(start, end)
     cut = {f"start_{n}": start for n, (start, _) in enumerate(edges)}
     cut |= {f"end_{n}": end for n, (_, end) in enumerate(edges)}
-    rows = await _STATISTICS[filters.agent_id is not None, len(edges)].rows(
+    return await _STATISTICS[filters.agent_id is not None, len(edges)].rows(
         tx,
         realm_id=filters.realm_id,
         agent_id=filters.agent_id or ACCOUNT_WIDE,
@@ -73,17 +101,17 @@ async def statistics(tx: Tx, filters: SpendFilter) -> Statistics:
         last=last,
         **cut,
     )
-    totals = rows[0] if rows else {"total_micros": 0, "spends": 0, "rejected": 0}
-    return Statistics(
-        total_spent=format_micros(totals["total_micros"]),
-        transaction_count=totals["spends"],
-        rejected_count=totals["rejected"],
-        top_recipients=[
-            show_total(row["recipient"], row["settled_micros"])
-            for row in rows
-            if row["settled_micros"]
-        ],
-    )
+
+
+def _whole_before(
+    day: date, start: datetime | None, end: datetime | None
+) -> tuple[datetime | None, datetime | None]:
+    """The range with the days before this one taken whole."""
+    if start is not None and start.date() < day:
+        start = _midnight(start)
+    if end is not None and end.date() < day:
+        end = _next_midnight(end)
+    return start, end
 
 
 def _split(

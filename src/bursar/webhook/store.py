@@ -10,7 +10,7 @@ from bursar.custody.model import SealedSecret
 from bursar.db import Row, Tx
 from bursar.event.model import EventRow
 from bursar.spend import feed
-from bursar.sql import Listing, Query, columns, made, made_or_none
+from bursar.sql import DAYS_AGO, Listing, Query, columns, made, made_or_none, sweeping
 from bursar.webhook.model import (
     Attempt,
     DeliveryRow,
@@ -203,21 +203,12 @@ _LIST_DELIVERIES = Listing(
     "d.created_at",
     "d.id",
 )
-_SWEEP = Query("""
-    DELETE FROM delivery
-     WHERE id IN (SELECT d.id
-                    FROM delivery d
-                   WHERE d.status = 'pending'
-                     AND NOT EXISTS (SELECT FROM webhook w WHERE w.id = d.webhook_id)
-                   LIMIT :limit)
-""")
-_DELETE_OLD = Query("""
-    DELETE FROM delivery
-     WHERE id IN (SELECT id
-                    FROM delivery
-                   WHERE created_at < clock_timestamp() - make_interval(days => :older_than_days)
-                   LIMIT :limit)
-""")
+_SWEEP = sweeping(
+    "delivery",
+    "id",
+    "status = 'pending' AND NOT EXISTS (SELECT FROM webhook w WHERE w.id = webhook_id)",
+)
+_DELETE_OLD = sweeping("delivery", "id", f"created_at < {DAYS_AGO}")
 _BACKLOG = Query("""
     SELECT count(*),
            coalesce(extract(epoch FROM clock_timestamp() - min(d.created_at)), 0)::float8
@@ -247,7 +238,7 @@ async def sweep_deliveries(tx: Tx, older_than_days: int, limit: int) -> int:
     """Removes pending deliveries to webhooks that were deleted, and those whose events can no
     longer be read; returns how many."""
     swept = await _SWEEP.count(tx, limit=limit)
-    return swept + await _DELETE_OLD.count(tx, older_than_days=older_than_days, limit=limit)
+    return swept + await _DELETE_OLD.count(tx, days=older_than_days, limit=limit)
 
 
 async def backlog(tx: Tx) -> tuple[int, float]:
