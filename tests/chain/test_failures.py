@@ -336,6 +336,44 @@ async def test_a_lost_answer_is_unknown(
 
 @pytest.mark.parametrize(
     "rule",
+    [
+        {"action": "drop"},
+        {"action": "drop", "at": "request"},
+        {"action": "fail", "httpStatus": 503},
+        {"action": "fail", "code": -32005, "count": 3},
+        {"action": "delay", "ms": 1_000},
+    ],
+    ids=str,
+)
+async def test_of_many_what_was_not_taken_is_told(
+    rpc: Rpc, open_chain: OpenChain, payer: Payer, rule: dict[str, Any]
+):
+    """Goal: what one node says that it took has landed; all else is told, to be sent again."""
+    chain = open_chain(rpc.url, timeout=0.3)
+    signed = [await payer.sign(await payer.payment(chain, new_address(), 1)) for _ in range(30)]
+    raws = [each.raw for each in signed]
+    await rpc("bursar_faults", {"rules": [{**rule, "methods": ["sendTransaction"]}]})
+    left = await chain.send_many(raws)
+    await rpc("bursar_faults", {})
+    assert left == raws if rule.get("count") is None else len(left) == rule["count"]
+    for each in signed:
+        assert await landed(rpc, each.signature) or each.raw in left
+    assert [await chain.send(raw) for raw in left] == [Sent()] * len(left)
+    for each in signed:
+        assert await landed(rpc, each.signature)
+
+
+async def test_many_to_a_node_that_takes_no_batches(
+    rpc: Rpc, open_chain: OpenChain, open_proxy: OpenProxy, payer: Payer
+):
+    """Goal: nothing is lost but the request. (The proxy reads one question at a time.)"""
+    chain = open_chain((await open_proxy()).url)
+    raws = [(await payer.pay(chain, new_address())).raw for _ in range(2)]
+    assert await chain.send_many(raws) == raws
+
+
+@pytest.mark.parametrize(
+    "rule",
     [{"code": -32005}, {"code": -32016}, {"code": -32004}, {"code": -32014}, {"httpStatus": 429}],
     ids=str,
 )

@@ -86,6 +86,16 @@ async def test_a_payment_lands(rpc: Rpc, chain: Solana):
     assert landed.moved(target, new_address()) == 0
 
 
+async def test_many_payments_land(rpc: Rpc, chain: Solana):
+    """Goal: also more than one request holds; sent once more, they are as good as taken."""
+    payer = await new_payer(rpc)
+    signed = [await payer.sign(await payer.payment(chain, new_address(), 1)) for _ in range(60)]
+    raws = [each.raw for each in signed]
+    assert await chain.send_many(raws) == []
+    statuses = await chain.statuses([each.signature for each in signed])
+    assert all(status is not None for status in statuses.found.values())
+
+
 async def test_a_failed_transaction_tells_its_error(rpc: Rpc, chain: Solana):
     """Goal: included but failed is neither landed nor absent; nothing moved, a fee was paid."""
     payer = await new_payer(rpc, micros=5)

@@ -232,6 +232,11 @@ class Chain(View, Protocol):
         """Never raises. May be repeated with the same bytes at will."""
         ...
 
+    async def send_many(self, raws: Sequence[bytes]) -> Sequence[bytes]:
+        """Sends to one node, many with one request; returns those that it did not say it took. What
+        became of these only `send` tells: they may have arrived all the same. Never raises."""
+        ...
+
     async def priority_fee(self, writable: Sequence[str]) -> int:
         """Micro-lamports per compute unit that recent transactions on these accounts paid, at most
         the configured maximum."""

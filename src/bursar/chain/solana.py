@@ -44,8 +44,10 @@ MOST_STATUSES: Final = 256
 MOST_ACCOUNTS: Final = 100
 MOST_HISTORY: Final = 1_000
 _MOST_FEE_ACCOUNTS: Final = 128
-# Transactions read with one request: few enough for every node.
+# Transactions read, or sent, with one request: few enough for every node, and even the largest ones
+# fit into the 50 KB that nodes read of a request.
 _SHOWN_AT_ONCE: Final = 25
+_SENT_AT_ONCE: Final = 25
 # Requests that one call has under way at once, so that 10,000 wallets do not flood a node.
 _AT_ONCE: Final = 4
 # Every node is asked this often before a read is given up.
@@ -280,18 +282,25 @@ class Solana:
         weakest = min(refused, key=lambda refusal: refusal.kind, default=None)
         return unknown or weakest or not_reached or Unknown("no node was asked")
 
+    async def send_many(self, raws: Sequence[bytes]) -> list[bytes]:
+        node = self._nodes[self._first]
+
+        async def ask(batch: Sequence[bytes]) -> list[bytes]:
+            try:
+                await self._check_genesis(node)
+                told = await node.calls("sendTransaction", [_sent(raw) for raw in batch])
+            except ChainOutOfReach:  # some nodes take no batches at all
+                return list(batch)
+            return [raw for raw, as_ in zip(batch, told, strict=True) if as_ != _signature(raw)]
+
+        parts = await _in_batches(ask, raws, _SENT_AT_ONCE)
+        return [raw for left in parts for raw in left]
+
     async def _send_to(self, node: Node, raw: bytes) -> SendResult:
         """Raises ChainOutOfReach only if nothing was sent."""
-        config = {
-            "encoding": "base64",
-            # The same level as the blockhash's; a stricter one would refuse a valid transaction.
-            "preflightCommitment": "confirmed",
-            # We decide when to send again; a node that retries by itself could not be stopped.
-            "maxRetries": 0,
-        }
         await self._check_genesis(node)
         try:
-            told = await node.call("sendTransaction", base64.b64encode(raw).decode(), config)
+            told = await node.call("sendTransaction", *_sent(raw))
         except NotReached:
             raise
         except NodeError as error:
@@ -345,6 +354,18 @@ class Solana:
 
 def _unreadable(node: Node, method: str, why: Unreadable) -> str:
     return f"{node.name}: {method} gave an unreadable answer: {why}"
+
+
+def _sent(raw: bytes) -> list[Any]:
+    """The parameters of `sendTransaction`."""
+    config = {
+        "encoding": "base64",
+        # The same level as the blockhash's; a stricter one would refuse a valid transaction.
+        "preflightCommitment": "confirmed",
+        # We decide when to send again; a node that retries by itself could not be stopped.
+        "maxRetries": 0,
+    }
+    return [base64.b64encode(raw).decode(), config]
 
 
 def _shown(signature: str) -> list[Any]:

@@ -3,7 +3,6 @@ takes."""
 
 import asyncio
 import contextlib
-import gc
 import resource
 import signal
 from collections.abc import Callable, Sequence
@@ -28,6 +27,7 @@ from bursar.metrics import UP
 from bursar.policy.cache import PolicyCache
 from bursar.recipient.resolve import Directory
 from bursar.service.app import App
+from bursar.service.collector import spare_the_collector
 from bursar.service.disk import DiskRoom
 from bursar.service.funds import TestFunds
 from bursar.service.limits import SocketLimiter
@@ -45,9 +45,6 @@ _BACKLOG: Final = 1024
 _CONNECTIONS: Final = 4096
 # Open files that are not connections.
 _OTHER_FILES: Final = 256
-# Thresholds of the garbage collector. The defaults (700, 10, 10) cost a twentieth of all processor
-# time under load.
-_GC_THRESHOLDS: Final = (20_000, 20, 20)
 # How long closing may take after the drain.
 _CLOSE_SECONDS: Final = 5
 
@@ -64,7 +61,7 @@ async def run_api(
         loop.add_signal_handler(number, stop.set)
     warn_if_in_the_open(config)
     api = await Api.start(config, clock, share_port=share_port, limits_socket=limits_socket)
-    _spare_the_collector()
+    spare_the_collector()
     stopped = asyncio.create_task(stop.wait())
     ended, _ = await asyncio.wait({stopped, *api.tasks}, return_when=asyncio.FIRST_COMPLETED)
     stopped.cancel()
@@ -198,14 +195,6 @@ class Api:
         await self._limiter.close()
         await self._db.close()
         _log.info("api_stopped")
-
-
-def _spare_the_collector() -> None:
-    """Tells the garbage collector to skip what was loaded at the start, which stays for good, and
-    to run less often, because requests leave few reference cycles."""
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(*_GC_THRESHOLDS)
 
 
 def _most_connections() -> int:

@@ -22,6 +22,7 @@ from bursar.heartbeat.model import START
 from bursar.ledger.seal import seal_journal
 from bursar.metrics import UP
 from bursar.policy.cache import PolicyCache
+from bursar.service.collector import spare_the_collector
 from bursar.service.duty import Duties, Duty
 from bursar.service.networks import ensure_fee_payer_funded, open_chain, report_network_cost
 from bursar.service.retention import FORGETTING, forget
@@ -81,6 +82,7 @@ async def run_worker(config: Config) -> None:
     ]
     shared.append(asyncio.create_task(duties.keep(duties.beating())))
     chains = [asyncio.create_task(_settle(config, db, vault, mode, duties)) for mode in modes]
+    spare_the_collector()
     UP.labels("worker").set(1)
     _log.info("worker_started")
     stopped = asyncio.create_task(stop.wait())

@@ -432,7 +432,8 @@ class Settler:
         if not submissions:
             return
         await self._remember(submissions)
-        await _gather(lambda s: self.chain.send(s.raw), submissions)
+        raws: Sequence[bytes] = [s.raw for s in submissions]
+        await _gather(self.chain.send, await self.chain.send_many(raws) if len(raws) > 1 else raws)
         async with self.db.connection() as tx:
             await submission_store.look_now(tx, [s.payment.id for s in submissions])
 
