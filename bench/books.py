@@ -262,4 +262,10 @@ _LOAD: Final = (
          FROM spend
         CROSS JOIN LATERAL (VALUES (spend.agent_id), ('')) AS whose (agent_id)
         GROUP BY 1, 2, 3, 4""",
+    """INSERT INTO day_total (realm_id, agent_id, day, spend_count, rejected_count, settled_micros)
+       SELECT realm_id, agent_id, day, sum(spend_count), sum(rejected_count), sum(settled_micros)
+         FROM spend_total GROUP BY 1, 2, 3""",
+    """INSERT INTO recipient_total (realm_id, agent_id, recipient, settled_micros)
+       SELECT realm_id, agent_id, recipient, sum(settled_micros)
+         FROM spend_total GROUP BY 1, 2, 3 HAVING sum(settled_micros) > 0""",
 )

@@ -185,14 +185,13 @@ async def _bend_the_calendar(admin_dsn: str) -> None:
             for day in range(1, 30):
                 busy = 1 if whose else 6
                 await connection.execute(
-                    "INSERT INTO spend_total (realm_id, agent_id, day, recipient, spend_count,"
-                    " rejected_count, settled_micros)"
-                    " SELECT $1, $2, (moment() AT TIME ZONE 'UTC')::date - $3::int, $4, $5, $6, $7"
+                    "INSERT INTO day_total (realm_id, agent_id, day, spend_count, rejected_count,"
+                    " settled_micros)"
+                    " SELECT $1, $2, (moment() AT TIME ZONE 'UTC')::date - $3::int, $4, $5, $6"
                     " ON CONFLICT DO NOTHING",
                     realm_id,
                     whose,
                     day,
-                    chance.choice(("flights.example.net", "api.example.com", "ads.example.net")),
                     12 * busy,
                     chance.choice((0, 0, 0, 1, 2)),
                     busy * chance.randrange(20, 110) * 1_000_000 * (1 if day % 7 > 1 else 2) // 2,

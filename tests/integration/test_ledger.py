@@ -294,6 +294,7 @@ WAITING = "every wallet knows how many of its spends wait for a person"
 PAYMENTS = "every payment is where its spend or withdrawal is"
 ON_ITS_WAY = "every spend and withdrawal to be paid is on its way"
 TOTALS = "the running totals are the counts of the spends"
+SUMS = "the totals by day and by recipient are the sums of the running totals"
 DEPOSITS = "every deposit in the journal came from the chain, and the reverse"
 ATTEMPTS = "every settled payment was made by exactly one attempt"
 DECISIONS = "every decision about a wallet is there once"
@@ -380,12 +381,17 @@ TAMPERING = [
     ("INSERT INTO total_delta SELECT * FROM total_delta WHERE agent_id = '{agent}'",
      {TOTALS}, "agent"),
     ("UPDATE spend_total SET spend_count = spend_count - 1 WHERE agent_id = '{agent}'",
-     {TOTALS}, "agent"),
+     {TOTALS, SUMS}, "agent"),
     ("UPDATE spend_total SET rejected_count = rejected_count + 1 WHERE agent_id = ''",
-     {TOTALS}, None),
-    ("DELETE FROM spend_total WHERE agent_id = '{agent}'", {TOTALS}, "agent"),
+     {TOTALS, SUMS}, None),
+    ("DELETE FROM spend_total WHERE agent_id = '{agent}'", {TOTALS, SUMS}, "agent"),
     (("INSERT INTO spend_total SELECT realm_id, agent_id, day, 'new.example.com', 1, 0, 0"
-     " FROM spend_total WHERE agent_id = '{agent}' LIMIT 1"), {TOTALS}, "agent"),
+     " FROM spend_total WHERE agent_id = '{agent}' LIMIT 1"), {TOTALS, SUMS}, "agent"),
+    ("UPDATE day_total SET spend_count = spend_count - 1 WHERE agent_id = '{agent}'",
+     {SUMS}, "agent"),
+    ("DELETE FROM day_total WHERE agent_id = ''", {SUMS}, None),
+    (("INSERT INTO recipient_total SELECT realm_id, agent_id, 'new.example.com', 1"
+     " FROM day_total WHERE agent_id = '{agent}'"), {SUMS}, "agent"),
     # A view that shows a release as if it had left.
     (("CREATE OR REPLACE VIEW ledger_entry AS SELECT agent_id, number, subject_id, kind,"
      " created_at, account, debit_micros, credit_micros FROM (SELECT t.*, side.* FROM transfer t"

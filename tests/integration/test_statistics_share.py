@@ -41,7 +41,7 @@ async def test_statistics_that_take_long_leave_connections_to_others(narrow: Ser
         async with narrow.client(key) as greedy:
             # As slow as they can be: what they read is locked.
             async with narrow.db.transaction() as tx:
-                await tx.execute("LOCK TABLE spend_total IN ACCESS EXCLUSIVE MODE")
+                await tx.execute("LOCK TABLE day_total IN ACCESS EXCLUSIVE MODE")
                 asked = [
                     asyncio.create_task(greedy.get("/v1/transactions/stats"))
                     for _ in range(3 * CONNECTIONS)
@@ -52,7 +52,7 @@ async def test_statistics_that_take_long_leave_connections_to_others(narrow: Ser
                         return await other_tx.fetchval(
                             "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname ="
                             " current_database() AND wait_event_type = 'Lock'"
-                            " AND query LIKE '%spend_total%')"
+                            " AND query LIKE '%day_total%')"
                         )
 
                 await until(is_waiting, seconds=10)

@@ -332,6 +332,14 @@ REFUSED: list[tuple[str, str]] = [
         "INSERT INTO spend_total VALUES (1001, '', '2026-11-15', 'a.example', 1, 1, -5)",
         "micros_check",
     ),
+    (
+        "INSERT INTO day_total VALUES (1001, '', '2026-11-15', 1, -1, 0)",
+        "day_total_rejected_count_check",
+    ),
+    (
+        "INSERT INTO recipient_total VALUES (1001, '', 'a.example', 0)",
+        "recipient_total_settled_micros_check",
+    ),
     # Policies
     (_policy(cap_micros_daily=-10000), "micros_check"),
     (_policy(cap_micros_daily=10001), "policy_cap_micros_daily_check"),

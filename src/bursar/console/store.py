@@ -279,7 +279,7 @@ _BY_DAY = Query("""
            sum(spend_count)::bigint AS spends,
            sum(rejected_count)::bigint AS rejected
       FROM (SELECT day, settled_micros, spend_count, rejected_count
-              FROM spend_total
+              FROM day_total
              WHERE realm_id = :realm_id AND agent_id = :agent_id AND day >= :since
             UNION ALL
             SELECT day, settled_micros, spend_count, rejected_count

@@ -382,6 +382,30 @@ QUESTIONS: Final = (
          GROUP BY w.agent_id HAVING w.forgotten <> coalesce(sum(c.rejected), 0)""",
     ),
     _Question(
+        "the totals by day and by recipient are the sums of the running totals",
+        "SELECT (SELECT count(*) FROM day_total) + (SELECT count(*) FROM recipient_total)",
+        """
+        WITH summed AS (
+          SELECT realm_id, agent_id, day, NULL AS recipient, sum(spend_count) AS spends,
+                 sum(rejected_count) AS rejected, sum(settled_micros) AS settled
+            FROM spend_total GROUP BY 1, 2, 3
+          UNION ALL
+          SELECT realm_id, agent_id, NULL, recipient, 0, 0, sum(settled_micros)
+            FROM spend_total GROUP BY 1, 2, 4 HAVING sum(settled_micros) > 0),
+        kept AS (
+          SELECT realm_id, agent_id, day, NULL AS recipient, spend_count, rejected_count,
+                 settled_micros
+            FROM day_total
+          UNION ALL
+          SELECT realm_id, agent_id, NULL, recipient, 0, 0, settled_micros FROM recipient_total),
+        differing AS (
+          (TABLE summed EXCEPT ALL TABLE kept) UNION ALL (TABLE kept EXCEPT ALL TABLE summed))
+        SELECT DISTINCT 'the total of realm ' || realm_id || ' agent '
+               || coalesce(nullif(agent_id, ''), 'all')
+               || coalesce(' on ' || day, ' for ' || recipient) || ' differs'
+          FROM differing""",
+    ),
+    _Question(
         "every decision about a wallet is there once",
         "SELECT count(*) FROM spend",
         """

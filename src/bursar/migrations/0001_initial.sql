@@ -8,7 +8,7 @@
 --   5  Directory        recipient
 --   6  Wallets          wallet, wallet_stop; master_key, wallet_key, system_key
 --   7  The journal      transfer, ledger_entry, seal
---   8  Spends           horizon, spend, usage, spend_total, total_delta
+--   8  Spends           horizon, spend, usage, spend_total, day_total, recipient_total, total_delta
 --   9  Money in and out withdrawal, deposit, deposit_cursor, unread_deposit
 --  10  Settlement       payment, submission, settlement_watch
 --  11  Network cost     payee_account, network_cost, fee_payer_balance
@@ -615,6 +615,28 @@ CREATE TABLE spend_total (
   settled_micros micros NOT NULL,
   PRIMARY KEY (realm_id, agent_id, day, recipient)
 ) WITH (fillfactor = 70);
+
+-- The same by day alone, and what each recipient was paid in all, so that statistics of all time
+-- need not add up every recipient of every day.
+CREATE TABLE day_total (
+  realm_id       integer NOT NULL,
+  agent_id       id NOT NULL,
+  day            date NOT NULL,
+  spend_count    bigint NOT NULL CHECK (spend_count >= 0),
+  rejected_count bigint NOT NULL CHECK (rejected_count >= 0),
+  settled_micros micros NOT NULL,
+  PRIMARY KEY (realm_id, agent_id, day)
+) WITH (fillfactor = 50);
+CREATE TABLE recipient_total (
+  realm_id       integer NOT NULL,
+  agent_id       id NOT NULL,
+  recipient      text COLLATE "C" NOT NULL,
+  settled_micros micros NOT NULL CHECK (settled_micros > 0),
+  PRIMARY KEY (realm_id, agent_id, recipient)
+);
+-- Those paid the most.
+CREATE INDEX recipient_total_by_size
+  ON recipient_total (realm_id, agent_id, settled_micros DESC, recipient);
 
 -- What commits add to the totals, until a worker has folded it in. No index and no lock, so that it
 -- costs a spend next to nothing; statistics add it up with the totals in one snapshot.

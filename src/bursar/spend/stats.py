@@ -5,7 +5,7 @@ within such a day takes the whole of it.
 """
 
 from datetime import UTC, date, datetime, timedelta
-from typing import Final
+from typing import Any, Final
 
 from bursar.db import Row, Tx
 from bursar.money import format_micros
@@ -58,6 +58,48 @@ def _statistics(of_agent: bool, parts: int) -> Query:
     """)
 
 
+# Of all time. What is paid is never taken back, so the largest are among those that were the
+# largest when the worker last folded, and those that were paid since.
+_OF_ALL_TIME = Query(f"""
+    WITH tail AS MATERIALIZED (
+      SELECT recipient, spend_count, rejected_count, settled_micros
+        FROM total_delta
+       WHERE realm_id = :realm_id AND (:agent_id = '' OR agent_id = :agent_id)
+    ), sums AS (
+      SELECT sum(settled_micros)::bigint AS total_micros, sum(spend_count)::bigint AS spends,
+             sum(rejected_count)::bigint AS rejected
+        FROM (SELECT spend_count, rejected_count, settled_micros
+                FROM day_total
+               WHERE realm_id = :realm_id AND agent_id = :agent_id
+              UNION ALL
+              SELECT spend_count, rejected_count, settled_micros FROM tail) AS d
+    ), folded AS (
+      (SELECT recipient, settled_micros
+         FROM recipient_total
+        WHERE realm_id = :realm_id AND agent_id = :agent_id
+        ORDER BY settled_micros DESC, recipient
+        LIMIT {TOP_RECIPIENTS})
+      UNION
+      SELECT r.recipient, r.settled_micros
+        FROM (SELECT DISTINCT recipient FROM tail WHERE settled_micros > 0) AS t
+       CROSS JOIN LATERAL (
+         SELECT r.recipient, r.settled_micros
+           FROM recipient_total r
+          WHERE r.realm_id = :realm_id AND r.agent_id = :agent_id
+            AND r.recipient = t.recipient) AS r
+    ), largest AS (
+      SELECT recipient, sum(settled_micros)::bigint AS settled_micros
+        FROM (SELECT recipient, settled_micros FROM folded
+              UNION ALL
+              SELECT recipient, settled_micros FROM tail WHERE settled_micros > 0) AS p
+       GROUP BY recipient
+       ORDER BY settled_micros DESC, recipient
+       LIMIT {TOP_RECIPIENTS}
+    )
+    SELECT h.refusals AS whole_before, s.*, l.*
+      FROM horizon h CROSS JOIN sums s LEFT JOIN largest l ON true
+     ORDER BY l.settled_micros DESC, l.recipient
+""")
 # By whether it is of one agent, and how many parts of days the filter cuts off.
 _STATISTICS: Final = {
     (of_agent, parts): _statistics(of_agent, parts)
@@ -90,16 +132,17 @@ async def _ask(
     tx: Tx, filters: SpendFilter, start: datetime | None, end: datetime | None
 ) -> list[Row]:
     """Whole days come from the totals, the parts that a timestamp cuts off from the rows."""
+    whose: dict[str, Any] = {
+        "realm_id": filters.realm_id,
+        "agent_id": filters.agent_id or ACCOUNT_WIDE,
+    }
+    if start is None and end is None:
+        return await _OF_ALL_TIME.rows(tx, **whose)
     first, last, edges = _split(start, end)
     cut = {f"start_{n}": start for n, (start, _) in enumerate(edges)}
     cut |= {f"end_{n}": end for n, (_, end) in enumerate(edges)}
     return await _STATISTICS[filters.agent_id is not None, len(edges)].rows(
-        tx,
-        realm_id=filters.realm_id,
-        agent_id=filters.agent_id or ACCOUNT_WIDE,
-        first=first,
-        last=last,
-        **cut,
+        tx, **whose, first=first, last=last, **cut
     )
 
 

@@ -1,8 +1,9 @@
 """Running totals, so that statistics cost the same however many transactions there are.
 
 Each commit appends what it adds (`write_spends` for new spends, `add` for what became of them). A
-worker folds that into the totals by agent, day of creation and recipient, and those of the whole
-account. What is not folded yet counts all the same: `spend/stats.py` reads both in one snapshot.
+worker folds that into the totals by agent, day of creation and recipient, into those by day and by
+recipient alone, and into those of the whole account. What is not folded yet counts all the same:
+`spend/stats.py` reads both in one snapshot.
 """
 
 from collections.abc import Sequence
@@ -46,6 +47,24 @@ _FOLD = Query("""
          SET spend_count = s.spend_count + excluded.spend_count,
              rejected_count = s.rejected_count + excluded.rejected_count,
              settled_micros = s.settled_micros + excluded.settled_micros
+    ), days AS (
+      INSERT INTO day_total AS s (realm_id, agent_id, day,
+                                  spend_count, rejected_count, settled_micros)
+      SELECT realm_id, agent_id, day, sum(spends), sum(rejected), sum(settled_micros)
+        FROM summed
+       GROUP BY 1, 2, 3
+          ON CONFLICT (realm_id, agent_id, day) DO UPDATE
+         SET spend_count = s.spend_count + excluded.spend_count,
+             rejected_count = s.rejected_count + excluded.rejected_count,
+             settled_micros = s.settled_micros + excluded.settled_micros
+    ), recipients AS (
+      INSERT INTO recipient_total AS s (realm_id, agent_id, recipient, settled_micros)
+      SELECT realm_id, agent_id, recipient, sum(settled_micros)
+        FROM summed
+       WHERE settled_micros > 0
+       GROUP BY 1, 2, 3
+          ON CONFLICT (realm_id, agent_id, recipient) DO UPDATE
+         SET settled_micros = s.settled_micros + excluded.settled_micros
     )
     SELECT count(*) FROM taken
 """)
