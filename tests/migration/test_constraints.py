@@ -22,9 +22,10 @@ INSERT INTO policy (agent_id, version, cap_micros_daily, allowlist, blocklist, f
   VALUES ('{AGENT}', 1, 10000, '{{}}', '{{}}', false, 'key_1', moment()),
          ('{OTHER}', 1, 10000, '{{}}', '{{}}', false, 'key_1', moment());
 INSERT INTO wallet (agent_id, realm_id, address, mint, is_low, status, last_funded_at,
-                    credits_posted, debits_posted, debits_pending, transfers, rules, windows_at,
-                    day_micros, day_count, day_cap_micros, day_lamports, day_cap_lamports)
-  VALUES ('{AGENT}', 1001, 'address-1', 'mint', false, 'funded', moment(), 100, 20, 30, 7, 3,
+                    credits_posted, debits_posted, debits_pending, transfers, decisions, rules,
+                    windows_at, day_micros, day_count, day_cap_micros, day_lamports,
+                    day_cap_lamports)
+  VALUES ('{AGENT}', 1001, 'address-1', 'mint', false, 'funded', moment(), 100, 20, 30, 7, 4, 3,
           moment(), 10, 1, 100, 40, 400);
 INSERT INTO api_key (id, realm_id, scope, name, hash)
   VALUES ('key_1', 1001, 'admin', 'k', sha256('1'::bytea));
@@ -207,12 +208,9 @@ REFUSED: list[tuple[str, str]] = [
     (_set("wallet", "day_lamports = 401"), "network_cap_not_passed"),
     (_set("wallet", "day_cap_lamports = 39"), "network_cap_not_passed"),
     *((_set("wallet", f"{window}_micros = -1"), "micros_check") for window in WINDOWS),
-    *(
-        (_set("wallet", f"{window}_count = -1"), f"wallet_{window}_count_check")
-        for window in WINDOWS
-    ),
-    (_set("wallet", "day_lamports = -1"), "wallet_day_lamports_check"),
-    (_set("wallet", "pending_count = -1"), "wallet_pending_count_check"),
+    *((_set("wallet", f"{window}_count = -1"), "counted_check") for window in WINDOWS),
+    (_set("wallet", "day_lamports = -1"), "counted_check"),
+    (_set("wallet", "pending_count = -1"), "counted_check"),
     (_set("wallet", "debits_posted = 100, debits_pending = 0"), "status_follows_balance"),
     (_set("wallet", "status = 'depleted'"), "status_follows_balance"),
     (_set("wallet", "status = 'provisioned', last_funded_at = NULL"), "status_follows_balance"),
@@ -323,9 +321,10 @@ REFUSED: list[tuple[str, str]] = [
     (_set("usage", "spends = -1"), "usage_spends_check"),
     (_set("usage", "lamports = -1"), "usage_lamports_check"),
     (f"INSERT INTO usage VALUES ('{AGENT}', 'day', '2026-11-15', 0, 0)", "usage_pkey"),
-    (_set("wallet", "decisions = -1"), "wallet_totals_only_rise"),
+    (_set("wallet", "decisions = -1"), "counted_check"),
+    (_set("wallet", "decisions = decisions - 1"), "wallet_totals_only_rise"),
     (_set("wallet", "windows_at = NULL"), "wallet_totals_only_rise"),
-    (_set("wallet", "forgotten = -1"), "wallet_totals_only_rise"),
+    (_set("wallet", "forgotten = -1"), "counted_check"),
     (_set("realm", "rules = rules - 1"), "realm_rules_only_rise"),
     (_set("usage", "window_kind = 'year'"), "usage_window_kind_check"),
     (

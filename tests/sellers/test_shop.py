@@ -177,7 +177,7 @@ async def test_the_command_opens_it(chain: Rpc, buyer: Buyer, tmp_path: Path):
     """Goal: `bursar demo shop` says where it sells, sells, and closes at Ctrl-C."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "bursar.cli.main", "demo", "shop"),
-        *("--port", "0", "--rpc", chain.url),
+        *("--shop-port", "0", "--rpc", chain.url),
         stdout=asyncio.subprocess.PIPE,
         env=os.environ | {"PYTHONPATH": str(SOURCE), "BURSAR_DATA_DIR": str(tmp_path)},
     )

@@ -246,3 +246,27 @@ async def test_both_ways_decide_the_same(world: World):
                              f" {data['decision']}")  # fmt: skip
         answers.append(shown)
     assert answers[0] == answers[1]
+
+
+async def test_a_batch_to_more_recipients_than_are_remembered(world: World):
+    """Goal: a crowd of requests to ever new recipients is decided, and what is remembered of them
+    stays bounded."""
+    connection = world.connect(await world.admin_key())
+    policy = {"dailyCap": "1000.00", "allowlist": ["*"], "dailyNetworkLamports": 10**12}
+    agent_id = (await make_agent(connection, **policy))["id"]
+    connection.close()
+    await world.service.fund(agent_id, "1000")
+    realm_id = await _realm(world.db, agent_id)
+    deciding = _authoriser(world)
+    for round_ in range(3):
+        requests = [
+            msgspec.structs.replace(
+                _request(realm_id, agent_id, 1), recipient=f"r{round_}-{n % 150}.example.com"
+            )
+            for n in range(300)
+        ]
+        answers = await asyncio.gather(*map(deciding.authorise, requests))
+        assert {_status(answer) for answer in answers} == {"approved"}
+    found = deciding._memory.get(agent_id, realm_id)  # pyright: ignore[reportPrivateUsage]
+    assert found is not None
+    assert len(found.recipients) <= 50 + 128

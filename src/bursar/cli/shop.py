@@ -18,7 +18,7 @@ _USUAL_RPC: Final = "http://127.0.0.1:8899"
 
 @app.command()
 def shop(
-    port: Annotated[int, typer.Option(help="Where it sells; 0 takes a free one.")] = 8402,
+    shop_port: Annotated[int, typer.Option(help="Where it sells; 0 takes a free one.")] = 8402,
     rpc: Annotated[
         str | None, typer.Option(help="The localnet to be paid on; else the data folder's.")
     ] = None,
@@ -32,7 +32,7 @@ def shop(
     rpc = rpc or noted_address(load_config(os.environ).data_dir / "localnet-test") or _USUAL_RPC
     try:
         with suppress(KeyboardInterrupt):
-            asyncio.run(_sell(rpc, port))
+            asyncio.run(_sell(rpc, shop_port))
     except ShopFailed as problem:
         raise CommandFailed(str(problem)) from None
 

@@ -49,6 +49,12 @@ class Directory:
                 found[hostname] = self._known[realm_id, epoch, hostname] = address
         return found
 
+    def remembered(self, realm_id: int, epoch: str, recipient: str) -> str | None:
+        """The address of a recipient, if it needs no look at the database."""
+        if is_address(recipient):
+            return recipient
+        return self._known.get((realm_id, epoch, recipient))
+
     async def paid_to_blocked(
         self,
         tx: Tx,

@@ -236,19 +236,18 @@ class Authoriser:
             realm_ids = sorted({w.request.realm_id for w in batch})
             locked_at = await lock.close_windows(tx, agent_ids)
             await self._memory.put(tx, await lock.lock_agents(tx, agent_ids, realm_ids))
+            # Kept here: a preview of the same agent may put another in its place meanwhile.
+            agents = [self._memory.get(w.request.agent_id, w.request.realm_id) for w in batch]
             wanted: defaultdict[Mode, list[tuple[Remembered, str]]] = defaultdict(list)
-            for waiting in batch:
-                request = waiting.request
-                agent = self._memory.get(request.agent_id, request.realm_id)
+            for waiting, agent in zip(batch, agents, strict=True):
                 if agent is not None:
+                    request = waiting.request
                     wanted[request.mode].append((agent, request.recipient))
             rents: set[tuple[str, str]] = set()
             for mode, some in wanted.items():
                 rents |= await self._memory.read_recipients(tx, mode, some)
             deciding = _Deciding(self._bounds, rents)
-            for waiting in batch:
-                request = waiting.request
-                agent = self._memory.get(request.agent_id, request.realm_id)
+            for waiting, agent in zip(batch, agents, strict=True):
                 deciding.add(waiting, agent)
             return deciding, await deciding.write(tx, locked_at, self._approval_seconds)
 
@@ -367,6 +366,7 @@ class _Wallet:
         agent.available_micros = found.available_micros - self.micros
         agent.network_lamports = found.network_lamports + self.lamports
         agent.pending_count = found.pending_count + self.pendings
+        agent.trim()
 
 
 class _Deciding:

@@ -65,6 +65,12 @@ class Remembered:
     pending_count: int
     recipients: dict[str, Known] = field(default_factory=dict)
 
+    def trim(self) -> None:
+        """Forgets recipients when there are many. Never while a batch is decided, which needs those
+        that it has just learned."""
+        if len(self.recipients) > _MOST_RECIPIENTS:
+            self.recipients = {}
+
 
 class Memory:
     """Forgets first the agents that it read first."""
@@ -101,15 +107,20 @@ class Memory:
             )
             if before is not None and same:
                 now.recipients = before.recipients
+                now.trim()
         while len(self._agents) > _MOST_AGENTS:
             del self._agents[next(iter(self._agents))]
 
     def knows(self, agent: Remembered, recipient: str) -> bool:
-        """Whether a spend to this recipient can be decided without a look at the database."""
+        """Whether a spend to this recipient can be decided without a look at the database. What
+        follows from what is remembered is worked out here."""
         known = agent.recipients.get(recipient)
-        return known is not None and (
-            known.pay_to is None or self._payees.is_open(agent.realm_id, known.pay_to)
-        )
+        if known is None:
+            pay_to = self._directory.remembered(agent.realm_id, agent.directory_epoch, recipient)
+            if pay_to is None or agent.policy.blocks.names_hosts:
+                return False
+            known = self._learn(agent, recipient, pay_to, pays_blocked_host=False)
+        return known.pay_to is None or self._payees.is_open(agent.realm_id, known.pay_to)
 
     async def read_recipients(
         self, tx: Tx, mode: Mode, wanted: Sequence[tuple[Remembered, str]]
@@ -127,24 +138,28 @@ class Memory:
                 (agent.policy_key, agent.policy.blocks),
                 [] if pay_to is None else [pay_to],
             )
-            terms = terms_of(
-                agent.policy,
-                self._bounds,
-                agent_status=agent.agent_status,
-                wallet_address=agent.wallet_address,
-                recipient=recipient,
-                pay_to=pay_to,
-                pays_blocked_host=pay_to in blocked,
-            )
-            if len(agent.recipients) >= _MOST_RECIPIENTS:
-                del agent.recipients[next(iter(agent.recipients))]
-            agent.recipients[recipient] = Known(terms, _encode(terms).decode(), pay_to)
+            self._learn(agent, recipient, pay_to, pays_blocked_host=pay_to in blocked)
         paid = {
             (agent.agent_id, agent.realm_id, pay_to)
             for agent, recipient in wanted
             if (pay_to := agent.recipients[recipient].pay_to) is not None
         }
         return await self._payees.need_rent(tx, paid)
+
+    def _learn(
+        self, agent: Remembered, recipient: str, pay_to: str | None, *, pays_blocked_host: bool
+    ) -> Known:
+        terms = terms_of(
+            agent.policy,
+            self._bounds,
+            agent_status=agent.agent_status,
+            wallet_address=agent.wallet_address,
+            recipient=recipient,
+            pay_to=pay_to,
+            pays_blocked_host=pays_blocked_host,
+        )
+        known = agent.recipients[recipient] = Known(terms, _encode(terms).decode(), pay_to)
+        return known
 
 
 def _remembered(found: LockedAgent, policy: Policy) -> Remembered:
