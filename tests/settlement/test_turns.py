@@ -4,9 +4,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from bursar.chain.port import Chain
-from bursar.db import Database
+from bursar.db import Database, Tx
 from bursar.heartbeat.lease import Lease
 from bursar.settlement.reconcile import Reconciler
+from bursar.wallet import store
 from tests.processes import until
 from tests.settlement.support import Stage
 
@@ -152,3 +153,36 @@ async def test_of_two_workers_one_sweeps(stage: Stage):
     async with stage.db.connection() as tx:
         await tx.execute("UPDATE lease SET until = clock_timestamp()")
     assert [await sweeps(each) for each in (first, second)] == [True, False]
+
+
+async def test_no_cold_wallet_is_read_to_find_the_hot_ones(stage: Stage):
+    """Goal: however many wallets are cold, a sweep reads those that moved lately."""
+    async with stage.db.transaction() as tx:
+        await tx.execute(
+            "INSERT INTO agent (id, realm_id, name, policy_id, created_at, updated_at)"
+            " SELECT 'ag_cold' || n, 1, 'cold', 'pol_cold' || n, '2020-01-01', '2020-01-01'"
+            " FROM generate_series(1, 20000) n"
+        )
+        await tx.execute(
+            "INSERT INTO policy (agent_id, version, cap_micros_daily, allowlist, blocklist, frozen,"
+            " changed_by, changed_at) SELECT 'ag_cold' || n, 1, 0, '{}', '{}', false, 'test',"
+            " '2020-01-01' FROM generate_series(1, 20000) n"
+        )
+        await tx.execute(
+            "INSERT INTO wallet (agent_id, realm_id, address, mint, is_low)"
+            " SELECT 'ag_cold' || n, 1, 'cold' || n, 'mint', true FROM generate_series(1, 20000) n"
+        )
+    async with stage.db.connection() as tx:
+        await tx.execute("ANALYZE agent, wallet")
+        before = await _read_from_wallets(tx)
+        for _ in range(8):
+            assert not any(i.startswith("ag_cold") for i in await store.hot_wallets(tx, "test"))
+        assert await _read_from_wallets(tx) - before < 2_000
+
+
+async def _read_from_wallets(tx: Tx) -> int:
+    await tx.execute("SELECT pg_stat_force_next_flush()")
+    return await tx.fetchval(
+        "SELECT sum(seq_tup_read + idx_tup_fetch) FROM pg_stat_user_tables"
+        " WHERE relname IN ('wallet', 'agent')"
+    )

@@ -1,12 +1,12 @@
 """Queries on wallets, their sealed keys and deposits, and on wallets that are set aside."""
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final, Literal
 
 from bursar.config import Mode
 from bursar.custody.model import SealedKey
-from bursar.db import Row, Tx
+from bursar.db import Row, Tx, moment
 from bursar.sql import Listing, Query, columns, made, made_or_none
 from bursar.wallet.model import DepositRow, UnreadRow, WalletRow, WatchedWallet
 
@@ -135,7 +135,8 @@ _WATCH_AFTER = Query(f"""
      ORDER BY w.agent_id
      LIMIT :limit
 """)
-# Each part has an index of its own: however many wallets are cold, none of them is read.
+# Each part has an index of its own: however many wallets are cold, none of them is read. The moment
+# is a parameter because PostgreSQL looks for nothing by the clock in an index.
 _HOT = Query("""
     WITH busy AS (
       SELECT w.agent_id FROM wallet w WHERE w.is_frozen
@@ -143,12 +144,12 @@ _HOT = Query("""
       SELECT p.agent_id FROM payment p WHERE p.mode = :mode AND p.state IN ('waiting', 'live')
     ), lately AS (
       SELECT w.agent_id FROM wallet w
-       WHERE w.active_on >= ((clock_timestamp() - interval '1 day') AT TIME ZONE 'UTC')::date
+       WHERE w.active_on >= :day
       UNION
-      SELECT d.agent_id FROM deposit d WHERE d.created_at > clock_timestamp() - interval '1 day'
+      SELECT d.agent_id FROM deposit d WHERE d.created_at > :since
       UNION
       SELECT a.id FROM realm r JOIN agent a ON a.realm_id = r.id
-       WHERE r.mode = :mode AND a.created_at > clock_timestamp() - interval '1 day'
+       WHERE r.mode = :mode AND a.created_at > :since
     ), hot AS (
       SELECT b.agent_id FROM busy b
       UNION
@@ -164,7 +165,9 @@ _HOT = Query("""
 async def hot_wallets(tx: Tx, mode: Mode) -> list[str]:
     """Those on which something may move any time: frozen, with a payment on its way, or made,
     funded or spent from within a day by an agent that is not terminated."""
-    return [row["agent_id"] for row in await _HOT.rows(tx, mode=mode)]
+    since = await moment(tx) - timedelta(days=1)
+    rows = await _HOT.rows(tx, mode=mode, since=since, day=since.date())
+    return [row["agent_id"] for row in rows]
 
 
 async def watched_wallets(tx: Tx, agent_ids: Sequence[str]) -> list[WatchedWallet]:
