@@ -4,7 +4,7 @@ import gc
 from typing import Final
 
 # The defaults (700, 10, 10) cost the HTTP process a twentieth of its processor time under load, and
-# the worker, whose HTTP client leaves more behind, a fifth.
+# the worker a tenth.
 _THRESHOLDS: Final = (20_000, 20, 20)
 
 
