@@ -28,7 +28,8 @@ from bench.books import FEW, SPENDERS, make_books
 from bench.chart import chart
 from bench.curve import curve
 from bench.load import WRK_MISSING, Pgbench, Wrk
-from bench.rows import Row, at_least, save, table
+from bench.rows import Row, at_least, save, table, worse
+from bench.rows import load as load_rows
 from bench.service import Tenants, make_tenants, running
 from bursar.config import load_config
 from bursar.db import Database
@@ -62,6 +63,11 @@ def main() -> None:
         for name in ("data", "rest"):
             shutil.rmtree(FOLDER / name, ignore_errors=True)
     print(f"\n{table(rows)}\n\n{machine.describe()}")
+    if RESULTS.exists():
+        found = worse(load_rows(RESULTS), rows)
+        print("\nWorse than in the run before:" if found else "\nNothing worse than before.")
+        for line in found:
+            print(f"  {line}")
     save(rows, RESULTS)
     CHART.parent.mkdir(exist_ok=True)
     CHART.write_text(chart(rows, machine.describe()), "utf-8")
@@ -100,7 +106,7 @@ async def measure() -> list[Row]:
     rows += rest.rows(FOLDER / "rest", FOLDER / "serve.log", ROUNDS)
     _say("settlement")
     (bare, rate, unit), (_, settled, _), _ = await settlement.rows()
-    rows.append(at_least(f"settlements (reference: {bare})", settled, unit, rate, 0.5))
+    rows.append(at_least(f"settlements (reference: {bare})", settled, unit, rate, 0.6))
     _say("webhooks")
     rows += await webhooks.rows()
     _say("localnet")

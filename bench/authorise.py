@@ -4,6 +4,7 @@ The service is `bursar api` on the embedded server. The worker does not run: it 
 chain, beside the measurement, what was just authorised.
 """
 
+import os
 import statistics
 import time
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from bench.service import Running, Tenants, cpu_seconds
 from bursar.service.postgres import EmbeddedPostgres
 
 CONNECTIONS: Final = 64
+MANY_CONNECTIONS: Final = 256
 AGENTS: Final = 1_000
 # At 3,000 requests a minute for each test key, so many are never held up.
 HOT_KEYS: Final = 300
@@ -36,6 +38,7 @@ class _Rounds:
     tpcb_cpu: list[float] = field(default_factory=list)
     spread: list[float] = field(default_factory=list)
     spread_p99: list[float] = field(default_factory=list)
+    many: list[float] = field(default_factory=list)
     hot: list[float] = field(default_factory=list)
     alone_p50: list[float] = field(default_factory=list)
     # Processor time a spend, by the kind of process.
@@ -83,6 +86,7 @@ def rows(
         found.spread_p99.append(spread.p99_ms)
         for kind, micros in used.items():
             found.cpu.setdefault(kind, []).append(micros)
+        found.many.append(wrk.spend(tenants.spread, MANY_CONNECTIONS, seconds).rate)
         found.hot.append(wrk.spend(tenants.hot, CONNECTIONS, seconds).rate)
         found.tpcb_p50.append(pgbench.p50_ms(_ALONE_SECONDS))
         found.alone_p50.append(wrk.spend(tenants.spread, 1, _ALONE_SECONDS).p50_ms)
@@ -100,17 +104,24 @@ def _rows(found: _Rounds) -> list[Row]:
             spread,
             "/s",
             median(found.tpcb),
-            2.0,
+            0.7,
         ),
         at_least(
-            "authorise, one hot agent (reference: spread)", median(found.hot), "/s", spread, 0.7
+            f"authorise, {MANY_CONNECTIONS} connections (reference: TPC-B)",
+            median(found.many),
+            "/s",
+            median(found.tpcb),
+            0.85,
+        ),
+        at_least(
+            "authorise, one hot agent (reference: spread)", median(found.hot), "/s", spread, 1.0
         ),
         below(
             "authorise, one connection, p50 (reference: TPC-B, one client)",
             median(found.alone_p50),
             "ms",
             median(found.tpcb_p50),
-            3.0,
+            4.5,
         ),
         Row(
             name=f"authorise, {CONNECTIONS} connections, p99",
@@ -118,12 +129,18 @@ def _rows(found: _Rounds) -> list[Row]:
             unit="ms",
         ),
         # Steadier than rates where the machine has other work.
+        below(
+            "processor time a spend, all processes (reference: a TPC-B transaction)",
+            cpu_of_all,
+            "us",
+            tpcb_cpu,
+            1.1,
+        ),
+        # What is left of the cores is idle: nothing waits for a processor then.
         Row(
-            name="processor time a spend, all processes (reference: a TPC-B transaction)",
-            value=cpu_of_all,
-            unit="us",
-            reference=tpcb_cpu,
-            ratio=cpu_of_all / tpcb_cpu,
+            name=f"processor in use, {CONNECTIONS} connections",
+            value=cpu_of_all * spread / 1e4 / (os.cpu_count() or 1),
+            unit="%",
         ),
         *(
             Row(name=f"processor time a spend, {kind}", value=used, unit="us")

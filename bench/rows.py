@@ -4,6 +4,10 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Final
+
+# Runs on a quiet machine differ by less.
+_NOTICEABLE: Final = 1.15
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +90,22 @@ def table(rows: Sequence[Row]) -> str:
         ).rstrip()
         for line in lines
     )
+
+
+def worse(before: Sequence[Row], now: Sequence[Row]) -> list[str]:
+    """The figures whose ratio to their reference got worse by more than a run differs from the
+    next. Ratios, because two runs are seldom made by machines of the same mood."""
+    known = {row.name: row for row in before}
+    found: list[str] = []
+    for row in now:
+        old = known.get(row.name)
+        if row.ratio is None or row.target is None or old is None or old.ratio is None:
+            continue
+        rises = row.target.startswith(">=")
+        change = old.ratio / row.ratio if rises else row.ratio / old.ratio
+        if change > _NOTICEABLE:
+            found.append(f"{row.name}: {old.ratio:.2f} -> {row.ratio:.2f}")
+    return found
 
 
 def figure(value: float) -> str:

@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 
 import pytest
 from bench import chart, machine
-from bench.rows import Row, at_least, below, load, save, table, within
+from bench.rows import Row, at_least, below, load, save, table, within, worse
 
 FAST = at_least("authorise", 7_000.4, "/s", 3_500.2, 2.0)
 SLOW = below("p50 <one & only>", 1.5, "ms", 0.4, 3.0)
@@ -75,3 +75,22 @@ def test_the_chart_draws_what_has_a_target():
 def test_the_machine_is_described():
     """Goal: the line names the cores, without which no figure means anything."""
     assert "cores" in machine.describe()
+
+
+def test_what_got_worse_is_named():
+    """Goal: a rate that fell and a time that rose are named; what changed by chance is not."""
+    before = [
+        at_least("rate", 100, "/s", 100, 0.7),
+        below("time", 2, "ms", 1, 4),
+        below("steady", 2, "ms", 1, 4),
+        Row(name="informs", value=1, unit="MB"),
+    ]
+    now = [
+        at_least("rate", 80, "/s", 100, 0.7),
+        below("time", 3, "ms", 1, 4),
+        below("steady", 2.2, "ms", 1, 4),
+        Row(name="informs", value=9, unit="MB"),
+        below("new", 9, "ms", 1, 4),
+    ]
+    assert worse(before, now) == ["rate: 1.00 -> 0.80", "time: 2.00 -> 3.00"]
+    assert worse(now, before) == []
