@@ -185,8 +185,9 @@ class _asleep:  # noqa: N801 - read as a word in `with`
         wanted = ["bursar.cli.main", name]
         (self._process,) = [
             process
-            for process in psutil.process_iter()
-            if process.cmdline()[-2:] == wanted
+            # What cannot be asked, such as a process that has just ended, has no command line.
+            for process in psutil.process_iter(["cmdline"])
+            if (process.info["cmdline"] or [])[-2:] == wanted
             and process.environ().get("BURSAR_DATA_DIR") == str(data_dir)
         ]
 

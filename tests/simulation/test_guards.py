@@ -5,7 +5,7 @@ import itertools
 from collections import Counter
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 import asyncpg
@@ -20,7 +20,7 @@ from bursar.policy.engine import RejectCode
 from bursar.recipient.resolve import Directory
 from bursar.service.postgres import ADMIN_ROLE
 from bursar.settlement import payment_store
-from bursar.spend import store
+from bursar.spend import authorise, memory, store
 from bursar.spend.authorise import Authorised, Authoriser, SpendRequest
 from bursar.spend.close import reject_spends
 from bursar.spend.model import bounds_of
@@ -269,4 +269,110 @@ async def test_a_batch_to_more_recipients_than_are_remembered(world: World):
         assert {_status(answer) for answer in answers} == {"approved"}
     found = deciding._memory.get(agent_id, realm_id)  # pyright: ignore[reportPrivateUsage]
     assert found is not None
-    assert len(found.recipients) <= 50 + 128
+    assert len(found.recipients) <= 20 + 128
+
+
+async def test_what_was_written_is_never_written_again(
+    world: World, agents: list[str], monkeypatch: pytest.MonkeyPatch
+):
+    """Goal: where an answer cannot be made after the write, its caller gets an error; the spends of
+    the batch, of which none has a key, are there once."""
+    realm_id = await _realm(world.db, agents[0])
+    for always_lock in (False, True):
+        deciding = _authoriser(world, always_lock=always_lock)
+        for agent_id in agents:
+            await deciding.authorise(_request(realm_id, agent_id, 1))
+        made, numbers = authorise.show_spend, itertools.count()
+
+        def broken(spend: Any, made: Any = made, numbers: Any = numbers) -> Any:
+            if next(numbers) == 3:
+                raise RuntimeError("no answer")
+            return made(spend)
+
+        before = await _count(world.db, realm_id)
+        with monkeypatch.context() as patched:
+            patched.setattr(authorise, "show_spend", broken)
+            sent = [deciding.authorise(_request(realm_id, a, 7)) for a in agents for _ in range(3)]
+            outcomes = await asyncio.gather(*sent, return_exceptions=True)
+        assert [type(o) for o in outcomes if not isinstance(o, Authorised)] == [RuntimeError]
+        assert await _count(world.db, realm_id) - before == len(sent)
+
+
+async def _count(db: Database, realm_id: int) -> int:
+    async with db.connection() as tx:
+        return await tx.fetchval("SELECT count(*) FROM spend WHERE realm_id = $1", realm_id)
+
+
+async def test_an_agent_that_is_forgotten_meanwhile_is_still_found(
+    world: World, agents: list[str], monkeypatch: pytest.MonkeyPatch
+):
+    """Goal: with room for one agent in memory, batches of many are decided, and none is told that
+    its agent does not exist."""
+    realm_id = await _realm(world.db, agents[0])
+    deciding = _authoriser(world)
+    monkeypatch.setattr(memory, "_MOST_BYTES", 1)
+    for _ in range(5):
+        sent = [deciding.authorise(_request(realm_id, a, 1)) for a in agents for _ in range(4)]
+        assert {_status(answer) for answer in await asyncio.gather(*sent)} == {"approved"}
+
+
+async def test_agents_of_two_lives_are_not_decided_together(world: World, agents: list[str]):
+    """Goal: what is remembered of one life of the server is worth nothing beside what was read in
+    another."""
+    realm_id = await _realm(world.db, agents[0])
+    deciding = _authoriser(world)
+    for agent_id in agents[:2]:
+        await deciding.authorise(_request(realm_id, agent_id, 1))
+    known = deciding._memory  # pyright: ignore[reportPrivateUsage]
+    remembered = known.get(agents[1], realm_id)
+    assert remembered is not None
+    remembered.life = "an older one"
+    await _rewrite_policy(world, "frozen = true", agents[1])
+    try:
+        # The policy's version is remembered too, under the name that the new life gives it.
+        known._policies._known.clear()  # pyright: ignore[reportPrivateUsage]
+        # The first makes a batch of its own, the two others are one.
+        sent = [deciding.authorise(_request(realm_id, agents[n], 1)) for n in (2, 0, 1)]
+        answers = await asyncio.gather(*sent)
+        assert [_status(answer) for answer in answers] == ["approved", "approved", "policy_frozen"]
+    finally:
+        await _rewrite_policy(world, "frozen = false", agents[1])
+
+
+async def test_another_isolation_level_by_default_still_decides(world: World, agents: list[str]):
+    """Goal: a default of the database that the quick way cannot change costs time and nothing
+    else."""
+    realm_id = await _realm(world.db, agents[0])
+    async with world.db.connection() as tx:
+        database = await tx.fetchval("SELECT current_database()")
+    admin = await asyncpg.connect(world.postgres.dsn_for(database, ADMIN_ROLE))
+    await admin.execute(
+        f"ALTER DATABASE \"{database}\" SET default_transaction_isolation = 'serializable'"
+    )
+    try:
+        db = await Database.open(world.postgres.dsn, 2, 10)
+        deciding = Authoriser(
+            db, PolicyCache(), Directory(), bounds_of(load_config({})), approval_seconds=60
+        )
+        for _ in range(3):
+            sent = [deciding.authorise(_request(realm_id, a, 1)) for a in agents]
+            assert {_status(answer) for answer in await asyncio.gather(*sent)} == {"approved"}
+        await db.close()
+    finally:
+        await admin.execute(f'ALTER DATABASE "{database}" RESET default_transaction_isolation')
+        await admin.close()
+
+
+async def test_windows_that_were_just_closed_count_as_they_are(world: World, agents: list[str]):
+    """Goal: midnight between closing the windows and reading them gives nobody a second day."""
+    realm_id = await _realm(world.db, agents[0])
+    await _authoriser(world).authorise(_request(realm_id, agents[0], 1_000_000))
+    async with world.db.connection() as tx:
+        found = (await lock.read_agents(tx, [agents[0]], [realm_id]))[agents[0]]
+        found.wallet.now += timedelta(days=1)
+        known = memory.Memory(PolicyCache(), Directory(), bounds_of(load_config({})))
+        closed = await known.seen(tx, {agents[0]: found}, windows_are_new=True)
+        tomorrow = await known.seen(tx, {agents[0]: found})
+    assert closed[agents[0]].spent_micros == 1_000_000
+    assert tomorrow[agents[0]].spent_micros == 0
+    assert not tomorrow[agents[0]].hour_runs

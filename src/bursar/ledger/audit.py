@@ -355,9 +355,8 @@ QUESTIONS: Final = (
         counted AS (
           SELECT realm_id, unnest(ARRAY[agent_id::text, '']) COLLATE "C" AS agent_id,
                  (created_at AT TIME ZONE 'UTC')::date AS day,
-                 -- Refused ones that no list allows have one name in the totals.
-                 CASE WHEN verdict = 'rejected' AND substr(terms::json ->> 2, 2, 1) = 'f'
-                      THEN '' ELSE recipient END AS recipient,
+                 -- Refused ones have one name in the totals.
+                 CASE WHEN verdict = 'rejected' THEN '' ELSE recipient END AS recipient,
                  count(*) AS spends,
                  count(*) FILTER (WHERE status = 'rejected') AS rejected,
                  coalesce(sum(amount_micros) FILTER (WHERE status = 'settled'), 0) AS settled

@@ -606,8 +606,7 @@ CREATE TABLE usage (
 ) WITH (fillfactor = 50);
 
 -- Running totals by the UTC day of createdAt; '' as agent_id is the whole account's. '' as
--- recipient counts refused ones that no list allows: a stranger's agent could name a new one each
--- time.
+-- recipient counts refused ones: an agent could name a new one each time.
 CREATE TABLE spend_total (
   realm_id       integer NOT NULL,
   agent_id       id NOT NULL,

@@ -101,8 +101,8 @@ class Authoriser:
         """What `authorise` would decide now: under which policy, to which address. Writes
         nothing."""
         found = await lock.read_agents(tx, [request.agent_id], [request.realm_id])
-        await self._memory.put(tx, found)
-        agent = self._memory.get(request.agent_id, request.realm_id)
+        # Of its own: what a batch remembers changes while this waits for the database.
+        agent = (await self._memory.seen(tx, found)).get(request.agent_id)
         if agent is None:
             raise not_found("agent")
         wanted = [(agent, request.recipient)]
@@ -132,6 +132,12 @@ class Authoriser:
                 left = await self._try(left)
             except asyncpg.UniqueViolationError as problem:
                 left = await self._after_conflict(left, problem)
+            except asyncpg.InvalidTransactionStateError as problem:
+                # Another isolation level is this database's default: only a transaction that
+                # begins by saying which it wants may write. Its subclasses mean other things.
+                if type(problem) is not asyncpg.InvalidTransactionStateError:
+                    raise
+                break
         if left:
             try:
                 await self._under_locks(left, hurried)
@@ -156,7 +162,8 @@ class Authoriser:
         self._recent.add(keys)
         if not known or not keys:
             return list(batch)
-        async with self._db.connection() as tx:
+        # A transaction, because only that says what its commit waits for.
+        async with self._db.transaction() as tx:
             found = await store.find_by_keys(tx, [(key.agent_id, key.key) for key in keys])
             if found:
                 # It may be committed here but on no standby yet, because the request that wrote
@@ -176,54 +183,56 @@ class Authoriser:
     async def _try(self, batch: Sequence[_Waiting]) -> list[_Waiting]:
         """Decides on what is remembered and writes what stands; returns what has to be decided
         again."""
-        later = await self._remember(batch)
-        ready = [waiting for waiting in batch if not waiting.answered and waiting not in later]
-        if not ready:
-            return [waiting for waiting in batch if not waiting.answered]
-        deciding = _Deciding(self._bounds, set())
-        for waiting in ready:
-            agent = self._memory.get(waiting.request.agent_id, waiting.request.realm_id)
-            deciding.add(waiting, agent)
-        async with self._db.connection() as tx:
-            found = await deciding.write(tx, None, self._approval_seconds)
-        self._memory.forget(deciding.agent_ids - found.keys())
-        deciding.answer(found)
-        Metrics.decided("remembered", sum(waiting.answered for waiting in ready))
-        Metrics.again(sum(not waiting.answered for waiting in ready))
-        return [waiting for waiting in batch if not waiting.answered]
-
-    async def _remember(self, batch: Sequence[_Waiting]) -> set[_Waiting]:
-        """Reads what is not remembered. Returns those that can only be decided under their locks:
-        their windows are over, or the payment may have to open the payee's token account."""
-        unknown = [
-            (waiting.request.agent_id, waiting.request.realm_id)
-            for waiting in batch
-            if self._memory.get(waiting.request.agent_id, waiting.request.realm_id) is None
-        ]
-        strange: defaultdict[Mode, list[tuple[Remembered, str]]] = defaultdict(list)
-        if unknown:
-            async with self._db.connection() as tx:
-                await self._memory.read(tx, unknown)
+        agents = await self._remember(batch)
+        ready: list[_Waiting] = []
         for waiting in batch:
-            request = waiting.request
-            agent = self._memory.get(request.agent_id, request.realm_id)
+            agent = _of(agents, waiting.request)
             if agent is None:
                 waiting.answer_with(not_found("agent"))
-            elif not self._memory.knows(agent, request.recipient):
+            # Under the locks only: windows that are over have to be closed, and the payment may
+            # have to open the payee's token account.
+            elif agent.hour_runs and self._memory.knows(agent, waiting.request.recipient):
+                ready.append(waiting)
+        if len({agents[waiting.request.agent_id].life for waiting in ready}) > 1:
+            # The server changed while some were read. Numbers of another life mean nothing.
+            self._memory.forget(agents)
+            ready = []
+        if ready:
+            deciding = _Deciding(self._bounds, set())
+            for waiting in ready:
+                deciding.add(waiting, agents[waiting.request.agent_id])
+            async with self._db.connection() as tx:
+                found = await deciding.write(tx, None, self._approval_seconds)
+            self._memory.forget(deciding.agent_ids - found.keys())
+            deciding.answer(found)
+            Metrics.decided("remembered", sum(waiting.answered for waiting in ready))
+            Metrics.again(sum(not waiting.answered for waiting in ready))
+        return [waiting for waiting in batch if not waiting.answered]
+
+    async def _remember(self, batch: Sequence[_Waiting]) -> dict[str, Remembered]:
+        """The agents of the batch as they are remembered, or read now; those that do not exist are
+        missing. What the batch rests on is kept here, whatever else is forgotten meanwhile."""
+        agents: dict[str, Remembered] = {}
+        unknown: list[tuple[str, int]] = []
+        for request in (waiting.request for waiting in batch):
+            found = self._memory.get(request.agent_id, request.realm_id)
+            if found is None:
+                unknown.append((request.agent_id, request.realm_id))
+            else:
+                agents[request.agent_id] = found
+        if unknown:
+            async with self._db.connection() as tx:
+                agents |= await self._memory.read(tx, unknown)
+        strange: defaultdict[Mode, list[tuple[Remembered, str]]] = defaultdict(list)
+        for request in (waiting.request for waiting in batch):
+            agent = _of(agents, request)
+            if agent is not None and not self._memory.knows(agent, request.recipient):
                 strange[request.mode].append((agent, request.recipient))
         if strange:
             async with self._db.connection() as tx:
                 for mode, wanted in strange.items():
                     await self._memory.read_recipients(tx, mode, wanted)
-        later: set[_Waiting] = set()
-        for waiting in batch:
-            request = waiting.request
-            agent = self._memory.get(request.agent_id, request.realm_id)
-            if agent is not None and not (
-                agent.hour_runs and self._memory.knows(agent, request.recipient)
-            ):
-                later.add(waiting)
-        return later
+        return agents
 
     async def _under_locks(self, batch: Sequence[_Waiting], hurried: bool) -> None:
         """Decides under the wallets' locks: nothing that counts can change before it is
@@ -235,26 +244,38 @@ class Authoriser:
             agent_ids = sorted({w.request.agent_id for w in batch})
             realm_ids = sorted({w.request.realm_id for w in batch})
             locked_at = await lock.close_windows(tx, agent_ids)
-            await self._memory.put(tx, await lock.lock_agents(tx, agent_ids, realm_ids))
-            # Kept here: a preview of the same agent may put another in its place meanwhile.
-            agents = [self._memory.get(w.request.agent_id, w.request.realm_id) for w in batch]
+            locked = await lock.lock_agents(tx, agent_ids, realm_ids)
+            agents = await self._memory.put(tx, locked, windows_are_new=True)
             wanted: defaultdict[Mode, list[tuple[Remembered, str]]] = defaultdict(list)
-            for waiting, agent in zip(batch, agents, strict=True):
+            for request in (waiting.request for waiting in batch):
+                agent = _of(agents, request)
                 if agent is not None:
-                    request = waiting.request
                     wanted[request.mode].append((agent, request.recipient))
             rents: set[tuple[str, str]] = set()
             for mode, some in wanted.items():
                 rents |= await self._memory.read_recipients(tx, mode, some)
             deciding = _Deciding(self._bounds, rents)
-            for waiting, agent in zip(batch, agents, strict=True):
-                deciding.add(waiting, agent)
-            return deciding, await deciding.write(tx, locked_at, self._approval_seconds)
+            for waiting in batch:
+                agent = _of(agents, waiting.request)
+                if agent is None:
+                    waiting.answer_with(not_found("agent"))
+                else:
+                    deciding.add(waiting, agent)
+            found = await deciding.write(tx, locked_at, self._approval_seconds)
+            # Before the commit: what was written is answered, and what is not answered was not
+            # written, or it would be written again.
+            check(deciding.agent_ids == found.keys(), "under its lock every wallet's guard holds")
+            return deciding, found
 
         deciding, found = await self._db.transact(work)
-        check(deciding.agent_ids == found.keys(), "under its lock every wallet's guard holds")
         deciding.answer(found)
         Metrics.decided("locked", len(batch))
+
+
+def _of(agents: dict[str, Remembered], request: SpendRequest) -> Remembered | None:
+    """The agent of a request; None when there is none in its realm."""
+    agent = agents.get(request.agent_id)
+    return agent if agent is not None and agent.realm_id == request.realm_id else None
 
 
 class _Made(NamedTuple):
@@ -385,11 +406,8 @@ class _Deciding:
     def agent_ids(self) -> set[str]:
         return set(self._wallets)
 
-    def add(self, waiting: _Waiting, agent: Remembered | None) -> None:
+    def add(self, waiting: _Waiting, agent: Remembered) -> None:
         request = waiting.request
-        if agent is None:
-            waiting.answer_with(not_found("agent"))
-            return
         if request.key is not None:
             first = self._first.setdefault(request.key.place, waiting)
             if first is not waiting:
@@ -413,12 +431,17 @@ class _Deciding:
         return await store.write_spends(tx, life, locked_at, approval_seconds, touched, decided)
 
     def answer(self, found: dict[str, Found]) -> None:
+        """Answers what was written. Nothing of it may be left without an answer, whatever goes
+        wrong here: it would be taken for not written."""
         for waiting, made in self._made:
             wallet = found.get(made.request.agent_id)
             if wallet is not None:
                 policy = self._wallets[made.request.agent_id].agent.policy
-                spend = _spend(made, wallet, policy.version, self._approval)
-                waiting.answer_with(Authorised(_body(spend), replayed=False))
+                try:
+                    spend = _spend(made, wallet, policy.version, self._approval)
+                    waiting.answer_with(Authorised(_body(spend), replayed=False))
+                except Exception as problem:  # noqa: BLE001 - the spend stands; its key finds it
+                    waiting.answer_with(problem)
         for agent_id, wallet in found.items():
             self._wallets[agent_id].remember(wallet)
         for waiting, first in self._repeats:
@@ -431,7 +454,6 @@ class _Deciding:
 def _decided(made: _Made, wallet: _Wallet) -> Decided:
     request, known = made.request, made.known
     key = request.key
-    refused_stranger = made.verdict == "rejected" and known.terms.lists[1] == "f"
     return Decided(
         id=made.spend_id,
         agent_id=request.agent_id,
@@ -452,7 +474,8 @@ def _decided(made: _Made, wallet: _Wallet) -> Decided:
         micros_before=made.micros_before,
         lamports_before=made.lamports_before,
         pendings_before=made.pendings_before,
-        total_recipient="" if refused_stranger else request.recipient,
+        # Refused ones count under one name: an agent could name a new one each time.
+        total_recipient="" if made.verdict == "rejected" else request.recipient,
         key="" if key is None else key.key,
         fingerprint=b"" if key is None else key.fingerprint,
     )

@@ -23,6 +23,10 @@ MAX_WAITING: Final = 2_000
 # From how many waiting requests a second batch is worth its cost.
 SECOND_BATCH: Final = 24
 _BATCHES: Final = 2
+_UNKNOWN: Final = (
+    "Whether the spend was decided is not known. Try again; with the same Idempotency-Key nothing"
+    " happens twice."
+)
 
 _log = structlog.get_logger()
 
@@ -101,17 +105,20 @@ class Batches(Generic[Q, A]):
             waiting = self._waiting.popleft()
             (kept if waiting.request.agent_id in self._busy else batch).append(waiting)
         self._waiting.extendleft(reversed(kept))
+        # At once, and not when the batch begins: nobody else may take requests of these agents.
+        self._busy |= {waiting.request.agent_id for waiting in batch}
         return batch
 
     async def _run(self, batch: list[Waiting[Q, A]]) -> None:
         try:
             while batch:
-                agents = {waiting.request.agent_id for waiting in batch}
-                self._busy |= agents
                 try:
                     await self._do(batch)
                 finally:
-                    self._busy -= agents
+                    self._busy -= {waiting.request.agent_id for waiting in batch}
+                    for waiting in batch:
+                        if not waiting.answered:  # a bug, or the process is stopping
+                            waiting.answer_with(unavailable(_UNKNOWN))
                     self._look_at = SECOND_BATCH
                 batch = [] if self._too_many() else self._next()
         finally:

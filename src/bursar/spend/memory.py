@@ -21,9 +21,10 @@ from bursar.policy.engine import Terms, terms_of
 from bursar.policy.model import Bounds, Policy
 from bursar.recipient.resolve import Directory
 
-# Some two kilobytes each, with the recipients of one.
-_MOST_AGENTS: Final = 20_000
-_MOST_RECIPIENTS: Final = 50
+_MOST_BYTES: Final = 64 * 1024 * 1024
+_MOST_RECIPIENTS: Final = 20
+# An estimate, on the high side, of an agent with so many recipients; its policy comes on top.
+_AGENT_BYTES: Final = 16_000
 _encode = msgspec.json.Encoder().encode
 
 
@@ -65,6 +66,10 @@ class Remembered:
     pending_count: int
     recipients: dict[str, Known] = field(default_factory=dict)
 
+    @property
+    def bytes_in_memory(self) -> int:
+        return _AGENT_BYTES + self.policy.bytes_in_memory
+
     def trim(self) -> None:
         """Forgets recipients when there are many. Never while a batch is decided, which needs those
         that it has just learned."""
@@ -73,7 +78,7 @@ class Remembered:
 
 
 class Memory:
-    """Forgets first the agents that it read first."""
+    """Bounded in bytes; forgets first the agents that it read first."""
 
     def __init__(self, policies: PolicyCache, directory: Directory, bounds: Bounds) -> None:
         self._policies = policies
@@ -81,6 +86,9 @@ class Memory:
         self._bounds = bounds
         self._payees = Payees()
         self._agents: dict[str, Remembered] = {}
+        self._bytes = 0
+        # Of all that is remembered.
+        self._life = ""
 
     def get(self, agent_id: str, realm_id: int) -> Remembered | None:
         found = self._agents.get(agent_id)
@@ -88,28 +96,48 @@ class Memory:
 
     def forget(self, agent_ids: Iterable[str]) -> None:
         for agent_id in agent_ids:
-            self._agents.pop(agent_id, None)
+            forgotten = self._agents.pop(agent_id, None)
+            if forgotten is not None:
+                self._bytes -= forgotten.bytes_in_memory
 
-    async def read(self, tx: Tx, agents: Sequence[tuple[str, int]]) -> None:
-        """Reads agents of these realms; those that do not exist stay unknown."""
+    async def read(self, tx: Tx, agents: Sequence[tuple[str, int]]) -> dict[str, Remembered]:
+        """Reads agents of these realms; those that do not exist are missing."""
         ids, realms = zip(*agents, strict=True)
-        await self.put(tx, await lock.read_agents(tx, sorted(set(ids)), sorted(set(realms))))
+        found = await lock.read_agents(tx, sorted(set(ids)), sorted(set(realms)))
+        return await self.put(tx, found)
 
-    async def put(self, tx: Tx, found: dict[str, LockedAgent]) -> None:
-        """Remembers agents as they were just read."""
-        policies = await self._policies.get(tx, [agent.policy_key for agent in found.values()])
-        for agent_id, agent in found.items():
-            before = self._agents.pop(agent_id, None)
-            self._agents[agent_id] = now = _remembered(agent, policies[agent.policy_key])
-            same = before is not None and (
-                (before.life, before.rules, before.realm_rules)
-                == (now.life, now.rules, now.realm_rules)
-            )
-            if before is not None and same:
+    async def put(
+        self, tx: Tx, found: dict[str, LockedAgent], *, windows_are_new: bool = False
+    ) -> dict[str, Remembered]:
+        """Remembers agents as they were just read, `windows_are_new` where their windows were
+        closed just before, under the same locks."""
+        seen = await self.seen(tx, found, windows_are_new=windows_are_new)
+        for agent_id, now in seen.items():
+            if now.life != self._life:
+                # The server is another one: its numbers may repeat what the old ones meant.
+                self._agents, self._bytes, self._life = {}, 0, now.life
+            before = self._agents.get(agent_id)
+            self.forget([agent_id])
+            if before is not None and (
+                (before.rules, before.realm_rules) == (now.rules, now.realm_rules)
+            ):
                 now.recipients = before.recipients
                 now.trim()
-        while len(self._agents) > _MOST_AGENTS:
-            del self._agents[next(iter(self._agents))]
+            self._agents[agent_id] = now
+            self._bytes += now.bytes_in_memory
+        while self._bytes > _MOST_BYTES and len(self._agents) > 1:
+            self.forget([next(iter(self._agents))])
+        return seen
+
+    async def seen(
+        self, tx: Tx, found: dict[str, LockedAgent], *, windows_are_new: bool = False
+    ) -> dict[str, Remembered]:
+        """Agents as they were just read, with their policies; not remembered."""
+        policies = await self._policies.get(tx, [agent.policy_key for agent in found.values()])
+        return {
+            agent_id: _remembered(agent, policies[agent.policy_key], windows_are_new)
+            for agent_id, agent in found.items()
+        }
 
     def knows(self, agent: Remembered, recipient: str) -> bool:
         """Whether a spend to this recipient can be decided without a look at the database. What
@@ -162,9 +190,13 @@ class Memory:
         return known
 
 
-def _remembered(found: LockedAgent, policy: Policy) -> Remembered:
+def _remembered(found: LockedAgent, policy: Policy, windows_are_new: bool) -> Remembered:
+    """`windows_are_new`: the windows count as they are, even if midnight came since."""
     wallet = found.wallet
     hour = None if found.windows_at is None else hour_of(found.windows_at)
+    spent, lamports = found.spent_today_micros, found.network_today_lamports
+    if windows_are_new:
+        spent, lamports = found.day_micros, found.day_lamports
     return Remembered(
         agent_id=wallet.agent_id,
         realm_id=wallet.realm_id,
@@ -177,10 +209,10 @@ def _remembered(found: LockedAgent, policy: Policy) -> Remembered:
         realm_rules=found.realm_rules,
         life=found.life,
         hour=hour,
-        hour_runs=hour == hour_of(wallet.now),
-        spent_micros=found.spent_today_micros,
+        hour_runs=windows_are_new or hour == hour_of(wallet.now),
+        spent_micros=spent,
         available_micros=wallet.available_micros,
-        network_lamports=found.network_today_lamports,
+        network_lamports=lamports,
         pending_count=found.pending_count,
     )
 
