@@ -256,7 +256,8 @@ _LOAD: Final = (
          FROM spend WHERE status <> 'rejected' ORDER BY id""",
     """INSERT INTO spend_total (realm_id, agent_id, day, recipient, spend_count, rejected_count,
                                 settled_micros)
-       SELECT realm_id, whose.agent_id, (created_at AT TIME ZONE 'UTC')::date, recipient,
+       SELECT realm_id, whose.agent_id, (created_at AT TIME ZONE 'UTC')::date,
+              CASE WHEN verdict = 'rejected' THEN '' ELSE recipient END,
               count(*), count(*) FILTER (WHERE status = 'rejected'),
               coalesce(sum(amount_micros) FILTER (WHERE status = 'settled'), 0)
          FROM spend
