@@ -56,7 +56,9 @@ async def test_slow_receivers_of_one_account_delay_no_other(
             async def under_way() -> int:
                 async with hooks.service.db.connection() as tx:
                     return await tx.fetchval(
-                        "SELECT count(*) FROM delivery WHERE leased_until > clock_timestamp()"
+                        "SELECT count(*) FROM delivery d JOIN webhook w ON w.id = d.webhook_id"
+                        " WHERE w.realm_id = $1 AND d.leased_until > clock_timestamp()",
+                        realm_id,
                     )
 
             # As many as the account gets: half of the room, or all that its receivers may have.
