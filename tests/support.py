@@ -10,7 +10,7 @@ from bursar.access.model import Scope
 from bursar.chain.message import token_account
 from bursar.config import Config, Mode
 from bursar.db import Database, Tx
-from bursar.event.model import EventRow
+from bursar.event.model import EventFilter, EventRow
 from bursar.ids import new_id
 from bursar.ledger import book, lock
 from bursar.money import parse_micros
@@ -127,9 +127,8 @@ async def events_of(tx: Tx, agent_id: str) -> list[EventRow]:
     """All of an agent, the oldest first; those that only its spends tell as well."""
     realm_id = await tx.fetchval("SELECT realm_id FROM agent WHERE id = $1", agent_id)
     most = 100_000
-    events = await feed.list_events(
-        tx, realm_id, None, most, type_=None, agent_id=agent_id, start=None, end=None
-    )
+    filters = EventFilter(realm_id=realm_id, agent_id=agent_id)
+    events = await feed.list_events(tx, filters, None, most)
     assert len(events) < most
     return events[::-1]
 

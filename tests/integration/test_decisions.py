@@ -14,10 +14,9 @@ import pytest
 from bursar.clock import SystemClock
 from bursar.config import Mode
 from bursar.service.api import Api
-from bursar.spend import feed
 from bursar.spend.approve import expire_spends
 from tests.processes import until
-from tests.support import ON_CURVE, Service, error_of, new_account, new_agent, spend
+from tests.support import ON_CURVE, Service, error_of, events_of, new_account, new_agent, spend
 
 HOST: Final = "api.example.com"
 OTHER_ADDRESS: Final = "So11111111111111111111111111111111111111112"
@@ -61,17 +60,11 @@ async def rows_of(service: Service, agent: Agent) -> dict[str, Any]:
     return {**counts, "wallet": dict(row or {})}
 
 
-async def events_of(service: Service, agent: Agent) -> list[tuple[str, Any]]:
+async def transactions_of(service: Service, agent: Agent) -> list[tuple[str, Any]]:
+    """What was told of the agent's transactions."""
     async with service.db.connection() as tx:
-        realm_id = await tx.fetchval("SELECT realm_id FROM agent WHERE id = $1", agent["id"])
-        rows = await feed.list_events(
-            tx, realm_id, None, 100, type_=None, agent_id=agent["id"], start=None, end=None
-        )
-    return [
-        (row.type, json.loads(row.data))
-        for row in reversed(rows)
-        if row.type.startswith("transaction.")
-    ]
+        rows = await events_of(tx, agent["id"])
+    return [(row.type, json.loads(row.data)) for row in rows if row.type.startswith("transaction.")]
 
 
 # Each code ----------------------------------------------------------------------------------------
@@ -148,7 +141,7 @@ async def test_each_refusal_is_an_answer_that_explains_itself(
             assert made[name] is None
         assert await read(client, f"/v1/transactions/{made['id']}") == made
         assert await read(client, "/v1/transactions") == [made]
-        assert await events_of(service, agent) == [("transaction.rejected", made)]
+        assert await transactions_of(service, agent) == [("transaction.rejected", made)]
         wallet = await read(client, f"/v1/wallets/{agent['id']}")
         assert (wallet["balance"], wallet["reserved"]) == ("50.000000", "0.000000")
         # What it says would pass is what passes.
@@ -237,7 +230,7 @@ async def test_preview_is_what_authorise_answers_and_leaves_no_trace(service: Se
                 assert shown[name] == made["decision"][name]
             wallet = await read(client, f"/v1/wallets/{agent['id']}")
             assert shown["available"] == wallet["available"]
-        assert [type_ for type_, _ in await events_of(service, agent)] == [
+        assert [type_ for type_, _ in await transactions_of(service, agent)] == [
             "transaction.approved", "transaction.pending", "transaction.rejected"
         ]  # fmt: skip
 
@@ -404,7 +397,7 @@ async def test_every_move_of_a_spend_fires_the_whole_transaction(service: Servic
         def by_id(events: list[tuple[str, Any]]) -> list[tuple[str, Any]]:
             return sorted(events, key=lambda e: (e[1]["id"], e[1]["status"]))
 
-        assert by_id(await events_of(service, agent)) == by_id(fired)
+        assert by_id(await transactions_of(service, agent)) == by_id(fired)
 
 
 # Prefer: wait -------------------------------------------------------------------------------------
@@ -490,7 +483,7 @@ async def test_a_pending_spend_that_nobody_decides_expires(hasty: Service):
         ended = await read(client, path)
         assert (ended["status"], ended["rejectCode"]) == ("rejected", "approval_expired")
         assert ended["decidedAt"] >= ended["expiresAt"]
-        assert (await events_of(hasty, agent))[-1] == ("transaction.rejected", ended)
+        assert (await transactions_of(hasty, agent))[-1] == ("transaction.rejected", ended)
         shown = await read(client, f"/v1/agents/{agent['id']}/budget")
         assert (shown["spentToday"], shown["available"]) == ("0.000000", "50.000000")
         error_of(await client.post(f"{path}/deny"), 409, "invalid_state")

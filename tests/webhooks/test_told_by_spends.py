@@ -10,6 +10,7 @@ import httpx
 import pytest
 
 from bursar.config import Config
+from bursar.event.model import EventFilter
 from bursar.service.postgres import EmbeddedPostgres
 from bursar.spend import feed
 from bursar.spend.approve import expire_spends
@@ -162,9 +163,8 @@ async def test_a_page_reads_no_spends_that_are_too_old_to_be_told(
                 " WHERE relname = 'spend'"
             )
             before = await tx.fetchval(read)
-            found = await feed.list_events(
-                tx, realm_id, None, 50, type_=type_, agent_id=None, start=None, end=None
-            )
+            filters = EventFilter(realm_id=realm_id, type=type_)
+            found = await feed.list_events(tx, filters, None, 50)
             assert await tx.fetchval(read) - before <= BESIDES
             told = [event.id for event in found if event.type == "transaction.rejected"]
             assert told == ([] if type_ == "transaction.approved" else [event_of(made)[11:]])

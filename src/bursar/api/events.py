@@ -9,7 +9,7 @@ from bursar.api.webhooks import MOST_WEBHOOKS, enabled_webhook
 from bursar.db import moment
 from bursar.errors import ErrorCode, not_found
 from bursar.event.catalog import EventType, wants
-from bursar.event.model import EventRow
+from bursar.event.model import EventFilter, EventRow
 from bursar.event.outbox import send_again
 from bursar.event.view import Event, show_event
 from bursar.form.kinds import ID, Choice
@@ -58,16 +58,14 @@ REDELIVERY = Record(
 async def list_(call: Call) -> Answer:
     query = call.query
     start, end = query.get("from"), query.get("to")
-    read = partial(
-        feed.list_events,
-        call.tx,
-        call.caller.realm_id,
-        type_=query.get("type"),
+    filters = EventFilter(
+        realm_id=call.caller.realm_id,
+        type=query.get("type"),
         agent_id=query.get("agentId"),
         start=None if start is None else start.start,
         end=None if end is None else end.end,
     )
-    return await page(call, read, show_event)
+    return await page(call, partial(feed.list_events, call.tx, filters), show_event)
 
 
 @endpoints.get(

@@ -15,3 +15,13 @@ class EventRow(msgspec.Struct, frozen=True):
     data: str
     created_at: datetime
     mode: Mode
+
+
+class EventFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """What a list of events is narrowed to."""
+
+    realm_id: int
+    type: str | None = None
+    agent_id: str | None = None
+    start: datetime | None = None
+    end: datetime | None = None

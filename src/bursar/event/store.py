@@ -3,9 +3,11 @@
 from collections.abc import Sequence
 from datetime import datetime
 
+import msgspec
+
 from bursar.db import Tx
 from bursar.event.catalog import EVERYTHING
-from bursar.event.model import EventRow
+from bursar.event.model import EventFilter, EventRow
 from bursar.sql import DAYS_AGO, Listing, Query, columns, sweeping
 
 _EVENT = f"""
@@ -18,6 +20,7 @@ _GET = Query(f"""
     {_EVENT}
        AND e.id = :event_id
 """)
+# A filter for each field of `EventFilter`.
 _LIST = Listing(
     f"""
     {_EVENT}
@@ -78,19 +81,9 @@ async def get_event(tx: Tx, realm_id: int, event_id: str) -> EventRow | None:
 
 
 async def list_events(
-    tx: Tx,
-    realm_id: int,
-    before: tuple[datetime, str] | None,
-    limit: int,
-    *,
-    type_: str | None,
-    agent_id: str | None,
-    start: datetime | None,
-    end: datetime | None,
+    tx: Tx, filters: EventFilter, before: tuple[datetime, str] | None, limit: int
 ) -> list[EventRow]:
-    rows = await _LIST.rows(
-        tx, before, limit, realm_id=realm_id, type=type_, agent_id=agent_id, start=start, end=end
-    )
+    rows = await _LIST.rows(tx, before, limit, **msgspec.structs.asdict(filters))
     return [EventRow(*row) for row in rows]
 
 

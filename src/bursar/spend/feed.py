@@ -13,7 +13,7 @@ import msgspec
 from bursar.config import Mode
 from bursar.db import Row, Tx
 from bursar.event import store as event_store
-from bursar.event.model import EventRow
+from bursar.event.model import EventFilter, EventRow
 from bursar.spend.model import SpendRow
 from bursar.spend.store import spend_of
 from bursar.spend.view import show_spend
@@ -80,26 +80,15 @@ async def told_by_spends(tx: Tx, event_ids: Sequence[str]) -> dict[str, EventRow
 
 
 async def list_events(
-    tx: Tx,
-    realm_id: int,
-    before: tuple[datetime, str] | None,
-    limit: int,
-    *,
-    type_: str | None,
-    agent_id: str | None,
-    start: datetime | None,
-    end: datetime | None,
+    tx: Tx, filters: EventFilter, before: tuple[datetime, str] | None, limit: int
 ) -> list[EventRow]:
     """Newest first."""
-    written = await event_store.list_events(
-        tx, realm_id, before, limit, type_=type_, agent_id=agent_id, start=start, end=end
-    )
-    if type_ not in _LISTS:
+    written = await event_store.list_events(tx, filters, before, limit)
+    if filters.type not in _LISTS:
         return written
     place = None if before is None else (before[0], _spend_id(before[1]))
-    told = await _LISTS[type_].rows(
-        tx, place, limit, realm_id=realm_id, agent_id=agent_id, start=start, end=end
-    )
+    narrowed = msgspec.structs.asdict(filters)
+    told = await _LISTS[narrowed.pop("type")].rows(tx, place, limit, **narrowed)
     both = [*written, *map(_event, told)]
     return sorted(both, key=lambda event: (event.created_at, event.id), reverse=True)[:limit]
 

@@ -19,8 +19,9 @@ _FORGET = Query("""
     WITH old AS MATERIALIZED (
       SELECT id, agent_id
         FROM spend
-       WHERE verdict = 'rejected' AND created_at < (SELECT forgotten_before())
-       ORDER BY created_at
+       WHERE verdict = 'rejected'
+         AND (created_at AT TIME ZONE 'UTC')::date < (SELECT refusals FROM horizon)
+       ORDER BY (created_at AT TIME ZONE 'UTC')::date
        LIMIT :limit
     ), locked AS MATERIALIZED (
       SELECT agent_id
