@@ -580,8 +580,8 @@ CREATE INDEX spend_made_pending ON spend (realm_id, created_at, id) WHERE verdic
 CREATE INDEX spend_failed_later ON spend (realm_id, created_at, id)
   WHERE verdict <> 'rejected' AND status = 'rejected';
 -- What workers look for: refusals to forget, those to expire, and settled ones whose block had no
--- time yet. The first is by day, or the planner would read an account's newest refusals from it, among
--- everybody's.
+-- time yet. The first is by day, or the planner would read an account's newest refusals from it,
+-- among everybody's.
 CREATE INDEX spend_to_forget ON spend (((created_at AT TIME ZONE 'UTC')::date))
   WHERE verdict = 'rejected';
 CREATE INDEX spend_to_expire ON spend (expires_at) WHERE status = 'pending';
