@@ -72,12 +72,20 @@ async def test_keys_of_others_never_meet(world: World):
     account = new_account()
     headers = {"Idempotency-Key": "the same key"}
     seen: set[str] = set()
+    of_others: list[str] = []
     places: list[tuple[Mode, str]] = [("test", account), ("live", account), ("test", new_account())]
     for mode, name in places:
         async with clients(world, name, mode) as (client, other):
             answer = await client.put(f"/v1/recipients/{HOST}", json={"address": ON_CURVE})
             assert answer.status_code == 200, answer.text
+            # Twice through each process: the second time it has seen the key, and looks for it.
+            for agent_id in of_others * 2:
+                body = {"agentId": agent_id, "amount": "1", "recipient": HOST}
+                for asking in (client, other):
+                    answer = await asking.post("/v1/spend/authorise", json=body, headers=headers)
+                    error_of(answer, 404, "not_found")
             agents = [await new_agent(client) for _ in range(2)]
+            of_others += [agent["id"] for agent in agents]
             agent_key = ""
             for agent in agents:
                 await world.service.fund(agent["id"], "100")

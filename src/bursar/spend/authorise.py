@@ -164,7 +164,8 @@ class Authoriser:
             return list(batch)
         # A transaction, because only that says what its commit waits for.
         async with self._db.transaction() as tx:
-            found = await store.find_by_keys(tx, [(key.agent_id, key.key) for key in keys])
+            named = [(key.realm_id, key.agent_id, key.key) for key in keys]
+            found = await store.find_by_keys(tx, named)
             if found:
                 # It may be committed here but on no standby yet, because the request that wrote
                 # it gave up waiting for one. So it is told only once a standby has it.
@@ -172,7 +173,7 @@ class Authoriser:
         left: list[_Waiting] = []
         for waiting in batch:
             key = waiting.request.key
-            stored = None if key is None else found.get((key.agent_id, key.key))
+            stored = None if key is None else found.get((key.realm_id, key.agent_id, key.key))
             if key is None or stored is None:
                 left.append(waiting)
                 continue

@@ -94,8 +94,10 @@ _FINISHED = Query(f"""
 """)
 _FIND_KEYS = Query(f"""
     SELECT {columns(SpendRow, "s")}, s.idempotency_key, s.fingerprint
-      FROM unnest(:agent_ids::text[], :keys::text[]) AS k (agent_id, key)
+      FROM unnest(:realm_ids::int[], :agent_ids::text[], :keys::text[])
+           AS k (realm_id, agent_id, key)
       JOIN spend s ON s.agent_id = k.agent_id AND s.idempotency_key = k.key
+                  AND s.realm_id = k.realm_id
 """)
 _PAY = Query("""
     INSERT INTO payment (id, mode, realm_id, agent_id, amount_micros, destination, leased_until,
@@ -291,13 +293,17 @@ async def write_spends(
 
 
 async def find_by_keys(
-    tx: Tx, keys: Sequence[tuple[str, str]]
-) -> dict[tuple[str, str], tuple[SpendRow, bytes]]:
-    """The spend and the fingerprint of its request, by (agent, idempotency key)."""
-    agent_ids, names = zip(*keys, strict=True)
+    tx: Tx, keys: Sequence[tuple[int, str, str]]
+) -> dict[tuple[int, str, str], tuple[SpendRow, bytes]]:
+    """The spend and the fingerprint of its request, by (realm, agent, idempotency key)."""
+    realm_ids, agent_ids, names = zip(*keys, strict=True)
+    rows = await _FIND_KEYS.rows(tx, realm_ids=realm_ids, agent_ids=agent_ids, keys=names)
     return {
-        (row["agent_id"], row["idempotency_key"]): (spend_of(row), row["fingerprint"])
-        for row in await _FIND_KEYS.rows(tx, agent_ids=agent_ids, keys=names)
+        (row["realm_id"], row["agent_id"], row["idempotency_key"]): (
+            spend_of(row),
+            row["fingerprint"],
+        )
+        for row in rows
     }
 
 
