@@ -35,6 +35,7 @@ from bursar.event.outbox import NewEvent, emit
 from bursar.event.view import envelope
 from bursar.ids import new_id
 from bursar.migrations.migrate import migrate
+from bursar.outbound.target import Allowed
 from bursar.service.collector import spare_the_collector
 from bursar.service.duty import Duties, Duty
 from bursar.service.postgres import running_postgres
@@ -42,7 +43,6 @@ from bursar.signature import new_secret
 from bursar.webhook import store
 from bursar.webhook.deliver import Deliverer
 from bursar.webhook.send import Sender
-from bursar.webhook.target import Allowed
 
 WEBHOOKS = 32
 AT_ONCE = 4 * WEBHOOKS
@@ -82,7 +82,7 @@ class Bench:
 
     @asynccontextmanager
     async def delivering(self) -> AsyncGenerator[None]:
-        sender = Sender(Allowed(["127.0.0.0/8"]), 15)
+        sender = Sender(Allowed("BURSAR_WEBHOOKS_ALLOW", ["127.0.0.0/8"]), 15)
         deliverer = Deliverer(
             self.db,
             self.vault,

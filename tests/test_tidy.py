@@ -18,9 +18,9 @@ SOURCE: Final = ROOT / "src/bursar"
 # Every folder of the package, the lowest first. A file imports its own folder and those below; the
 # kernel, which has no folder, is at the bottom. docs/architecture.md says what lives in each.
 ORDER: Final = (
-    "", "form", "migrations", "chain", "trail", "heartbeat", "custody", "policy", "cost", "event",
-    "wallet", "ledger", "access", "recipient", "withdrawal", "spend", "agent", "purchase",
-    "webhook", "settlement", "api", "http", "mcp", "console", "service", "cli",
+    "", "form", "outbound", "migrations", "chain", "trail", "heartbeat", "custody", "policy",
+    "cost", "event", "wallet", "ledger", "access", "recipient", "withdrawal", "spend", "agent",
+    "purchase", "webhook", "settlement", "api", "http", "mcp", "console", "service", "cli",
 )  # fmt: skip
 # Beside the house: the SDK knows the kernel and nothing else.
 ASIDE: Final = "client"

@@ -10,7 +10,7 @@ import gc
 import ipaddress
 import socket
 import ssl
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +21,17 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from bursar.webhook import send
-from bursar.webhook.send import Lookup, Outcome, Sender
-from bursar.webhook.target import Allowed, TargetRefused, parse_target, refusal
+from bursar.outbound import gate
+from bursar.outbound.gate import Lookup
+from bursar.outbound.target import Allowed, TargetRefused, parse_target, refusal
+from bursar.webhook.send import Outcome, Sender
 
-NOTHING = Allowed([])
+
+def _allow(entries: Sequence[str]) -> Allowed:
+    return Allowed("BURSAR_WEBHOOKS_ALLOW", entries)
+
+
+NOTHING = _allow([])
 
 HOSTILE_URLS = [
     # Other schemes and no scheme
@@ -110,7 +116,7 @@ def sockets(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
                 opened.append(arguments)
             super().__init__(*arguments)
 
-    monkeypatch.setattr(send.socket, "socket", Counted)
+    monkeypatch.setattr(gate.socket, "socket", Counted)
     return opened
 
 
@@ -253,7 +259,7 @@ async def test_nobody_is_followed_and_no_proxy_is_asked(
 async def test_what_is_listed_may_be_reached(listener: tuple[int, list[str]]):
     """Goal: BURSAR_WEBHOOKS_ALLOW opens exactly what it lists, http included."""
     port, reached = listener
-    network, host = Allowed(["127.0.0.0/8"]), Allowed(["inside.test"])
+    network, host = _allow(["127.0.0.0/8"]), _allow(["inside.test"])
     for url, allowed, good in (
         (f"http://127.0.0.1:{port}/a", network, True),
         (f"http://inside.test:{port}/b", host, True),
@@ -308,7 +314,7 @@ async def test_a_failed_connection_does_not_tell_where_it_went():
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         port = closed.getsockname()[1]
-    inside = Allowed(["127.0.0.0/8"])
+    inside = _allow(["127.0.0.0/8"])
     for resolved in (("127.0.0.1",), ("127.0.0.1", "127.0.0.2")):
         outcome = await _send(f"https://hooks.example.com:{port}/", *resolved, allowed=inside)
         assert outcome.status is None
@@ -360,7 +366,7 @@ async def test_the_certificate_must_be_the_hosts(tmp_path: Path, monkeypatch: py
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context).start()
     port = runner.addresses[0][1]
-    allowed = Allowed(["127.0.0.0/8"])
+    allowed = _allow(["127.0.0.0/8"])
     right = await _send(f"https://right.test:{port}/", "127.0.0.1", allowed=allowed)
     assert (right.status, right.response) == (200, f"right.test:{port}")
     wrong = await _send(f"https://wrong.test:{port}/", "127.0.0.1", allowed=allowed)

@@ -15,11 +15,12 @@ from bursar.form.kind import Schema
 from bursar.form.kinds import Choice, Text
 from bursar.form.record import Field, Record
 from bursar.ids import is_id, new_id
+from bursar.outbound.target import MAX_URL, TargetRefused, parse_target
 from bursar.signature import new_secret
 from bursar.trail.trail import leave_trail
 from bursar.webhook import store
 from bursar.webhook.model import DisabledReason, WebhookRow, WebhookStatus
-from bursar.webhook.target import MAX_URL, Allowed, TargetRefused, parse_target
+from bursar.webhook.send import webhook_targets
 from bursar.webhook.view import (
     CreatedWebhook,
     Delivery,
@@ -272,7 +273,7 @@ async def deliveries(call: Call) -> Answer:
 
 def _target(services: Services, url: str) -> str:
     """The URL in its canonical form; raises TargetRefused."""
-    return parse_target(url, Allowed(services.config.webhooks_allow)).url
+    return parse_target(url, webhook_targets(services.config)).url
 
 
 async def enabled_webhook(call: Call, webhook_id: str) -> WebhookRow:

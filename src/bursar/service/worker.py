@@ -35,8 +35,7 @@ from bursar.spend.approve import expire_spends
 from bursar.spend.model import bounds_of
 from bursar.wallet import quarantine
 from bursar.webhook.deliver import Deliverer
-from bursar.webhook.send import Sender
-from bursar.webhook.target import Allowed
+from bursar.webhook.send import Sender, webhook_targets
 
 _CONNECTIONS: Final = 8
 # How often each duty looks for work. Short enough that nobody waits, long enough to cost nothing.
@@ -65,7 +64,7 @@ async def run_worker(config: Config) -> None:
         loop.add_signal_handler(number, stop.set)
     db = await Database.open_or_fail(dsn, _CONNECTIONS, config.database_timeout_seconds)
     vault = await open_vault(db, config)
-    sender = Sender(Allowed(config.webhooks_allow), config.webhooks_timeout_seconds)
+    sender = Sender(webhook_targets(config), config.webhooks_timeout_seconds)
     deliverer = Deliverer(
         db,
         vault,

@@ -1,7 +1,7 @@
-"""Where a webhook may lead: never into the network that Bursar itself runs in.
+"""Where a URL of a tenant may lead: never into the network that Bursar itself runs in.
 
-The text of a URL is checked when it is registered. The address that its host resolves to is checked
-at every connection: `webhook/send.py` connects only to addresses that pass here.
+The text of a URL is checked when it is given. The address that its host resolves to is checked at
+every connection: `outbound/gate.py` connects only to addresses that pass here.
 """
 
 import re
@@ -78,18 +78,17 @@ _PLAIN = re.compile(r"[!-~]+", re.ASCII)
 _PLACE = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\[\]:@]+)(?::([0-9]{1,5}))?", re.ASCII)
 _DOTTED_QUAD = re.compile(r"(?:(?:0|[1-9][0-9]{0,2})\.){3}(?:0|[1-9][0-9]{0,2})", re.ASCII)
 
-_ONLY_IF_ALLOWED: Final = "which only BURSAR_WEBHOOKS_ALLOW of the service allows"
-
 
 class TargetRefused(ValueError):
     """The message completes a sentence whose subject is the URL or host."""
 
 
 class Allowed:
-    """`BURSAR_WEBHOOKS_ALLOW`: hosts and networks that may be reached although they are not
-    public."""
+    """Hosts and networks that may be reached although they are not public. `setting` is the
+    variable that lists them."""
 
-    def __init__(self, entries: Sequence[str]) -> None:
+    def __init__(self, setting: str, entries: Sequence[str]) -> None:
+        self.setting = setting
         self._hosts: set[str] = set()
         self._networks: list[IPv4Network | IPv6Network] = []
         for entry in entries:
@@ -141,7 +140,7 @@ def parse_target(url: str, allowed: Allowed) -> Target:
     listed = _check_host(host, allowed, bracketed=place[1].startswith("["))
     if scheme != "https" and not listed:
         raise TargetRefused(
-            "must be https; http is only for hosts and networks that BURSAR_WEBHOOKS_ALLOW lists"
+            f"must be https; http is only for hosts and networks that {allowed.setting} lists"
         )
     return Target(url, host, port)
 
@@ -162,7 +161,7 @@ def refusal(address: Address) -> str | None:
 def check_address(host: str, text: str, allowed: Allowed) -> None:
     """Raises TargetRefused unless the address that a host resolved to may be connected to.
 
-    The tenant who registered the URL reads the reason, so it does not name the address: a name may
+    The tenant who gave the URL reads the reason, so it does not name the address: a name may
     resolve to an internal one inside the operator's network.
     """
     try:
@@ -170,11 +169,11 @@ def check_address(host: str, text: str, allowed: Allowed) -> None:
     except ValueError:
         raise TargetRefused("resolves to something that is not an IP address") from None
     if refusal(address) is not None and not allowed.host(host) and not allowed.address(address):
-        raise TargetRefused(f"leads to an address that is not public, {_ONLY_IF_ALLOWED}")
+        raise TargetRefused(f"leads to an address that is not public, {_unless(allowed)}")
 
 
 def _check_host(host: str, allowed: Allowed, bracketed: bool) -> bool:
-    """Whether `BURSAR_WEBHOOKS_ALLOW` lists the host. Raises TargetRefused for a forbidden one."""
+    """Whether the setting lists the host. Raises TargetRefused for a forbidden one."""
     if bracketed or _DOTTED_QUAD.fullmatch(host):
         try:
             address = ip_address(host)
@@ -186,7 +185,7 @@ def _check_host(host: str, allowed: Allowed, bracketed: bool) -> bool:
             return True
         kind = refusal(address)
         if kind is not None:
-            raise TargetRefused(f"leads to {kind}, {_ONLY_IF_ALLOWED}")
+            raise TargetRefused(f"leads to {kind}, {_unless(allowed)}")
         return False
     if allowed.host(host):
         return True
@@ -200,3 +199,7 @@ def _check_host(host: str, allowed: Allowed, bracketed: bool) -> bool:
     if name.endswith((".localhost", ".local", ".internal", ".arpa", ".onion", ".invalid")):
         raise TargetRefused("has a host whose name is not public")
     return False
+
+
+def _unless(allowed: Allowed) -> str:
+    return f"which only {allowed.setting} of the service allows"

@@ -1,0 +1,1 @@
+"""Requests to strangers: which addresses they may go to."""
