@@ -63,6 +63,9 @@ class Config:
     webhooks_allow: tuple[str, ...]
     webhooks_retry_seconds: tuple[int, ...]
     webhooks_timeout_seconds: int
+    purchases_allow: tuple[str, ...]
+    purchases_response_bytes: int
+    purchases_timeout_seconds: int
     log_level: str
     drain_seconds: int
 
@@ -172,6 +175,13 @@ def load_config(environment: Mapping[str, str], **flags: object) -> Config:
         ),
         webhooks_timeout_seconds=_integer(
             "webhooks_timeout_seconds", raw["webhooks_timeout_seconds"], 1, 60
+        ),
+        purchases_allow=_hosts_and_networks("purchases_allow", raw["purchases_allow"]),
+        purchases_response_bytes=_integer(
+            "purchases_response_bytes", raw["purchases_response_bytes"], 1_024, 16 * 1024**2
+        ),
+        purchases_timeout_seconds=_integer(
+            "purchases_timeout_seconds", raw["purchases_timeout_seconds"], 1, 120
         ),
         log_level=_choice("log_level", raw["log_level"], _LOG_LEVELS),
         drain_seconds=_integer("drain_seconds", raw["drain_seconds"], 0, 600),

@@ -53,6 +53,9 @@ GOOD: dict[str, tuple[str, Any]] = {
     "webhooks_allow": (" 10.0.0.0/8, ::1,Localhost ", ("10.0.0.0/8", "::1", "localhost")),
     "webhooks_retry_seconds": ("1, 60", (1, 60)),
     "webhooks_timeout_seconds": ("30", 30),
+    "purchases_allow": ("LOCALHOST, 127.0.0.0/8", ("localhost", "127.0.0.0/8")),
+    "purchases_response_bytes": ("1024", 1_024),
+    "purchases_timeout_seconds": ("5", 5),
     "log_level": ("DEBUG", "debug"),
     "drain_seconds": ("0", 0),
 }
@@ -105,6 +108,9 @@ BAD: dict[str, list[str]] = {
     "webhooks_allow": ["10.0.0.0/99", "10.0.0.1/8", "1.2.3", "http://localhost", "a_b", "*"],
     "webhooks_retry_seconds": ["x", "1,x", "-1", "604801", "1;2", "1.5"],
     "webhooks_timeout_seconds": [*INTEGERS, "0", "61"],
+    "purchases_allow": ["10.0.0.0/99", "10.0.0.1/8", "1.2.3", "http://localhost", "a_b", "*"],
+    "purchases_response_bytes": [*INTEGERS, "1023", "16777217"],
+    "purchases_timeout_seconds": [*INTEGERS, "0", "121"],
     "log_level": ["", "loud", "trace"],
     "drain_seconds": [*INTEGERS, "601"],
 }
