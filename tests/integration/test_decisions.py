@@ -132,8 +132,8 @@ async def test_each_refusal_is_an_answer_that_explains_itself(
         checks = made["decision"]["checks"]
         assert [c["rule"] for c in checks if c["outcome"] == "fail"] == rules
         assert [c["rule"] for c in checks] == [
-            "agent_status", "policy_frozen", "blocklist", "allowlist", "recipient_resolved",
-            "per_transaction_cap", "daily_cap", "network_cost",
+            "account_stopped", "agent_status", "policy_frozen", "blocklist", "allowlist",
+            "recipient_resolved", "per_transaction_cap", "daily_cap", "network_cost",
             "pending_count", "funds", "approval_threshold",
         ]  # fmt: skip
         assert foreseen == {name: made[name] for name in foreseen}
@@ -203,7 +203,8 @@ async def test_the_earlier_reason_wins_and_all_are_shown(service: Service):
             assert (made["status"], made["rejectCode"]) == ("rejected", code)
         made = await spend(client, agent["id"], "2")
         passed = [c["rule"] for c in made["decision"]["checks"] if c["outcome"] != "fail"]
-        assert passed == ["pending_count"]  # nothing waits
+        # Nothing waits, and `docs/stop.md` is about the other.
+        assert passed == ["account_stopped", "pending_count"]
         assert made["decision"]["maxAmountNow"] == "0.000000"
         assert made["decision"]["retryAt"] is None
 

@@ -267,9 +267,9 @@ class World:
         standing = self.standing(agent, self.network_cost(agent, recipient))
         failures = self.failures(agent, amount, recipient, standing)
         outcomes: dict[str, str] = dict.fromkeys(
-            ("agent_status", "policy_frozen", "blocklist", "allowlist", "recipient_resolved",
-             "per_transaction_cap", "daily_cap", "network_cost", "pending_count", "funds",
-             "approval_threshold"),
+            ("account_stopped", "agent_status", "policy_frozen", "blocklist", "allowlist",
+             "recipient_resolved", "per_transaction_cap", "daily_cap", "network_cost",
+             "pending_count", "funds", "approval_threshold"),
             "pass",
         )  # fmt: skip
         if agent.policy["perTransactionCap"] is None:

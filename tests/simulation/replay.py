@@ -175,6 +175,7 @@ class History:
         return terms_of(
             self.policies[state.version],
             self.bounds,
+            stopped=False,
             agent_status=state.status,
             wallet_address=self.address,
             recipient=spend.recipient,

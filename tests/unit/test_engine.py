@@ -40,6 +40,7 @@ class Case:
     used: Used
     amount_micros: int = 10 * USDC
     recipient: str = HOST
+    stopped: bool = False
     agent_status: str = "active"
     pay_to: str | None = PAY_TO
     pays_blocked_host: bool = False
@@ -49,6 +50,7 @@ class Case:
         return terms_of(
             self.policy,
             self.bounds,
+            stopped=self.stopped,
             agent_status=self.agent_status,
             wallet_address=OWN,
             recipient=self.recipient,
@@ -107,6 +109,7 @@ PASSES: Final = Case(
 # One row per reject code, in the contract's order: the change that brings it about, and the rule
 # that shows it. Changes can be laid over one another.
 TABLE: Final[list[tuple[str, str, Callable[[Case], Case]]]] = [
+    ("account_stopped", "account_stopped", lambda c: replace(c, stopped=True)),
     ("agent_terminated", "agent_status", lambda c: replace(c, agent_status="terminated")),
     ("agent_paused", "agent_status", lambda c: replace(c, agent_status="paused")),
     ("policy_frozen", "policy_frozen", lambda c: c.with_policy(frozen=True)),
@@ -151,7 +154,7 @@ ABOUT_THE_AMOUNT: Final = {
 
 
 def test_the_table_has_every_code_of_the_engine_in_the_enums_order():
-    later = {"approval_denied", "approval_expired", "settlement_failed"}
+    later = {"approval_denied", "approval_expired", "cancelled", "settlement_failed"}
     assert [code for code, _, _ in TABLE] == [c.value for c in RejectCode if c.value not in later]
 
 
@@ -159,6 +162,7 @@ def test_what_nothing_speaks_against_is_approved_with_every_check_shown():
     decision = PASSES.decide()
     assert (decision.status, decision.reject_code) == ("approved", None)
     assert [(c.rule.value, c.outcome, c.limit, c.observed) for c in decision.checks] == [
+        ("account_stopped", "pass", "false", "false"),
         ("agent_status", "pass", "active", "active"),
         ("policy_frozen", "pass", "false", "false"),
         ("blocklist", "pass", None, HOST),
@@ -481,7 +485,7 @@ def test_a_stored_decision_is_explained_again_from_what_its_spend_keeps(case: Ca
 def test_terms_that_were_stored_once_read_for_ever():
     """Goal: after an upgrade old transactions show their checks. Spends keep the places of this
     array, so a place never changes its meaning; what is new comes after them."""
-    stored = b'["active",false,"ppp",false,20000000,100000000,15000000,100000,10000,4,1]'
+    stored = b'["active",false,"ppp",false,20000000,100000000,15000000,100000,10000,4,1,false]'
     assert msgspec.json.decode(stored, type=Terms) == PASSES.terms
     # Written by a newer process beside this one.
     assert msgspec.json.decode(stored[:-1] + b',"new"]', type=Terms) == PASSES.terms

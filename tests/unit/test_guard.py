@@ -91,7 +91,8 @@ REFUSING: Final = st.builds(
     lambda terms, changes: structs.replace(terms, **changes),
     TERMS,
     st.sampled_from(
-        [{"agent_status": "terminated"}, {"agent_status": "paused"}, {"frozen": True}]
+        [{"stopped": True}, {"frozen": True}]
+        + [{"agent_status": status} for status in ("terminated", "paused")]
         + [{"lists": lists} for lists in ("fpp", "pfp", "ppf", "fff")]
     ),
 )

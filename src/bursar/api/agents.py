@@ -257,6 +257,7 @@ async def budget(call: Call) -> Answer:
     terms = terms_of(
         policy,
         bounds,
+        stopped=found.stopped,
         agent_status=found.agent_status,
         wallet_address=found.wallet.address,
         recipient="",

@@ -61,6 +61,7 @@ def _decided(amount_micros: int) -> Decision:
             account_network_lamports=1_000_000_000,
             payment_lamports=111_667,
         ),
+        stopped=False,
         agent_status="active",
         wallet_address=_ADDRESS,
         recipient=recipient,

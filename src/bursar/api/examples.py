@@ -71,6 +71,7 @@ _POLICY: Final = {
 }
 _DECISION: Final = {
     "checks": [
+        {"rule": "account_stopped", "outcome": "pass", "limit": "false", "observed": "false"},
         {"rule": "agent_status", "outcome": "pass", "limit": "active", "observed": "active"},
         {"rule": "policy_frozen", "outcome": "pass", "limit": "false", "observed": "false"},
         {"rule": "blocklist", "outcome": "pass", "limit": None, "observed": "api.example.com"},

@@ -5,6 +5,7 @@ from typing import Final
 from bursar.policy.engine import RejectCode, Rule
 
 REFUSALS: Final[dict[RejectCode, str]] = {
+    RejectCode.ACCOUNT_STOPPED: "Every agent of the account is stopped.",
     RejectCode.AGENT_TERMINATED: "The agent is terminated.",
     RejectCode.AGENT_PAUSED: "The agent is paused.",
     RejectCode.POLICY_FROZEN: "The agent's policy is frozen.",
@@ -18,11 +19,13 @@ REFUSALS: Final[dict[RejectCode, str]] = {
     RejectCode.INSUFFICIENT_FUNDS: "More than the wallet had available.",
     RejectCode.APPROVAL_DENIED: "A person denied it.",
     RejectCode.APPROVAL_EXPIRED: "Nobody decided in time.",
+    RejectCode.CANCELLED: "It was called off before it was paid.",
     RejectCode.SETTLEMENT_FAILED: "It could not be paid on the chain; the funds are back.",
 }
 
 # For each rule: its name, and what its limit and its observed value are called.
 RULES: Final[dict[Rule, tuple[str, str, str]]] = {
+    Rule.ACCOUNT_STOPPED: ("The account is not stopped", "stopped must be", "is"),
     Rule.AGENT_STATUS: ("The agent is active", "must be", "is"),
     Rule.POLICY_FROZEN: ("The policy is not frozen", "frozen must be", "is"),
     Rule.BLOCKLIST: ("The recipient is not blocked", "", "recipient"),

@@ -15,8 +15,9 @@ has to be, because
 
 1. an idempotency key (`access/store.py`), by its hash. A spend does not lock its key: two spends
    with one key have the same agent, so the wallet's lock makes them take turns
-2. realm: changes of the directory and new webhooks take turns on it (`recipient/`, `webhook/`);
-   spends compare its `rules` and do not lock it
+2. realm: changes of the directory, new webhooks and the stop take turns on it (`recipient/`,
+   `webhook/`, `stop/`); what stores a signed payment takes it FOR SHARE (`stop/store.py`); spends
+   compare its `rules` and do not lock it
 3. wallet: here, in `wallet/store.py`, in `spend/refusal_store.py` and in `write_spends`
 4. api_key, spend, withdrawal, deposit, policy, usage: rows of the locked wallet's agent
 5. payment, then submission (`settlement/`): claims skip what others hold
@@ -29,14 +30,15 @@ list in `advisory.py`. A deadlock would be a bug that only costs time: PostgreSQ
 transactions, and `Database.transact` runs it again.
 
 **Why a change is in force for what is requested after its answer.** A change (of a policy, of
-the directory, of a key, a termination) is committed before it is answered, and raises `rules` of
-the wallet or of the realm in that commit. A spend that is requested afterwards is written by a
-statement that begins afterwards, and under READ COMMITTED a statement sees what was committed
-before it began: the rules that it was decided by are not those that it finds, so nothing is written
-and it is decided again. What a process remembers is named by these numbers and by the life of the
-server (`server_life`), because a failover may forget a number and give it again. A spend that
-overlaps the change may fall on either side of it: its caller cannot tell which was first. Nothing
-is held beyond the commit, so a pooler between Bursar and PostgreSQL changes nothing here.
+the directory, of a key, a termination, a stop) is committed before it is answered, and raises
+`rules` of the wallet or of the realm in that commit. A spend that is requested afterwards is
+written by a statement that begins afterwards, and under READ COMMITTED a statement sees what was
+committed before it began: the rules that it was decided by are not those that it finds, so nothing
+is written and it is decided again. What a process remembers is named by these numbers and by the
+life of the server (`server_life`), because a failover may forget a number and give it again. A
+spend that overlaps the change may fall on either side of it: its caller cannot tell which was
+first. Nothing is held beyond the commit, so a pooler between Bursar and PostgreSQL changes nothing
+here.
 """
 
 from collections.abc import Sequence
@@ -64,6 +66,8 @@ class LockedAgent:
     # They rise with every change of what the agent, and all agents of its realm, are decided by.
     rules: int
     realm_rules: int
+    # A person stopped every agent of the realm.
+    stopped: bool
     # Which life of which server these numbers belong to.
     life: str
     # What was used in the day of `windows_at`, the moment of the newest decision; None: none yet.

@@ -13,6 +13,8 @@ _MINUTE: Final = timedelta(minutes=1)
 
 # What can be done about each refusal: first those of the decision, then those that come later.
 RECOVERY: Final[Mapping[str, str]] = {
+    "account_stopped": "A person stopped every agent of this account. Only a person can resume"
+    " them; ask your operator.",
     "agent_terminated": "This agent was terminated for good. Stop spending and tell your operator.",
     "agent_paused": "A person paused this agent. Only a person can resume it; ask your operator.",
     "policy_frozen": "A person froze this agent's policy. Only a person can lift that; ask your"
@@ -36,6 +38,8 @@ RECOVERY: Final[Mapping[str, str]] = {
     " are told to.",
     "approval_expired": "Nobody approved this spend in time, so nothing was paid. Ask your operator"
     " before trying again.",
+    "cancelled": "This spend was called off before it was paid; nothing was paid. Do not try it"
+    " again unless you are told to.",
     "settlement_failed": "The payment could not be made on the chain; nothing was paid and the"
     " amount is available again.",
 }

@@ -90,16 +90,33 @@ CREATE TABLE account (
 );
 
 -- An account in one mode. A number, because every row of the tenant repeats it. Its row is what
--- changes of the directory and new webhooks take turns on; no spend locks it.
+-- changes of the directory, new webhooks and the stop take turns on; no spend locks it.
 CREATE TABLE realm (
-  id              integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-  account_id      id NOT NULL REFERENCES account,
-  mode            mode NOT NULL,
+  id                  integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+  account_id          id NOT NULL REFERENCES account,
+  mode                mode NOT NULL,
   -- Rises with every change of what holds for all its agents, the directory above all: what a
   -- process remembers of them is checked against it.
-  rules           bigint NOT NULL DEFAULT 1,
-  UNIQUE (account_id, mode)
+  rules               bigint NOT NULL DEFAULT 1,
+  -- Since when a person has stopped all its agents, who, and why; null while they may spend. And
+  -- whether what was approved before and is not signed waits, too: whoever stores something signed
+  -- for an agent takes this row FOR SHARE first (`stop/store.py`).
+  stopped_at          timestamptz(3),
+  stopped_by          text,
+  stop_reason         text CHECK (length(stop_reason) BETWEEN 1 AND 500),
+  stop_holds_unsigned boolean NOT NULL DEFAULT false,
+  UNIQUE (account_id, mode),
+  CONSTRAINT stop_is_whole CHECK (
+    (stopped_at IS NULL) = (stopped_by IS NULL) AND (stopped_at IS NULL) = (stop_reason IS NULL)
+    AND (stopped_at IS NOT NULL OR NOT stop_holds_unsigned))
 );
+CREATE FUNCTION raise_own_rules() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  NEW.rules := OLD.rules + 1;
+  RETURN NEW;
+END $$;
+CREATE TRIGGER realm_stop_raises_rules BEFORE UPDATE ON realm FOR EACH ROW
+  WHEN ((NEW.stopped_at IS NULL) <> (OLD.stopped_at IS NULL)) EXECUTE FUNCTION raise_own_rules();
 CREATE TRIGGER realm_rules_only_rise BEFORE UPDATE ON realm FOR EACH ROW
   WHEN (NEW.rules < OLD.rules) EXECUTE FUNCTION refuse_move();
 
@@ -1034,7 +1051,8 @@ RETURNS TABLE (
   credits_posted bigint, debits_posted bigint, debits_pending bigint, transfers bigint,
   decisions bigint, pending_count integer, is_low boolean, last_funded_at timestamptz,
   now timestamptz, windows_at timestamptz, day_micros bigint, day_lamports bigint,
-  agent_status text, policy_version integer, rules bigint, realm_rules bigint, life text)
+  agent_status text, policy_version integer, rules bigint, realm_rules bigint, stopped boolean,
+  life text)
 LANGUAGE plpgsql AS $$
 DECLARE
   read_at timestamptz;
@@ -1050,7 +1068,8 @@ BEGIN
            w.debits_posted::bigint, w.debits_pending::bigint, w.transfers::bigint,
            w.decisions::bigint, w.pending_count::integer, w.is_low, w.last_funded_at::timestamptz,
            greatest(read_at, w.windows_at), w.windows_at::timestamptz, w.day_micros::bigint,
-           w.day_lamports::bigint, a.status, a.policy_version, w.rules, r.rules, server_life()
+           w.day_lamports::bigint, a.status, a.policy_version, w.rules, r.rules,
+           r.stopped_at IS NOT NULL, server_life()
       FROM wallet w
       JOIN agent a ON a.id = w.agent_id
       JOIN realm r ON r.id = w.realm_id

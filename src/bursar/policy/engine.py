@@ -21,6 +21,7 @@ from bursar.policy.model import Bounds, Policy
 class Rule(StrEnum):
     """In the order of evaluation."""
 
+    ACCOUNT_STOPPED = "account_stopped"
     AGENT_STATUS = "agent_status"
     POLICY_FROZEN = "policy_frozen"
     BLOCKLIST = "blocklist"
@@ -38,6 +39,7 @@ class RejectCode(StrEnum):
     """Why a spend was rejected: the engine's reasons in order, then those of pending and approved
     spends."""
 
+    ACCOUNT_STOPPED = "account_stopped"
     AGENT_TERMINATED = "agent_terminated"
     AGENT_PAUSED = "agent_paused"
     POLICY_FROZEN = "policy_frozen"
@@ -51,6 +53,7 @@ class RejectCode(StrEnum):
     INSUFFICIENT_FUNDS = "insufficient_funds"
     APPROVAL_DENIED = "approval_denied"
     APPROVAL_EXPIRED = "approval_expired"
+    CANCELLED = "cancelled"
     SETTLEMENT_FAILED = "settlement_failed"
 
 
@@ -81,10 +84,14 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     payment_lamports: int
     pending_max: int
     engine: int = ENGINE
+    # A person stopped every agent of the account.
+    stopped: bool = False
 
     @property
     def standing(self) -> "RejectCode | None":
         """The first rule that fails whatever the amount is, if one does."""
+        if self.stopped:
+            return RejectCode.ACCOUNT_STOPPED
         if self.agent_status == "terminated":
             return RejectCode.AGENT_TERMINATED
         if self.agent_status == "paused":
@@ -143,6 +150,7 @@ def terms_of(
     policy: Policy,
     bounds: Bounds,
     *,
+    stopped: bool,
     agent_status: str,
     wallet_address: str,
     recipient: str,
@@ -157,6 +165,7 @@ def terms_of(
     own = wallet_address in (recipient, pay_to)
     refused = own or not policy.allows.matches(recipient)
     return Terms(
+        stopped=stopped,
         agent_status=agent_status,
         frozen=policy.frozen,
         lists="".join("pf"[fails] for fails in (blocked, refused, pay_to is None)),
@@ -221,6 +230,12 @@ def decide(
     lacks_funds = amount_micros > used.available_micros
     blocked, refused, unresolved = (letter == "f" for letter in terms.lists)
     checks = [
+        Check(
+            Rule.ACCOUNT_STOPPED,
+            _passes(not terms.stopped),
+            "false",
+            "true" if terms.stopped else "false",
+        ),
         Check(
             Rule.AGENT_STATUS,
             _passes(terms.agent_status == "active"),
@@ -298,7 +313,7 @@ def decide(
 def budget(terms: Terms, used: Used) -> tuple[int, int]:
     """(remaining today, the most that one spend may be now), to any recipient."""
     remaining = max(terms.cap_micros_daily - used.spent_today_micros, 0)
-    if terms.agent_status != "active" or terms.frozen:
+    if terms.stopped or terms.agent_status != "active" or terms.frozen:
         return remaining, 0
     most = min(remaining, used.available_micros)
     return remaining, _most(terms, most, used.pending_count, used.network_today_lamports)

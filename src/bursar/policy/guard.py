@@ -62,6 +62,7 @@ class Guard:
 # Refusals that rest on the rules alone, which the guard compares as such.
 _STANDING: Final = frozenset(
     {
+        RejectCode.ACCOUNT_STOPPED,
         RejectCode.AGENT_TERMINATED,
         RejectCode.AGENT_PAUSED,
         RejectCode.POLICY_FROZEN,

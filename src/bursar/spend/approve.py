@@ -83,6 +83,7 @@ async def approve_spend(
     terms = terms_of(
         policy,
         bounds,
+        stopped=locked.stopped,
         agent_status=locked.agent_status,
         wallet_address=wallet.address,
         recipient=spend.recipient,

@@ -49,6 +49,7 @@ class Remembered:
     agent_id: str
     realm_id: int
     wallet_address: str
+    stopped: bool
     agent_status: str
     policy: Policy
     policy_key: tuple[str, int, str]
@@ -180,6 +181,7 @@ class Memory:
         terms = terms_of(
             agent.policy,
             self._bounds,
+            stopped=agent.stopped,
             agent_status=agent.agent_status,
             wallet_address=agent.wallet_address,
             recipient=recipient,
@@ -201,6 +203,7 @@ def _remembered(found: LockedAgent, policy: Policy, windows_are_new: bool) -> Re
         agent_id=wallet.agent_id,
         realm_id=wallet.realm_id,
         wallet_address=wallet.address,
+        stopped=found.stopped,
         agent_status=found.agent_status,
         policy=policy,
         policy_key=found.policy_key,
