@@ -116,7 +116,7 @@ async def create(call: Call) -> Answer:
     wanted = NewAgent(
         name=call.body["name"],
         metadata=call.body.get("metadata", {}),
-        policy=new_policy(call.body["policy"]),
+        policy=new_policy(call.body["policy"], call.caller.mode),
     )
     row = await lifecycle.create_agent(call.tx, call.services.vault, actor(call), wanted, mint)
     return data(show_agent(row), 201)

@@ -87,6 +87,7 @@ def _policy(version: int, cap: str) -> PolicyView:
         daily_cap=cap,
         allowlist=["api.example.com"],
         blocklist=[],
+        payees="pinned",
         per_transaction_cap=None,
         approval_threshold="20.00",
         daily_network_lamports=None,
@@ -131,6 +132,7 @@ def _transaction(**fields: Any) -> Transaction:
         "fee_lamports": None,
         "rent_lamports": None,
         "updated_at": _NOW,
+        "purchase_id": None,
         "decision": show_decision(_decided(12_500_000)),
     }
     return Transaction(**approved | fields)

@@ -63,6 +63,7 @@ _POLICY: Final = {
     "dailyCap": "25.00",
     "allowlist": ["api.example.com", "*.example.org"],
     "blocklist": [],
+    "payees": "pinned",
     "perTransactionCap": None,
     "approvalThreshold": "10.00",
     "dailyNetworkLamports": None,
@@ -162,6 +163,7 @@ ANSWERS: Final[dict[str, Any]] = {
         "feeLamports": 10000,
         "rentLamports": 2039280,
         "updatedAt": "2026-11-15T09:30:01.456Z",
+        "purchaseId": None,
         "decision": _DECISION,
     },
     "Preview": {

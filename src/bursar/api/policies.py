@@ -1,10 +1,11 @@
 """The policy of an agent, as callers send it."""
 
-from typing import Any
+from typing import Any, Final, get_args
 
-from bursar.form.kinds import Cap, Entries, Flag, Whole
+from bursar.config import Mode
+from bursar.form.kinds import Cap, Choice, Entries, Flag, Whole
 from bursar.form.record import Field, Record
-from bursar.policy.model import Policy, PolicyChange
+from bursar.policy.model import Payees, Policy, PolicyChange
 
 _DAILY_CAP = "What the agent may spend per UTC day; 0 allows nothing."
 
@@ -31,6 +32,13 @@ _OPTIONAL = (
         nullable=True,
     ),
     Field("blocklist", Entries(), "Never paid, whatever the allowlist says; the same entries."),
+    Field(
+        "payees",
+        Choice(get_args(Payees)),
+        "What tells where a host is paid that the directory does not have, in purchases:"
+        " `directory` nothing does (the default in live mode), `pinned` what the host said when it"
+        " was first bought from (the default in test mode), `host` whatever it says now.",
+    ),
 )
 
 NEW_POLICY = Record(
@@ -57,20 +65,23 @@ POLICY_CHANGE = Record(
     ),
 )
 
+_USUAL_PAYEES: Final[dict[Mode, Payees]] = {"test": "pinned", "live": "directory"}
+
 _ATTRIBUTES = {
     "dailyCap": "cap_micros_daily",
     "perTransactionCap": "cap_micros_per_transaction",
     "approvalThreshold": "approval_threshold_micros",
     "allowlist": "allowlist",
     "blocklist": "blocklist",
+    "payees": "payees",
     "dailyNetworkLamports": "network_lamports_daily",
     "frozen": "frozen",
 }
 
 
-def new_policy(body: dict[str, Any]) -> Policy:
+def new_policy(body: dict[str, Any], mode: Mode) -> Policy:
     """Version 1, from a validated NEW_POLICY."""
-    return Policy(**_given(body))
+    return Policy(**{"payees": _USUAL_PAYEES[mode], **_given(body)})
 
 
 def policy_change(body: dict[str, Any]) -> PolicyChange:

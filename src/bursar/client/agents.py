@@ -16,7 +16,7 @@ from bursar.client.endpoint import (
     operation,
     present,
 )
-from bursar.client.model import Agent, AgentStatus, Budget, PolicyVersion
+from bursar.client.model import Agent, AgentStatus, Budget, Payees, PolicyVersion
 
 
 class Agents(Resource[Carrier]):
@@ -31,6 +31,7 @@ class Agents(Resource[Carrier]):
         per_transaction_cap: Amount | None = None,
         approval_threshold: Amount | None = None,
         daily_network_lamports: int | None = None,
+        payees: Payees | None = None,
         metadata: Mapping[str, str] | None = None,
         idempotency_key: str | None = None,
     ) -> Request:
@@ -47,6 +48,7 @@ class Agents(Resource[Carrier]):
             perTransactionCap=_cap(per_transaction_cap),
             approvalThreshold=_cap(approval_threshold),
             dailyNetworkLamports=daily_network_lamports,
+            payees=payees,
         )
         return Request(
             body=present(name=name, policy=policy, metadata=metadata),
@@ -90,6 +92,7 @@ class Agents(Resource[Carrier]):
         per_transaction_cap: Amount | Unset | None = UNSET,
         approval_threshold: Amount | Unset | None = UNSET,
         daily_network_lamports: int | Unset | None = UNSET,
+        payees: Payees | Unset = UNSET,
         frozen: bool | Unset = UNSET,
         policy_version: int | Unset = UNSET,
     ) -> Request:
@@ -106,6 +109,7 @@ class Agents(Resource[Carrier]):
             perTransactionCap=_cap(per_transaction_cap),
             approvalThreshold=_cap(approval_threshold),
             dailyNetworkLamports=daily_network_lamports,
+            payees=payees,
             frozen=frozen,
             version=policy_version,
         )

@@ -19,6 +19,7 @@ DepositStatus = Literal["pending", "credited"]
 WebhookStatus = Literal["enabled", "disabled"]
 DeliveryStatus = Literal["pending", "delivered", "failed"]
 Outcome = Literal["pass", "fail", "not_evaluated"]
+Payees = Literal["directory", "pinned", "host"]
 
 
 # Agents -------------------------------------------------------------------------------------------
@@ -32,6 +33,7 @@ class Policy:
     daily_cap: Decimal
     allowlist: tuple[str, ...]
     blocklist: tuple[str, ...]
+    payees: Payees
     per_transaction_cap: Decimal | None
     approval_threshold: Decimal | None
     daily_network_lamports: int | None
@@ -139,6 +141,7 @@ class Transaction:
     fee_lamports: int | None
     rent_lamports: int | None
     updated_at: datetime
+    purchase_id: str | None
     decision: Decision
 
 

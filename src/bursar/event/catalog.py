@@ -57,6 +57,13 @@ class EventType(StrEnum):
         "A withdrawal failed; its funds are available again.",
         "Withdrawal",
     )
+    PURCHASE_PAID = "purchase.paid", "A purchase was paid, final on the chain.", "Purchase"
+    PURCHASE_UNPAID = (
+        "purchase.unpaid",
+        "What was signed for a purchase is proven dead; its amount is available again.",
+        "Purchase",
+    )
+    PURCHASE_FAILED = "purchase.failed", "A purchase ended and nothing was signed.", "Purchase"
     WEBHOOK_TEST = "webhook.test", "Somebody asked for it, to test a webhook.", "Webhook"
 
 

@@ -11,11 +11,12 @@
 --   8  Spends           horizon, spend, usage, spend_total, day_total, recipient_total, total_delta
 --   9  Money in and out withdrawal, deposit, deposit_cursor, unread_deposit
 --  10  Settlement       payment, submission, settlement_watch
---  11  Network cost     payee_account, network_cost, fee_payer_balance
---  12  Events           event, webhook, webhook_secret, delivery
---  13  The audit log    audit_log
---  14  Workers          heartbeat, lease, quarantine
---  15  Functions        read_agents, close_windows, add_to_windows, used_in_day, write_spends,
+--  11  Purchases        pin, purchase, purchase_secret, outflows_known
+--  12  Network cost     payee_account, network_cost, fee_payer_balance
+--  13  Events           event, webhook, webhook_secret, delivery
+--  14  The audit log    audit_log
+--  15  Workers          heartbeat, lease, quarantine
+--  16  Functions        read_agents, close_windows, add_to_windows, used_in_day, write_spends,
 --                      exchange_deliveries
 --
 -- Rules that hold all through:
@@ -196,6 +197,8 @@ CREATE TABLE policy (
   -- Bounded, because every decision of an agent goes through them.
   allowlist                   text[] NOT NULL CHECK (cardinality(allowlist) <= 1000),
   blocklist                   text[] NOT NULL CHECK (cardinality(blocklist) <= 1000),
+  -- What tells where a host is paid that the directory does not have (purchases only).
+  payees                      text NOT NULL CHECK (payees IN ('directory', 'pinned', 'host')),
   frozen                      boolean NOT NULL,
   changed_by                  text NOT NULL,
   changed_at                  timestamptz(3) NOT NULL,
@@ -512,6 +515,9 @@ CREATE TABLE spend (
   network          text NOT NULL,
   created_by       text NOT NULL,
   created_at       timestamptz(3) NOT NULL,
+  -- The purchase that it pays for, if it is one's: then others submit the payment, and settlement
+  -- makes none.
+  purchase_id      id UNIQUE,
   -- Of the request that made it, if it had one; the fingerprint tells requests apart.
   idempotency_key  text COLLATE "C",
   fingerprint      bytea,
@@ -570,6 +576,7 @@ CREATE TRIGGER spend_terms_are_fixed BEFORE UPDATE ON spend FOR EACH ROW
   WHEN (NEW.agent_id <> OLD.agent_id OR NEW.amount_micros <> OLD.amount_micros
         OR NEW.recipient <> OLD.recipient OR NEW.pay_to IS DISTINCT FROM OLD.pay_to
         OR NEW.created_at <> OLD.created_at OR NEW.verdict <> OLD.verdict
+        OR NEW.purchase_id IS DISTINCT FROM OLD.purchase_id
         OR NEW.terms <> OLD.terms OR NEW.used <> OLD.used
         OR NEW.idempotency_key IS DISTINCT FROM OLD.idempotency_key
         OR NEW.fingerprint IS DISTINCT FROM OLD.fingerprint)
@@ -864,7 +871,178 @@ CREATE TABLE settlement_watch (
   explained_slot     bigint CHECK (explained_slot >= 0)
 );
 
--- 11  Network cost --------------------------------------------------------------------------------
+-- 11  Purchases -----------------------------------------------------------------------------------
+
+-- Where an origin is paid, as it told the service itself when somebody first bought there. Concerns
+-- purchases only, so it raises no rules.
+CREATE TABLE pin (
+  realm_id   integer NOT NULL REFERENCES realm,
+  -- Scheme, host and port.
+  origin     text COLLATE "C" NOT NULL CHECK (length(origin) BETWEEN 8 AND 300),
+  address    text NOT NULL CHECK (length(address) BETWEEN 32 AND 44),
+  -- Another address that it named since, until an admin accepts it.
+  offered    text CHECK (length(offered) BETWEEN 32 AND 44),
+  offered_at timestamptz(3),
+  -- The key that bought first, or accepted the change.
+  created_by text NOT NULL,
+  created_at timestamptz(3) NOT NULL,
+  updated_at timestamptz(3) NOT NULL,
+  PRIMARY KEY (realm_id, origin),
+  CONSTRAINT offer_has_a_date CHECK ((offered IS NULL) = (offered_at IS NULL))
+);
+-- The list.
+CREATE INDEX pin_by_age ON pin (realm_id, created_at, origin);
+
+-- Something bought from a seller that answers 402. Stored before the seller is asked. Its money is a
+-- spend, written when the price is known.
+CREATE TABLE purchase (
+  id                id PRIMARY KEY,
+  realm_id          integer NOT NULL,
+  agent_id          id NOT NULL,
+  mode              mode NOT NULL,
+  -- What was asked for.
+  url               text NOT NULL CHECK (length(url) <= 2048),
+  method            text NOT NULL,
+  host              text COLLATE "C" NOT NULL,
+  origin            text NOT NULL,
+  max_micros        micros,
+  memo              text CHECK (length(memo) <= 200),
+  metadata          text NOT NULL DEFAULT '{}',
+  -- Whether the caller brought the seller's 402, and takes the payment there itself.
+  brought           boolean NOT NULL,
+  -- Of method, URL and body, to know a purchase again that has no key.
+  digest            sha256 NOT NULL,
+  idempotency_key   text COLLATE "C",
+  fingerprint       bytea,
+  created_by        text NOT NULL,
+  created_at        timestamptz(3) NOT NULL,
+  -- What became of it.
+  -- open -> free | failed | rejected | pending | presented; pending -> failed | rejected | presented;
+  -- presented -> paid | unpaid
+  status            text NOT NULL CHECK (status IN ('open', 'free', 'failed', 'rejected', 'pending',
+                                                    'presented', 'paid', 'unpaid')),
+  reject_code       text,
+  failure_code      text,
+  -- What went wrong, in words that its agent may read.
+  problem           text CHECK (length(problem) <= 1000),
+  updated_at        timestamptz(3) NOT NULL,
+  -- A process is at work on it until then: it asks the seller, or decides. Afterwards one that is
+  -- open was interrupted.
+  busy_until        timestamptz,
+  -- The standing of a refusal before a price was known: JSON as the API shows it.
+  refusal           text,
+  -- The terms that were decided on.
+  protocol          text CHECK (protocol IN ('x402', 'mpp')),
+  amount_micros     micros CHECK (amount_micros > 0),
+  pay_to            text,
+  spend_id          id UNIQUE,
+  -- What was signed: once, ever. Committed before it leaves.
+  raw               bytea,
+  signature         text UNIQUE,
+  fee_payer         text,
+  blockhash         text,
+  last_valid_height bigint,
+  signed_slot       bigint,
+  signed_at         timestamptz(3),
+  -- The transaction that the seller says it became. A hint where to look, nothing more.
+  claimed           text CHECK (length(claimed) <= 88),
+  -- When the worker looks for it next, and how often it did.
+  next_check_at     timestamptz,
+  checks            integer NOT NULL DEFAULT 0,
+  CONSTRAINT rejected_purchase_has_a_code CHECK ((status = 'rejected') = (reject_code IS NOT NULL)),
+  CONSTRAINT failed_purchase_has_a_code CHECK ((status = 'failed') = (failure_code IS NOT NULL)),
+  CONSTRAINT priced_purchase_has_a_spend CHECK (
+    (spend_id IS NULL) = (amount_micros IS NULL) AND (spend_id IS NULL) = (protocol IS NULL)
+    AND (spend_id IS NOT NULL OR status IN ('open', 'free', 'failed', 'rejected'))),
+  CONSTRAINT signed_once CHECK (
+    (status IN ('presented', 'paid', 'unpaid')) = (signature IS NOT NULL)
+    AND (signature IS NULL) = (raw IS NULL) AND (signature IS NULL) = (fee_payer IS NULL)
+    AND (signature IS NULL) = (blockhash IS NULL) AND (signature IS NULL) = (signed_slot IS NULL)
+    AND (signature IS NULL) = (last_valid_height IS NULL)
+    AND (signature IS NULL) = (signed_at IS NULL)),
+  CONSTRAINT only_presented_is_looked_for CHECK (
+    (status = 'presented') = (next_check_at IS NOT NULL)),
+  CONSTRAINT purchase_key_has_a_fingerprint CHECK (
+    (idempotency_key IS NULL) = (fingerprint IS NULL)
+    AND length(idempotency_key) BETWEEN 1 AND 255 AND octet_length(fingerprint) = 32),
+  FOREIGN KEY (agent_id, realm_id) REFERENCES agent (id, realm_id)
+);
+CREATE TRIGGER purchase_moves BEFORE UPDATE ON purchase FOR EACH ROW
+  WHEN (NEW.status <> OLD.status AND OLD.status || '->' || NEW.status NOT IN (
+    'open->free', 'open->failed', 'open->rejected', 'open->pending', 'open->presented',
+    'pending->failed', 'pending->rejected', 'pending->presented',
+    'presented->paid', 'presented->unpaid'))
+  EXECUTE FUNCTION refuse_move();
+-- One purchase, one signature: what was decided and signed never changes.
+CREATE TRIGGER purchase_is_signed_once BEFORE UPDATE ON purchase FOR EACH ROW
+  WHEN (OLD.signature IS NOT NULL AND (NEW.signature IS DISTINCT FROM OLD.signature
+        OR NEW.raw IS DISTINCT FROM OLD.raw OR NEW.fee_payer <> OLD.fee_payer
+        OR NEW.last_valid_height <> OLD.last_valid_height)
+        OR OLD.spend_id IS NOT NULL AND (NEW.spend_id IS DISTINCT FROM OLD.spend_id
+        OR NEW.amount_micros <> OLD.amount_micros OR NEW.pay_to IS DISTINCT FROM OLD.pay_to)
+        OR NEW.agent_id <> OLD.agent_id OR NEW.url <> OLD.url OR NEW.host <> OLD.host)
+  EXECUTE FUNCTION refuse_move();
+-- Others submit what was signed here: a payment of ours beside it would pay twice.
+CREATE FUNCTION refuse_second_payment() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  IF EXISTS (SELECT FROM payment p WHERE p.id = NEW.spend_id) THEN
+    RAISE EXCEPTION 'settlement pays %: no purchase is signed for it', NEW.spend_id
+      USING ERRCODE = 'restrict_violation';
+  END IF;
+  RETURN NEW;
+END $$;
+CREATE TRIGGER purchase_is_paid_once BEFORE UPDATE ON purchase FOR EACH ROW
+  WHEN (OLD.signature IS NULL AND NEW.signature IS NOT NULL)
+  EXECUTE FUNCTION refuse_second_payment();
+CREATE TRIGGER purchase_stays BEFORE DELETE OR TRUNCATE ON purchase
+  FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();
+-- One request, one purchase; and the same without a key, of late.
+CREATE UNIQUE INDEX purchase_key ON purchase (agent_id, idempotency_key)
+  WHERE idempotency_key IS NOT NULL;
+CREATE INDEX purchase_by_digest ON purchase (agent_id, digest, created_at);
+-- The list, and the same by agent, host and status.
+CREATE INDEX purchase_by_age ON purchase (realm_id, created_at, id);
+CREATE INDEX purchase_by_agent ON purchase (agent_id, created_at, id);
+CREATE INDEX purchase_by_host ON purchase (realm_id, host, created_at, id);
+CREATE INDEX purchase_by_status ON purchase (realm_id, status, created_at, id);
+-- What is under way in a realm; those that were interrupted or never continued; those to look for.
+CREATE INDEX purchase_under_way ON purchase (realm_id) WHERE status = 'open';
+CREATE INDEX purchase_unsigned ON purchase (updated_at) WHERE status IN ('open', 'pending');
+CREATE INDEX purchase_due ON purchase (mode, next_check_at) WHERE status = 'presented';
+-- What may be on its way out of a wallet.
+CREATE INDEX purchase_presented ON purchase (agent_id) WHERE status = 'presented';
+
+-- What only the asking agent and admins may read of a purchase, sealed, and for a day: what was sent
+-- (`order`), the header that pays (`header`), what came back (`response`).
+CREATE TABLE purchase_secret (
+  purchase_id    id NOT NULL REFERENCES purchase,
+  kind           text NOT NULL CHECK (kind IN ('order', 'header', 'response')),
+  realm_id       integer NOT NULL,
+  agent_id       id NOT NULL,
+  master_version integer NOT NULL REFERENCES master_key,
+  sealed         bytea NOT NULL,
+  created_at     timestamptz(3) NOT NULL DEFAULT moment(),
+  expires_at     timestamptz(3) NOT NULL,
+  PRIMARY KEY (purchase_id, kind)
+);
+-- Those to forget; what a rotation has yet to seal again; what an agent has, for its quota.
+CREATE INDEX purchase_secret_to_forget ON purchase_secret (expires_at);
+CREATE INDEX purchase_secret_by_master ON purchase_secret (master_version);
+CREATE INDEX purchase_secret_by_agent ON purchase_secret (agent_id, created_at);
+
+-- Up to which history of the database (`history()`) every outflow of a wallet is known to be in the
+-- books. After a failover a wallet signs no purchase before it is: what was forgotten may have left.
+-- '' asks a worker to find out.
+CREATE TABLE outflows_known (
+  agent_id  id PRIMARY KEY REFERENCES agent,
+  mode      mode NOT NULL,
+  timeline  text NOT NULL DEFAULT '',
+  -- What stands in the way, for people.
+  problem   text CHECK (length(problem) <= 300),
+  asked_at  timestamptz NOT NULL DEFAULT clock_timestamp()
+);
+
+-- 12  Network cost --------------------------------------------------------------------------------
 
 -- Payees of an account, whether their token account was there when last seen, and how often this
 -- account paid for opening it.
@@ -895,7 +1073,7 @@ CREATE TABLE fee_payer_balance (
   seen_at  timestamptz(3) NOT NULL DEFAULT moment()
 );
 
--- 12  Events --------------------------------------------------------------------------------------
+-- 13  Events --------------------------------------------------------------------------------------
 
 -- What happened, written in the commit that caused it. Only the creation of a spend has no row: the
 -- spend itself tells it (`spend.verdict`), under the same letters with `evt_`.
@@ -982,7 +1160,7 @@ CREATE INDEX delivery_by_webhook ON delivery (webhook_id, created_at, id);
 -- Those that are old enough to go; rows lie in the order of their age.
 CREATE INDEX delivery_to_forget ON delivery USING brin (created_at);
 
--- 13  The audit log -------------------------------------------------------------------------------
+-- 14  The audit log -------------------------------------------------------------------------------
 
 -- Who did what, with what was before and after. Secrets never get here.
 CREATE TABLE audit_log (
@@ -1005,7 +1183,7 @@ CREATE INDEX audit_log_by_subject ON audit_log (subject, id);
 CREATE TRIGGER audit_log_append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON audit_log
   FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();
 
--- 14  Workers -------------------------------------------------------------------------------------
+-- 15  Workers -------------------------------------------------------------------------------------
 
 -- That the workers live and move, for `/readyz` and `bursar doctor`: a row for each duty, of one
 -- mode or of all. `beat_at` says that a worker has the duty, `moved_at` when it last went well.
@@ -1039,7 +1217,7 @@ CREATE TABLE quarantine (
   PRIMARY KEY (agent_id, duty)
 );
 
--- 15  Functions -----------------------------------------------------------------------------------
+-- 16  Functions -----------------------------------------------------------------------------------
 
 -- All that a decision about agents rests on. With `lock` it is the one way to an agent's money and
 -- policy: it locks the wallets' rows in the order of their ids until the transaction ends, then
@@ -1205,7 +1383,9 @@ CREATE FUNCTION write_spends(
   all_terms text[], networks text[], created_bys text[], costs bigint[],
   decisions_before integer[], moves_before integer[], micros_before bigint[],
   lamports_before bigint[], pendings_before integer[], total_recipients text[],
-  idempotency_keys text[], fingerprints text[])
+  idempotency_keys text[], fingerprints text[],
+  -- Of the one spend of the batch, where it pays for a purchase.
+  purchase text)
 RETURNS TABLE (
   agent_id id, at timestamptz, credits_posted bigint, debits_posted bigint, debits_pending bigint,
   decisions_until bigint, transfers_until bigint, spent_micros bigint, lamports_until bigint,
@@ -1284,12 +1464,12 @@ BEGIN
       JOIN written w ON w.agent_id = d.agent_id
   ), spends AS (
     INSERT INTO spend (id, realm_id, agent_id, amount_micros, recipient, pay_to, memo, metadata,
-                       network, created_by, created_at, idempotency_key, fingerprint, status,
-                       reject_code, updated_at, verdict, terms, used, policy_version,
+                       network, created_by, created_at, purchase_id, idempotency_key, fingerprint,
+                       status, reject_code, updated_at, verdict, terms, used, policy_version,
                        decision_number, expires_at, network_lamports)
     SELECT id, realm_id, agent_id, amount, recipient, nullif(pay_to, ''), memo, metadata,
-           network, created_by, at, nullif(key, ''), decode(nullif(fingerprint, ''), 'hex'),
-           verdict, nullif(reject_code, ''), at, verdict, terms, used, policy_version,
+           network, created_by, at, purchase, nullif(key, ''),
+           decode(nullif(fingerprint, ''), 'hex'), verdict, nullif(reject_code, ''), at, verdict, terms, used, policy_version,
            decision_number,
            CASE WHEN verdict = 'pending' THEN at + make_interval(secs => approval_seconds) END,
            CASE WHEN verdict = 'rejected' THEN 0 ELSE cost END
@@ -1304,7 +1484,7 @@ BEGIN
     INSERT INTO payment (id, mode, realm_id, agent_id, amount_micros, destination, leased_until,
                          created_at)
     SELECT id, mode, realm_id, agent_id, amount, pay_to, clock_timestamp(), at
-      FROM decided WHERE verdict = 'approved'
+      FROM decided WHERE verdict = 'approved' AND purchase IS NULL
   ), totals AS (
     INSERT INTO total_delta (realm_id, agent_id, day, recipient, spend_count, rejected_count,
                              settled_micros)

@@ -8,6 +8,7 @@ Every rule is checked, so that a refusal names everything that stands in the way
 that fails, in the order of `Rule`, gives the reject code.
 """
 
+from collections.abc import Container
 from datetime import datetime
 from enum import StrEnum
 from typing import Final, Literal, NamedTuple
@@ -27,6 +28,10 @@ class Rule(StrEnum):
     BLOCKLIST = "blocklist"
     ALLOWLIST = "allowlist"
     RECIPIENT_RESOLVED = "recipient_resolved"
+    # Of purchases only.
+    PAYEE = "payee"
+    PAYEE_ACCOUNT = "payee_account"
+    MAX_AMOUNT = "max_amount"
     PER_TRANSACTION_CAP = "per_transaction_cap"
     DAILY_CAP = "daily_cap"
     NETWORK_COST = "network_cost"
@@ -46,6 +51,10 @@ class RejectCode(StrEnum):
     RECIPIENT_BLOCKED = "recipient_blocked"
     RECIPIENT_NOT_ALLOWED = "recipient_not_allowed"
     RECIPIENT_UNRESOLVED = "recipient_unresolved"
+    PAYEE_MISMATCH = "payee_mismatch"
+    PAYEE_CHANGED = "payee_changed"
+    PAYEE_ACCOUNT_MISSING = "payee_account_missing"
+    MAX_AMOUNT_EXCEEDED = "max_amount_exceeded"
     PER_TRANSACTION_CAP_EXCEEDED = "per_transaction_cap_exceeded"
     DAILY_CAP_EXCEEDED = "daily_cap_exceeded"
     NETWORK_COST_EXCEEDED = "network_cost_exceeded"
@@ -54,6 +63,9 @@ class RejectCode(StrEnum):
     APPROVAL_DENIED = "approval_denied"
     APPROVAL_EXPIRED = "approval_expired"
     CANCELLED = "cancelled"
+    HOLD_EXPIRED = "hold_expired"
+    PURCHASE_EXPIRED = "purchase_expired"
+    TERMS_CHANGED = "terms_changed"
     SETTLEMENT_FAILED = "settlement_failed"
 
 
@@ -71,7 +83,8 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
 
     agent_status: str
     frozen: bool
-    # One letter each, p(ass) or f(ail): blocklist, allowlist, whether the recipient has an address.
+    # One letter each, p(ass) or f(ail): blocklist, allowlist, whether the recipient has an address;
+    # of a purchase also whether the directory, the pin and the chain know its payee so.
     lists: str
     # Whether the lists refuse a host: then nobody is told its address, or an agent could read the
     # directory by asking.
@@ -86,6 +99,8 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     engine: int = ENGINE
     # A person stopped every agent of the account.
     stopped: bool = False
+    # What the caller itself would pay at most; of purchases only.
+    max_micros: int | None = None
 
     @property
     def standing(self) -> "RejectCode | None":
@@ -106,7 +121,12 @@ _LIST_CODES: Final = (
     RejectCode.RECIPIENT_BLOCKED,
     RejectCode.RECIPIENT_NOT_ALLOWED,
     RejectCode.RECIPIENT_UNRESOLVED,
+    RejectCode.PAYEE_MISMATCH,
+    RejectCode.PAYEE_CHANGED,
+    RejectCode.PAYEE_ACCOUNT_MISSING,
 )
+# How many of them a plain spend has.
+_PLAIN: Final = 3
 
 
 class Used(NamedTuple):
@@ -179,12 +199,23 @@ def terms_of(
     )
 
 
+def purchase_terms(
+    terms: Terms, payee_faults: Container[RejectCode], max_micros: int | None
+) -> Terms:
+    """The terms of a purchase, from those of its host and payee. `payee_faults`: what is wrong with
+    the payee that the seller names."""
+    letters = "".join("pf"[code in payee_faults] for code in _LIST_CODES[2:])
+    return msgspec.structs.replace(terms, lists=terms.lists[:2] + letters, max_micros=max_micros)
+
+
 def judge(terms: Terms, used: Used, amount_micros: int) -> RejectCode | None:
     """The first rule that fails, or None. No clock and no database: the same input always gives
     the same answer."""
     standing = terms.standing
     if standing is not None:
         return standing
+    if terms.max_micros is not None and amount_micros > terms.max_micros:
+        return RejectCode.MAX_AMOUNT_EXCEEDED
     single_cap = terms.cap_micros_per_transaction
     if single_cap is not None and amount_micros > single_cap:
         return RejectCode.PER_TRANSACTION_CAP_EXCEEDED
@@ -228,7 +259,8 @@ def decide(
     beyond_network = network_after > terms.network_budget_lamports
     beyond_single = single_cap is not None and amount_micros > single_cap
     lacks_funds = amount_micros > used.available_micros
-    blocked, refused, unresolved = (letter == "f" for letter in terms.lists)
+    beyond_own = terms.max_micros is not None and amount_micros > terms.max_micros
+    blocked, refused, unresolved = (letter == "f" for letter in terms.lists[:_PLAIN])
     checks = [
         Check(
             Rule.ACCOUNT_STOPPED,
@@ -251,6 +283,7 @@ def decide(
         Check(Rule.BLOCKLIST, _passes(not blocked), None, recipient),
         Check(Rule.ALLOWLIST, _passes(not refused), None, recipient),
         Check(Rule.RECIPIENT_RESOLVED, _passes(not unresolved), None, pay_to),
+        *_payee_checks(terms, pay_to, amount, beyond_own),
         Check(
             Rule.PER_TRANSACTION_CAP,
             "not_evaluated" if single_cap is None else _passes(not beyond_single),
@@ -296,7 +329,7 @@ def decide(
     tomorrow = (
         (beyond_day or beyond_network)
         and terms.standing is None
-        and not (beyond_single or crowded or lacks_funds)
+        and not (beyond_own or beyond_single or crowded or lacks_funds)
         and amount_micros <= terms.cap_micros_daily
         and used.network_cost_lamports <= terms.network_budget_lamports
     )
@@ -308,6 +341,23 @@ def decide(
         max_amount_now_micros=most if amount_alone else 0,
         retry_at=resets_at if tomorrow else None,
     )
+
+
+def _payee_checks(terms: Terms, pay_to: str | None, amount: str, beyond_own: bool) -> list[Check]:
+    """What only a purchase is judged by."""
+    if len(terms.lists) == _PLAIN:
+        return []
+    changed, account = "f" in terms.lists[_PLAIN:-1], terms.lists[-1] == "f"
+    return [
+        Check(Rule.PAYEE, _passes(not changed), None, pay_to),
+        Check(Rule.PAYEE_ACCOUNT, _passes(not account), None, pay_to),
+        Check(
+            Rule.MAX_AMOUNT,
+            "not_evaluated" if terms.max_micros is None else _passes(not beyond_own),
+            None if terms.max_micros is None else format_micros(terms.max_micros),
+            amount,
+        ),
+    ]
 
 
 def budget(terms: Terms, used: Used) -> tuple[int, int]:
@@ -323,8 +373,9 @@ def _most(terms: Terms, most: int, pending_count: int, network_today_lamports: i
     """The most that one spend may be. `most` is what day and wallet have left."""
     if terms.network_budget_lamports - network_today_lamports < terms.payment_lamports:
         return 0
-    if terms.cap_micros_per_transaction is not None:
-        most = min(most, terms.cap_micros_per_transaction)
+    for cap in (terms.cap_micros_per_transaction, terms.max_micros):
+        if cap is not None:
+            most = min(most, cap)
     threshold = terms.approval_threshold_micros
     if threshold is not None and pending_count >= terms.pending_max:
         most = min(most, threshold)

@@ -69,6 +69,10 @@ _STANDING: Final = frozenset(
         RejectCode.RECIPIENT_BLOCKED,
         RejectCode.RECIPIENT_NOT_ALLOWED,
         RejectCode.RECIPIENT_UNRESOLVED,
+        RejectCode.PAYEE_MISMATCH,
+        RejectCode.PAYEE_CHANGED,
+        RejectCode.PAYEE_ACCOUNT_MISSING,
+        RejectCode.MAX_AMOUNT_EXCEEDED,
         RejectCode.PER_TRANSACTION_CAP_EXCEEDED,
     }
 )

@@ -10,6 +10,9 @@ from msgspec import UNSET, UnsetType
 from bursar.hostnames import is_address
 
 AgentStatus = Literal["active", "paused", "terminated"]
+# What tells where a host is paid that the directory does not have, in purchases: nothing, what the
+# host said when it was first bought from, or what it says now.
+Payees = Literal["directory", "pinned", "host"]
 # One version of an agent's policy: agent, number, and the history of the database it belongs to.
 PolicyKey = tuple[str, int, str]
 
@@ -61,6 +64,7 @@ class PolicyChange(msgspec.Struct, frozen=True, kw_only=True):
     approval_threshold_micros: int | UnsetType | None = UNSET
     allowlist: tuple[str, ...] | UnsetType = UNSET
     blocklist: tuple[str, ...] | UnsetType = UNSET
+    payees: Payees | UnsetType = UNSET
     frozen: bool | UnsetType = UNSET
     network_lamports_daily: int | UnsetType | None = UNSET
 
@@ -75,6 +79,7 @@ class Policy:
     approval_threshold_micros: int | None = None
     allowlist: tuple[str, ...]
     blocklist: tuple[str, ...] = ()
+    payees: Payees = "directory"
     frozen: bool = False
     # What its payments may cost in SOL per day; None: what the settings allow.
     network_lamports_daily: int | None = None

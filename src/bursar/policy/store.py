@@ -10,10 +10,10 @@ from bursar.sql import Query, columns, made
 
 _INSERT = Query("""
     INSERT INTO policy (agent_id, version, cap_micros_daily, cap_micros_per_transaction,
-                        approval_threshold_micros, allowlist, blocklist, frozen,
+                        approval_threshold_micros, allowlist, blocklist, payees, frozen,
                         network_lamports_daily, changed_by, changed_at)
     VALUES (:agent_id, :version, :cap_micros_daily, :cap_micros_per_transaction,
-            :approval_threshold_micros, :allowlist, :blocklist, :frozen,
+            :approval_threshold_micros, :allowlist, :blocklist, :payees, :frozen,
             :network_lamports_daily, :changed_by, :changed_at)
 """)
 _LIST = Query(f"""

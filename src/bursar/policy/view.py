@@ -7,7 +7,7 @@ import msgspec
 
 from bursar.clock import iso
 from bursar.money import format_cents, format_cents_or_none
-from bursar.policy.model import Policy
+from bursar.policy.model import Payees, Policy
 
 
 class PolicyView(msgspec.Struct, rename="camel", kw_only=True):
@@ -17,6 +17,7 @@ class PolicyView(msgspec.Struct, rename="camel", kw_only=True):
     daily_cap: str
     allowlist: list[str]
     blocklist: list[str]
+    payees: Payees
     per_transaction_cap: str | None
     approval_threshold: str | None
     daily_network_lamports: int | None
@@ -48,6 +49,7 @@ def _shown(policy: Policy) -> dict[str, Any]:
         "daily_cap": format_cents(policy.cap_micros_daily),
         "allowlist": list(policy.allowlist),
         "blocklist": list(policy.blocklist),
+        "payees": policy.payees,
         "per_transaction_cap": format_cents_or_none(policy.cap_micros_per_transaction),
         "approval_threshold": format_cents_or_none(policy.approval_threshold_micros),
         "daily_network_lamports": policy.network_lamports_daily,

@@ -482,7 +482,37 @@ def _decided(made: _Made, wallet: _Wallet) -> Decided:
     )
 
 
-def _spend(made: _Made, found: Found, policy_version: int, approval: timedelta) -> SpendRow:
+async def authorise_purchase(
+    tx: Tx,
+    request: SpendRequest,
+    purchase_id: str,
+    agent: Remembered,
+    known: Known,
+    bounds: Bounds,
+    locked_at: datetime,
+    approval_seconds: int,
+) -> SpendRow:
+    """Decides and writes the spend of a purchase, in a transaction that closed the wallet's
+    windows, and so locked it, at `locked_at`. The seller pays what it costs on the chain."""
+    agent.recipients[request.recipient] = known
+    wallet = _Wallet(agent, msgspec.structs.replace(bounds, payment_lamports=0), set())
+    made = wallet.decide(request)
+    touched, decided = [wallet.touched()], [_decided(made, wallet)]
+    found = await store.write_spends(
+        tx, agent.life, locked_at, approval_seconds, touched, decided, purchase_id
+    )
+    check(agent.agent_id in found, "under its lock a wallet's guard holds")
+    approval = timedelta(seconds=approval_seconds)
+    return _spend(made, found[agent.agent_id], agent.policy.version, approval, purchase_id)
+
+
+def _spend(
+    made: _Made,
+    found: Found,
+    policy_version: int,
+    approval: timedelta,
+    purchase_id: str | None = None,
+) -> SpendRow:
     """The spend as it was written."""
     request, known, at = made.request, made.known, found.at
     return SpendRow(
@@ -503,6 +533,7 @@ def _spend(made: _Made, found: Found, policy_version: int, approval: timedelta) 
         network=request.network,
         created_by=request.created_by,
         created_at=at,
+        purchase_id=purchase_id,
         expires_at=at + approval if made.verdict == "pending" else None,
         decided_by=None,
         decided_at=None,

@@ -46,6 +46,8 @@ class SpendRow(msgspec.Struct, frozen=True, kw_only=True):
     network: str
     created_by: str
     created_at: datetime
+    # The purchase that it pays for; None where settlement pays it.
+    purchase_id: str | None
     expires_at: datetime | None
     decided_by: str | None
     decided_at: datetime | None

@@ -71,6 +71,12 @@ _MOVE = Query(f"""
          SET pending_count = w.pending_count - m.spends
         FROM (SELECT agent_id, count(*) AS spends FROM moved GROUP BY agent_id) m
        WHERE w.agent_id = m.agent_id AND :expected = 'pending'
+    ), purchases AS (
+      UPDATE purchase p
+         SET status = 'rejected', reject_code = :reject_code, updated_at = :at, busy_until = NULL
+        FROM moved m
+       WHERE p.spend_id = m.id AND p.status = 'pending'
+         AND :expected = 'pending' AND :status = 'rejected'
     )
     SELECT * FROM moved
 """)
@@ -105,7 +111,7 @@ _PAY = Query("""
     SELECT s.id, r.mode, s.realm_id, s.agent_id, s.amount_micros, s.pay_to, :at, :at
       FROM spend s
       JOIN realm r ON r.id = s.realm_id
-     WHERE s.id = ANY(:spend_ids) AND s.status = 'approved'
+     WHERE s.id = ANY(:spend_ids) AND s.status = 'approved' AND s.purchase_id IS NULL
 """)
 _ADD_TO_WINDOWS = Query("""
     SELECT add_to_windows(:agent_ids, :moments, :micros, :spends, :lamports)
@@ -133,7 +139,7 @@ _WRITE = Query("""
         :moves_before::text::int[], :micros_before::text::bigint[],
         :lamports_before::text::bigint[], :pendings_before::text::int[],
         :total_recipients::text::text[], :idempotency_keys::text::text[],
-        :fingerprints::text::text[])
+        :fingerprints::text::text[], :purchase_id)
 """)
 
 
@@ -234,9 +240,11 @@ async def write_spends(
     approval_seconds: int,
     touched: Sequence[Touched],
     decided: Sequence[Decided],
+    purchase_id: str | None = None,
 ) -> dict[str, Found]:
     """Writes the wallets whose guards hold, with all that was decided about them, in one commit;
-    returns those, by agent. Of the others nothing is written.
+    returns those, by agent. Of the others nothing is written. A spend that pays for a purchase is
+    the only one of its batch.
 
     Raises UniqueViolationError of `KEY_CONSTRAINT` when an idempotency key was used before.
     """
@@ -288,6 +296,7 @@ async def write_spends(
         total_recipients=words(d.total_recipient for d in decided),
         idempotency_keys=words(d.key for d in decided),
         fingerprints=words(d.fingerprint.hex() for d in decided),
+        purchase_id=purchase_id,
     )
     return {row["agent_id"]: Found(*row) for row in rows}
 
@@ -308,7 +317,8 @@ async def find_by_keys(
 
 
 async def pay(tx: Tx, spend_ids: Sequence[str], at: datetime) -> None:
-    """Hands approved spends to settlement, in the commit that approves them."""
+    """Hands approved spends to settlement, in the commit that approves them. Others submit the
+    payments of purchases."""
     await _PAY.run(tx, spend_ids=spend_ids, at=at)
 
 
@@ -345,7 +355,8 @@ async def move_spends(
     decision_reason: str | None,
     at: datetime,
 ) -> list[SpendRow]:
-    """Moves those that are still in the expected state, and returns them.
+    """Moves those that are still in the expected state, and returns them. A purchase that waits for
+    its spend ends with it.
 
     `decided_by` is None where no person decides: what is known of an earlier decision stays.
     """

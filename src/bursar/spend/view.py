@@ -47,6 +47,7 @@ class Transaction(msgspec.Struct, rename="camel", kw_only=True):
     fee_lamports: int | None
     rent_lamports: int | None
     updated_at: str
+    purchase_id: str | None
     decision: DecisionView
 
 
@@ -127,6 +128,7 @@ def show_spend(row: SpendRow) -> Transaction:
         fee_lamports=row.fee_lamports,
         rent_lamports=row.rent_lamports,
         updated_at=iso(row.updated_at),
+        purchase_id=row.purchase_id,
         decision=show_decision(row.decision),
     )
 

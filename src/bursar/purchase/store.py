@@ -1,0 +1,317 @@
+"""Queries on purchases."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Final
+
+import msgspec
+
+from bursar.config import Mode
+from bursar.db import Row, Tx
+from bursar.errors import present
+from bursar.policy.engine import RejectCode
+from bursar.purchase.model import (
+    FailureCode,
+    PurchaseFilter,
+    PurchaseRow,
+    PurchaseStatus,
+    Signed,
+)
+from bursar.purchase.offer import Protocol
+from bursar.spend.model import SpendRow
+from bursar.spend.store import spend_of
+from bursar.sql import Listing, Query, columns, made
+
+KEY_CONSTRAINT: Final = "purchase_key"
+_decode_metadata = msgspec.json.Decoder(dict[str, str]).decode
+_encode = msgspec.json.Encoder().encode
+_COLUMNS: Final = columns(PurchaseRow)
+
+# Making one --------------------------------------------------------------------------------------
+
+_INSERT = Query(f"""
+    INSERT INTO purchase (id, realm_id, agent_id, mode, url, method, host, origin, max_micros, memo,
+                          metadata, brought, digest, idempotency_key, fingerprint, created_by,
+                          created_at, status, reject_code, refusal, updated_at, busy_until)
+    VALUES (:purchase_id, :realm_id, :agent_id, :mode, :url, :method, :host, :origin, :max_micros,
+            :memo, :metadata, :brought, :digest, :idempotency_key, :fingerprint, :created_by,
+            :at, :status, :reject_code, :refusal, :at,
+            CASE WHEN :status = 'open'
+                 THEN clock_timestamp() + make_interval(secs => :busy_seconds) END)
+    RETURNING {_COLUMNS}
+""")
+_BY_KEY = Query(f"""
+    SELECT {_COLUMNS}, fingerprint AS found_fingerprint
+      FROM purchase
+     WHERE realm_id = :realm_id AND agent_id = :agent_id AND idempotency_key = :key
+""")
+# One that came to nothing may be tried again.
+_LIKE_IT = Query(f"""
+    SELECT {_COLUMNS}
+      FROM purchase
+     WHERE realm_id = :realm_id AND agent_id = :agent_id AND digest = :digest
+       AND created_at > moment() - make_interval(secs => :seconds)
+       AND status NOT IN ('failed', 'rejected', 'unpaid')
+     ORDER BY created_at DESC
+     LIMIT 1
+""")
+_UNDER_WAY = Query("""
+    SELECT count(*) AS account, count(*) FILTER (WHERE agent_id = :agent_id) AS agent,
+           count(*) FILTER (WHERE host = :host) AS host
+      FROM purchase
+     WHERE realm_id = :realm_id AND status = 'open'
+""")
+
+
+class NewPurchase(msgspec.Struct, frozen=True, kw_only=True):
+    """What is stored of a purchase before anything happens."""
+
+    purchase_id: str
+    realm_id: int
+    agent_id: str
+    mode: Mode
+    url: str
+    method: str
+    host: str
+    origin: str
+    max_micros: int | None
+    memo: str | None
+    metadata: dict[str, str]
+    brought: bool
+    digest: bytes
+    idempotency_key: str | None
+    fingerprint: bytes | None
+    created_by: str
+
+
+async def insert_purchase(
+    tx: Tx,
+    new: NewPurchase,
+    *,
+    at: datetime,
+    busy_seconds: float,
+    reject_code: RejectCode | None = None,
+    refusal: str | None = None,
+) -> PurchaseRow:
+    """Open, or rejected at once. Raises UniqueViolationError of `KEY_CONSTRAINT` when its key was
+    used before."""
+    values = msgspec.structs.asdict(new)
+    row = await _INSERT.one(
+        tx,
+        **values | {"metadata": _encode(new.metadata).decode()},
+        at=at,
+        busy_seconds=busy_seconds,
+        status="open" if reject_code is None else "rejected",
+        reject_code=reject_code,
+        refusal=refusal,
+    )
+    return purchase_of(row)
+
+
+async def find_by_key(
+    tx: Tx, realm_id: int, agent_id: str, key: str
+) -> tuple[PurchaseRow, bytes] | None:
+    """The purchase and the fingerprint of its request."""
+    row = await _BY_KEY.row(tx, realm_id=realm_id, agent_id=agent_id, key=key)
+    return None if row is None else (purchase_of(row), row["found_fingerprint"])
+
+
+async def find_like_it(
+    tx: Tx, realm_id: int, agent_id: str, digest: bytes, seconds: int
+) -> PurchaseRow | None:
+    """The newest of the same method, URL and body that did not come to nothing."""
+    row = await _LIKE_IT.row(
+        tx, realm_id=realm_id, agent_id=agent_id, digest=digest, seconds=float(seconds)
+    )
+    return None if row is None else purchase_of(row)
+
+
+async def under_way(tx: Tx, realm_id: int, agent_id: str, host: str) -> tuple[int, int, int]:
+    """How many purchases are being made: of the account, of the agent, from the host."""
+    row = await _UNDER_WAY.one(tx, realm_id=realm_id, agent_id=agent_id, host=host)
+    return row["account"], row["agent"], row["host"]
+
+
+# Reading -----------------------------------------------------------------------------------------
+
+_GET = Query(f"""
+    SELECT {_COLUMNS}
+      FROM purchase
+     WHERE id = :purchase_id AND realm_id = :realm_id
+""")
+_MANY = Query(f"""
+    SELECT {_COLUMNS}
+      FROM purchase
+     WHERE id = ANY(:purchase_ids)
+""")
+_LIST = Listing(f"""
+    SELECT {_COLUMNS}
+      FROM purchase
+     WHERE realm_id = :realm_id
+       AND agent_id = :agent_id
+       AND status = :status
+       AND host = :host
+       AND created_at >= :created_from
+       AND created_at < :created_to
+""")
+_SPENDS = Query(f"""
+    SELECT {columns(SpendRow)}
+      FROM spend
+     WHERE id = ANY(:spend_ids)
+""")
+
+
+async def get_purchase(tx: Tx, realm_id: int, purchase_id: str) -> PurchaseRow | None:
+    row = await _GET.row(tx, realm_id=realm_id, purchase_id=purchase_id)
+    return None if row is None else purchase_of(row)
+
+
+async def get_purchases(tx: Tx, purchase_ids: Sequence[str]) -> list[PurchaseRow]:
+    return [purchase_of(row) for row in await _MANY.rows(tx, purchase_ids=purchase_ids)]
+
+
+async def list_purchases(
+    tx: Tx, filters: PurchaseFilter, before: tuple[datetime, str] | None, limit: int
+) -> list[PurchaseRow]:
+    """Newest first."""
+    rows = await _LIST.rows(tx, before, limit, **msgspec.structs.asdict(filters))
+    return [purchase_of(row) for row in rows]
+
+
+async def spends_of(tx: Tx, purchases: Sequence[PurchaseRow]) -> dict[str, SpendRow]:
+    """By the spend's id."""
+    ids = [purchase.spend_id for purchase in purchases if purchase.spend_id is not None]
+    rows = await _SPENDS.rows(tx, spend_ids=ids) if ids else []
+    return {row["id"]: spend_of(row) for row in rows}
+
+
+# Moving ------------------------------------------------------------------------------------------
+
+_MOVE = Query(f"""
+    UPDATE purchase
+       SET status = :status, reject_code = :reject_code, failure_code = :failure_code,
+           problem = coalesce(:problem, problem), updated_at = moment(), busy_until = NULL,
+           next_check_at = NULL
+     WHERE id = :purchase_id AND status = :expected
+    RETURNING {_COLUMNS}
+""")
+_PRICE = Query(f"""
+    UPDATE purchase
+       SET protocol = :protocol, amount_micros = :amount_micros, pay_to = :pay_to,
+           spend_id = :spend_id, status = :status, reject_code = :reject_code,
+           updated_at = moment(),
+           busy_until = CASE WHEN :status = 'open' THEN busy_until END
+     WHERE id = :purchase_id AND status = 'open'
+    RETURNING {_COLUMNS}
+""")
+_PRESENT = Query(f"""
+    UPDATE purchase
+       SET status = 'presented', raw = :raw, signature = :signature, fee_payer = :fee_payer,
+           blockhash = :blockhash, last_valid_height = :last_valid_height,
+           signed_slot = :signed_slot, signed_at = moment(), updated_at = moment(),
+           busy_until = NULL, problem = NULL, next_check_at = clock_timestamp()
+     WHERE id = :purchase_id AND status IN ('open', 'pending') AND signature IS NULL
+    RETURNING {_COLUMNS}
+""")
+_BUSY = Query(f"""
+    UPDATE purchase
+       SET busy_until = clock_timestamp() + make_interval(secs => :seconds)
+     WHERE id = :purchase_id AND (busy_until IS NULL OR busy_until < clock_timestamp())
+    RETURNING {_COLUMNS}
+""")
+_IDLE = Query(f"""
+    UPDATE purchase
+       SET busy_until = NULL, problem = :problem, updated_at = moment()
+     WHERE id = :purchase_id AND status <> 'open'
+    RETURNING {_COLUMNS}
+""")
+_CLAIM = Query("""
+    UPDATE purchase
+       SET claimed = :signature, next_check_at = clock_timestamp()
+     WHERE id = :purchase_id AND status = 'presented'
+""")
+_ANSWERED = Query("""
+    UPDATE purchase
+       SET next_check_at = clock_timestamp(), checks = 0
+     WHERE id = :purchase_id AND status = 'presented'
+""")
+
+
+async def move_purchase(
+    tx: Tx,
+    purchase_id: str,
+    *,
+    expected: PurchaseStatus,
+    status: PurchaseStatus,
+    reject_code: RejectCode | None = None,
+    failure_code: FailureCode | None = None,
+    problem: str | None = None,
+) -> PurchaseRow | None:
+    """None when it is not in the expected state."""
+    row = await _MOVE.row(
+        tx,
+        purchase_id=purchase_id,
+        expected=expected,
+        status=status,
+        reject_code=reject_code,
+        failure_code=failure_code,
+        problem=problem,
+    )
+    return None if row is None else purchase_of(row)
+
+
+async def set_price(
+    tx: Tx, purchase_id: str, protocol: Protocol, spend: SpendRow
+) -> PurchaseRow | None:
+    """The price is known and the spend decided; it stays open where that was approved. None when
+    the purchase is no longer open."""
+    status: PurchaseStatus = "open"
+    if spend.verdict != "approved":
+        status = spend.verdict
+    row = await _PRICE.row(
+        tx,
+        purchase_id=purchase_id,
+        protocol=protocol,
+        amount_micros=spend.amount_micros,
+        pay_to=spend.pay_to,
+        spend_id=spend.id,
+        status=status,
+        reject_code=spend.reject_code,
+    )
+    return None if row is None else purchase_of(row)
+
+
+async def present_purchase(tx: Tx, purchase_id: str, signed: Signed) -> PurchaseRow | None:
+    """open | pending -> presented, with all that was signed; None when it has ended meanwhile."""
+    row = await _PRESENT.row(tx, purchase_id=purchase_id, **msgspec.structs.asdict(signed))
+    return None if row is None else purchase_of(row)
+
+
+async def take(tx: Tx, purchase_id: str, seconds: float) -> PurchaseRow | None:
+    """Makes it this process's for a while; None when another one is at work on it."""
+    row = await _BUSY.row(tx, purchase_id=purchase_id, seconds=seconds)
+    return None if row is None else purchase_of(row)
+
+
+async def give_back(tx: Tx, purchase_id: str, problem: str | None) -> PurchaseRow:
+    """Of one that is not open: it is anybody's again."""
+    row = await _IDLE.row(tx, purchase_id=purchase_id, problem=problem)
+    return purchase_of(present(row, "what was taken is there"))
+
+
+async def note_answer(tx: Tx, purchase_id: str, claimed: str | None) -> None:
+    """The seller has answered: the chain is worth a look, above all at what it claims."""
+    if claimed is None:
+        await _ANSWERED.run(tx, purchase_id=purchase_id)
+    else:
+        await _CLAIM.run(tx, purchase_id=purchase_id, signature=claimed)
+
+
+def purchase_of(row: Row) -> PurchaseRow:
+    code = row["reject_code"]
+    return made(
+        PurchaseRow,
+        row,
+        metadata=_decode_metadata(row["metadata"]),
+        reject_code=None if code is None else RejectCode(code),
+    )
