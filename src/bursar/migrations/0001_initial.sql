@@ -1015,15 +1015,18 @@ CREATE INDEX purchase_presented ON purchase (agent_id) WHERE status = 'presented
 -- What only the asking agent and admins may read of a purchase, sealed, and for a day: what was sent
 -- (`order`), the header that pays (`header`), what came back (`response`).
 CREATE TABLE purchase_secret (
+  -- Purchase and kind: bound into the seal.
+  owner          text COLLATE "C" PRIMARY KEY,
   purchase_id    id NOT NULL REFERENCES purchase,
   kind           text NOT NULL CHECK (kind IN ('order', 'header', 'response')),
-  realm_id       integer NOT NULL,
   agent_id       id NOT NULL,
   master_version integer NOT NULL REFERENCES master_key,
   sealed         bytea NOT NULL,
+  -- Of `sealed`, for the agent's quota.
+  bytes          integer NOT NULL CHECK (bytes > 0),
   created_at     timestamptz(3) NOT NULL DEFAULT moment(),
   expires_at     timestamptz(3) NOT NULL,
-  PRIMARY KEY (purchase_id, kind)
+  UNIQUE (purchase_id, kind)
 );
 -- Those to forget; what a rotation has yet to seal again; what an agent has, for its quota.
 CREATE INDEX purchase_secret_to_forget ON purchase_secret (expires_at);
