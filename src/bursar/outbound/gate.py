@@ -3,10 +3,12 @@ later."""
 
 import asyncio
 import socket
+import ssl
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
+from aiohttp import TCPConnector
 from aiohttp.abc import AbstractResolver, ResolveResult
 
 from bursar.outbound.target import Allowed, check_address
@@ -35,6 +37,20 @@ class Gate(AbstractResolver):
         # What the hosts that the setting lists resolved to. They are listed by hand, so they are
         # few.
         self._vouched: set[str] = set()
+
+    def connector(
+        self, *, limit: int, limit_per_host: int = 0, force_close: bool = False
+    ) -> TCPConnector:
+        """For a session all of whose connections go through here, with verified TLS."""
+        return TCPConnector(
+            limit=limit,
+            limit_per_host=limit_per_host,
+            force_close=force_close,
+            resolver=self,
+            use_dns_cache=False,
+            socket_factory=self.open_socket,
+            ssl=ssl.create_default_context(),
+        )
 
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC

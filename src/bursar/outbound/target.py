@@ -103,6 +103,13 @@ class Allowed:
     def address(self, address: Address) -> bool:
         return any(address in network for network in self._networks)
 
+    def names(self, name: str) -> bool:
+        """Whether the host or address of this name is listed."""
+        try:
+            return self.host(name) or self.address(ip_address(name))
+        except ValueError:
+            return False
+
 
 @dataclass(frozen=True, slots=True)
 class Target:

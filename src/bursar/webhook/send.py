@@ -1,9 +1,7 @@
 """Makes one delivery attempt over HTTP: only to a checked address, bounded in time and size."""
 
 import contextlib
-import os
 import re
-import ssl
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
@@ -15,6 +13,7 @@ from yarl import URL
 from bursar import __version__
 from bursar.config import Config
 from bursar.errors import check
+from bursar.outbound.failure import reason_of
 from bursar.outbound.gate import Gate, Lookup
 from bursar.outbound.target import Allowed, Target, TargetRefused, parse_target
 
@@ -55,14 +54,8 @@ class Sender:
         self._timeout_seconds = timeout_seconds
         self._gate = Gate(allowed, lookup)
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(
-                # The worker bounds how many run at once.
-                limit=0,
-                resolver=self._gate,
-                use_dns_cache=False,
-                socket_factory=self._gate.open_socket,
-                ssl=ssl.create_default_context(),
-            ),
+            # The worker bounds how many run at once.
+            connector=self._gate.connector(limit=0),
             # No cookies, so that receivers share nothing; no proxy and no .netrc from the
             # environment.
             cookie_jar=aiohttp.DummyCookieJar(),
@@ -97,13 +90,13 @@ class Sender:
             return Outcome(None, f"refused: the URL {problem}")
         except TimeoutError:
             return Outcome(None, f"no answer within {self._timeout_seconds:g} s")
-        except aiohttp.ClientConnectorDNSError:
-            return Outcome(None, "the host cannot be resolved")
+        except aiohttp.ClientConnectorDNSError as problem:
+            return Outcome(None, reason_of(problem))
         except (aiohttp.ClientError, OSError, ValueError) as problem:
             # The log is the operator's and may name the address; the tenant must not learn internal
             # addresses.
             _log.info("webhook_attempt_failed", host=URL(url).host, problem=repr(problem))
-            return Outcome(None, _reason(problem))
+            return Outcome(None, reason_of(problem))
 
     def _parse(self, url: str) -> Target:
         return parse_target(url, self._allowed)
@@ -119,20 +112,6 @@ class Sender:
         if 300 <= answer.status < 400:
             error = "redirects are not followed"
         return Outcome(answer.status, error, text or None, answer.headers.get("Retry-After"))
-
-
-def _reason(problem: Exception) -> str:
-    """Why there was no answer, without naming an address."""
-    match problem:
-        case aiohttp.ClientConnectorCertificateError():
-            detail = getattr(problem.certificate_error, "verify_message", "")
-            return f"Certificate not accepted: {detail}"
-        case OSError(errno=int(number)):
-            return f"no connection: {os.strerror(number)}"
-        case OSError():
-            return f"no connection ({type(problem).__name__})"
-        case _:
-            return f"the answer is not HTTP ({type(problem).__name__})"
 
 
 def _printable(text: str) -> str:

@@ -1,0 +1,240 @@
+"""Asks a seller over HTTP: once, only at a checked address, bounded in time and size.
+
+A seller is a stranger that an agent chose. What it does may spoil its own answer and nothing else.
+"""
+
+import asyncio
+import contextlib
+import re
+from dataclasses import dataclass, field, replace
+from typing import Final
+from urllib.parse import urljoin
+
+import aiohttp
+import structlog
+from yarl import URL
+
+from bursar import __version__
+from bursar.config import MODES, Config, Mode
+from bursar.errors import BursarError, check
+from bursar.outbound.failure import reason_of
+from bursar.outbound.gate import Gate, Lookup
+from bursar.outbound.target import Allowed, TargetRefused
+from bursar.purchase.order import Order, check_order_url, purchase_targets
+
+MOST_REDIRECTS: Final = 5
+# An answer's headers: how many, how long one may be and all together. Offers are in headers, but
+# the clients that sellers know refuse longer ones.
+MOST_HEADERS: Final = 64
+MOST_HEADER_BYTES: Final = 32 * 1024
+MOST_HEADERS_BYTES: Final = 128 * 1024
+# What the answers that are being read may take in memory, in each mode: test mode must not delay
+# live mode.
+_MEMORY_BYTES: Final = 192 * 1024**2
+_LEAST_AT_ONCE, _MOST_AT_ONCE = 4, 128
+# A part of them for each host and port, so that a slow seller delays only its own buyers.
+_SHARE_OF_ONE_HOST: Final = 4
+_CHUNK_BYTES: Final = 64 * 1024
+
+_REDIRECTS: Final = frozenset((301, 302, 303, 307, 308))
+# What is about a body that a redirect does not take along.
+_OF_A_BODY: Final = frozenset(
+    ("content-encoding", "content-language", "content-location", "content-type")
+)
+_CONTROL: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+_VISIBLE: Final = re.compile(r"[!-~]+", re.ASCII)
+
+_log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class SellerAnswer:
+    """`order` is what was asked last: what a redirect of the same origin made of the order. A
+    payment goes there."""
+
+    status: int
+    headers: tuple[tuple[str, str], ...] = field(repr=False)
+    body: bytes = field(repr=False)
+    # Whether the body was cut: too long, too slow, or broken off.
+    truncated: bool
+    order: Order
+
+
+class SellerUnreachable(BursarError):
+    """There was no answer. The message is for the agent that asked: it names no address."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Door:
+    """The way out in one mode."""
+
+    allowed: Allowed
+    gate: Gate
+    session: aiohttp.ClientSession
+
+
+class Seller:
+    """One for a process, made while its event loop runs.
+
+    Tests replace the system's resolver by `lookup`, to make names resolve to forbidden addresses.
+    """
+
+    def __init__(self, config: Config, lookup: Lookup | None = None) -> None:
+        self._response_bytes = config.purchases_response_bytes
+        self._timeout_seconds = config.purchases_timeout_seconds
+        self._doors = {mode: self._door(purchase_targets(config, mode), lookup) for mode in MODES}
+
+    async def close(self) -> None:
+        for door in self._doors.values():
+            await door.session.close()
+            door.gate.shut()
+
+    async def ask(
+        self, mode: Mode, order: Order, payment: tuple[str, str] | None = None
+    ) -> SellerAnswer:
+        """The seller's answer, whatever its status. `payment` is a header that is sent with it.
+
+        Follows redirects within the origin while nothing is paid; others are answers. Raises
+        SellerUnreachable when there is none, which does not mean that the seller got nothing.
+        """
+        deadline = asyncio.get_running_loop().time() + self._timeout_seconds
+        door = self._doors[mode]
+        for _ in range(MOST_REDIRECTS):
+            answer = await self._send(door, order, payment, deadline)
+            further = None if payment is not None else _redirected(answer, door.allowed)
+            if further is None:
+                return answer
+            order = further
+        return await self._send(door, order, payment, deadline)
+
+    async def _send(
+        self, door: _Door, order: Order, payment: tuple[str, str] | None, deadline: float
+    ) -> SellerAnswer:
+        headers = dict(order.headers)
+        if payment is not None:
+            names = {name.lower() for name in headers}
+            check(payment[0].lower() not in names, "only the service sends what pays")
+            headers[payment[0]] = payment[1]
+        try:
+            target = check_order_url(order.url, door.allowed)
+            address = URL(order.url, encoded=True)
+            # Our parser and aiohttp's must read the same host from the same URL.
+            check(address.host == target.host == order.host, "the host that was checked is used")
+            check(address.port == target.port, "the port that was checked is used")
+            async with asyncio.timeout_at(deadline):
+                answer = await door.session.request(
+                    order.method,
+                    address,
+                    data=order.body or None,
+                    headers=headers,
+                    allow_redirects=False,
+                )
+            with contextlib.closing(answer):
+                shown = _shown_headers(answer)
+                body, truncated = await self._read(answer, deadline)
+                return SellerAnswer(answer.status, shown, body, truncated, order)
+        except TargetRefused as problem:
+            raise SellerUnreachable(f"The URL {problem}.") from None
+        except TimeoutError:
+            raise _no_answer(f"nothing came within {self._timeout_seconds} s") from None
+        except (aiohttp.ClientError, OSError, ValueError, _Broken) as problem:
+            cause = problem.cause if isinstance(problem, _Broken) else problem
+            # The log is the operator's and may name the address.
+            _log.info("seller_unreachable", host=order.host, problem=repr(cause))
+            raise _no_answer(reason_of(cause)) from None
+
+    async def _read(self, answer: aiohttp.ClientResponse, deadline: float) -> tuple[bytes, bool]:
+        """The body, and whether it was cut. The answer stands even if its body is slow or breaks
+        off."""
+        body = bytearray()
+        with contextlib.suppress(TimeoutError, aiohttp.ClientError, OSError):
+            async with asyncio.timeout_at(deadline):
+                while len(body) <= self._response_bytes:
+                    chunk = await answer.content.read(_CHUNK_BYTES)
+                    if not chunk:
+                        return bytes(body), False
+                    body += chunk
+        return bytes(body[: self._response_bytes]), True
+
+    def _door(self, allowed: Allowed, lookup: Lookup | None) -> _Door:
+        gate = Gate(allowed, lookup)
+        of_one = self._response_bytes + MOST_HEADERS * MOST_HEADER_BYTES
+        at_once = min(max(_MEMORY_BYTES // of_one, _LEAST_AT_ONCE), _MOST_AT_ONCE)
+        session = aiohttp.ClientSession(
+            connector=gate.connector(
+                limit=at_once,
+                limit_per_host=at_once // _SHARE_OF_ONE_HOST,
+                # A connection that two buyers share could hand the one an answer that the other
+                # provoked, and with it another's payee.
+                force_close=True,
+            ),
+            # No cookies, so that sellers share nothing; no proxy and no .netrc from the
+            # environment.
+            cookie_jar=aiohttp.DummyCookieJar(),
+            trust_env=False,
+            # A small answer could unpack to a huge one; it is handed on as it came.
+            auto_decompress=False,
+            headers={"User-Agent": f"Bursar/{__version__}", "Accept-Encoding": "identity"},
+            skip_auto_headers=("Content-Type",),
+            # `ask` has a deadline of its own for all of it.
+            timeout=aiohttp.ClientTimeout(total=None),
+            max_headers=MOST_HEADERS,
+            max_field_size=MOST_HEADER_BYTES,
+            middlewares=(_once,),
+        )
+        return _Door(allowed, gate, session)
+
+
+class _Broken(Exception):
+    def __init__(self, cause: Exception) -> None:
+        super().__init__()
+        self.cause = cause
+
+
+async def _once(
+    request: aiohttp.ClientRequest, send: aiohttp.ClientHandlerType
+) -> aiohttp.ClientResponse:
+    """aiohttp would ask again by itself after a broken connection. This hides the break from it:
+    when a seller is asked again is not decided here."""
+    try:
+        return await send(request)
+    except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as problem:
+        raise _Broken(problem) from None
+
+
+def _no_answer(why: str) -> SellerUnreachable:
+    return SellerUnreachable(f"The seller gave no answer: {why}.")
+
+
+def _shown_headers(answer: aiohttp.ClientResponse) -> tuple[tuple[str, str], ...]:
+    if not 200 <= answer.status <= 599:
+        raise _no_answer(f"{answer.status} is not the status of one")
+    if sum(len(name) + len(value) for name, value in answer.raw_headers) > MOST_HEADERS_BYTES:
+        raise _no_answer("its headers are too long")
+    return tuple(
+        (name.decode("latin-1"), _CONTROL.sub(" ", value.decode("latin-1")))
+        for name, value in answer.raw_headers
+    )
+
+
+def _redirected(answer: SellerAnswer, allowed: Allowed) -> Order | None:
+    """What a redirect makes of the order, if it stays within the origin."""
+    places = [value for name, value in answer.headers if name.lower() == "location"]
+    if answer.status not in _REDIRECTS or len(places) != 1 or not _VISIBLE.fullmatch(places[0]):
+        return None
+    order = answer.order
+    try:
+        url = urljoin(order.url, places[0]).partition("#")[0]
+        check_order_url(url, allowed)
+    except ValueError:
+        return None
+    further = replace(order, url=url)
+    if further.origin != order.origin:
+        return None
+    # As browsers do it.
+    if (answer.status == 303 and order.method not in ("GET", "HEAD")) or (
+        answer.status in (301, 302) and order.method == "POST"
+    ):
+        kept = tuple(pair for pair in order.headers if pair[0].lower() not in _OF_A_BODY)
+        further = replace(further, method="GET", headers=kept, body=b"")
+    return further
