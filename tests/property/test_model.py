@@ -85,11 +85,13 @@ LIMITS: Final = {
     "dailyNetworkLamports": st.none() | LAMPORTS,
     "allowlist": ENTRIES | st.just(["*"]),
     "blocklist": st.just([]) | ENTRIES,
+    "payees": st.sampled_from(["directory", "pinned", "host"]),
 }
 # Without these most lives would soon be nothing but refusals.
 OPEN: Final[dict[str, Any]] = {
     "dailyCap": 25_000_000, "perTransactionCap": None, "approvalThreshold": 2_000_000,
-    "dailyNetworkLamports": None, "allowlist": ["*"], "blocklist": [], "frozen": False,
+    "dailyNetworkLamports": None, "allowlist": ["*"], "blocklist": [], "payees": "pinned",
+    "frozen": False,
 }  # fmt: skip
 
 

@@ -24,6 +24,7 @@ POLICY: dict[str, Any] = {
     "dailyNetworkLamports": None,
     "allowlist": ["a.example.com", "b.example.com"],
     "blocklist": [],
+    "payees": "pinned",
     "frozen": False,
 }
 

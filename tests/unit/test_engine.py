@@ -20,6 +20,7 @@ from bursar.policy.engine import (
     Used,
     budget,
     decide,
+    purchase_terms,
     terms_of,
 )
 from bursar.policy.model import Bounds, Policy
@@ -44,10 +45,14 @@ class Case:
     agent_status: str = "active"
     pay_to: str | None = PAY_TO
     pays_blocked_host: bool = False
+    # Of a purchase: what is wrong with the payee that the seller names, and the caller's own bound.
+    # None is a plain spend.
+    payee_faults: frozenset[RejectCode] | None = None
+    max_micros: int | None = None
 
     @property
     def terms(self) -> Terms:
-        return terms_of(
+        terms = terms_of(
             self.policy,
             self.bounds,
             stopped=self.stopped,
@@ -57,6 +62,15 @@ class Case:
             pay_to=self.pay_to,
             pays_blocked_host=self.pays_blocked_host,
         )
+        if self.payee_faults is None:
+            return terms
+        unknown = {RejectCode.RECIPIENT_UNRESOLVED} if self.pay_to is None else set[RejectCode]()
+        return purchase_terms(terms, self.payee_faults | unknown, self.max_micros)
+
+    @property
+    def rules(self) -> list[Rule]:
+        """Those that it is judged by, in their order."""
+        return [r for r in Rule if self.payee_faults is not None or r not in OF_PURCHASES]
 
     @property
     def shown_pay_to(self) -> str | None:
@@ -78,6 +92,12 @@ class Case:
 
     def with_used(self, **changes: int) -> "Case":
         return replace(self, used=self.used._replace(**changes))
+
+    def with_fault(self, code: RejectCode) -> "Case":
+        return replace(self, payee_faults=(self.payee_faults or frozenset()) | {code})
+
+
+OF_PURCHASES: Final = (Rule.PAYEE, Rule.PAYEE_ACCOUNT, Rule.MAX_AMOUNT)
 
 
 PASSES: Final = Case(
@@ -105,6 +125,7 @@ PASSES: Final = Case(
         transfers=7,
     ),
 )
+BUYS: Final = replace(PASSES, payee_faults=frozenset(), max_micros=19 * USDC)
 
 # One row per reject code, in the contract's order: the change that brings it about, and the rule
 # that shows it. Changes can be laid over one another.
@@ -116,6 +137,18 @@ TABLE: Final[list[tuple[str, str, Callable[[Case], Case]]]] = [
     ("recipient_blocked", "blocklist", lambda c: c.with_policy(blocklist=("*.example.com",))),
     ("recipient_not_allowed", "allowlist", lambda c: c.with_policy(allowlist=())),
     ("recipient_unresolved", "recipient_resolved", lambda c: replace(c, pay_to=None)),
+    ("payee_mismatch", "payee", lambda c: c.with_fault(RejectCode.PAYEE_MISMATCH)),
+    ("payee_changed", "payee", lambda c: c.with_fault(RejectCode.PAYEE_CHANGED)),
+    (
+        "payee_account_missing",
+        "payee_account",
+        lambda c: c.with_fault(RejectCode.PAYEE_ACCOUNT_MISSING),
+    ),
+    (
+        "max_amount_exceeded",
+        "max_amount",
+        lambda c: replace(c, max_micros=c.amount_micros - 1),
+    ),
     (
         "per_transaction_cap_exceeded",
         "per_transaction_cap",
@@ -143,6 +176,7 @@ TABLE: Final[list[tuple[str, str, Callable[[Case], Case]]]] = [
     ),
 ]
 ABOUT_THE_AMOUNT: Final = {
+    "max_amount_exceeded",
     "per_transaction_cap_exceeded",
     "daily_cap_exceeded",
     "too_many_pending",
@@ -154,8 +188,9 @@ ABOUT_THE_AMOUNT: Final = {
 
 
 def test_the_table_has_every_code_of_the_engine_in_the_enums_order():
-    later = {"approval_denied", "approval_expired", "cancelled", "settlement_failed"}
-    assert [code for code, _, _ in TABLE] == [c.value for c in RejectCode if c.value not in later]
+    codes = [code.value for code in RejectCode]
+    first_of_later = codes.index("approval_denied")
+    assert [code for code, _, _ in TABLE] == codes[:first_of_later]
 
 
 def test_what_nothing_speaks_against_is_approved_with_every_check_shown():
@@ -181,14 +216,35 @@ def test_what_nothing_speaks_against_is_approved_with_every_check_shown():
     assert decision.retry_at is None
 
 
+def test_a_purchase_is_also_judged_by_its_payee_and_the_callers_own_bound():
+    decision = BUYS.decide()
+    assert (decision.status, decision.reject_code) == ("approved", None)
+    assert [c.rule for c in decision.checks] == list(Rule)
+    assert [
+        (c.rule.value, c.outcome, c.limit, c.observed)
+        for c in decision.checks
+        if c.rule in OF_PURCHASES
+    ] == [
+        ("payee", "pass", None, PAY_TO),
+        ("payee_account", "pass", None, PAY_TO),
+        ("max_amount", "pass", "19.000000", "10.000000"),
+    ]
+    assert decision.max_amount_now_micros == 19 * USDC
+    unbounded = replace(BUYS, max_micros=None).decide()
+    assert unbounded.checks[list(Rule).index(Rule.MAX_AMOUNT)].outcome == "not_evaluated"
+    assert unbounded.max_amount_now_micros == 20 * USDC
+
+
+@pytest.mark.parametrize("start", [PASSES, BUYS], ids=["spend", "purchase"])
 @pytest.mark.parametrize(("code", "rule", "change"), TABLE, ids=[row[0] for row in TABLE])
 def test_each_code_is_given_for_its_reason_alone(
-    code: str, rule: str, change: Callable[[Case], Case]
+    code: str, rule: str, change: Callable[[Case], Case], start: Case
 ):
-    decision = change(PASSES).decide()
+    case = change(BUYS if rule in OF_PURCHASES else start)
+    decision = case.decide()
     assert (decision.status, decision.reject_code) == ("rejected", code)
     outcomes = {c.rule.value: c.outcome for c in decision.checks}
-    expected = {r.value: "fail" if r.value == rule else "pass" for r in Rule}
+    expected = {r.value: "fail" if r.value == rule else "pass" for r in case.rules}
     if code == "too_many_pending":  # only what needs approval can be one too many
         expected["approval_threshold"] = "fail"
     else:
@@ -209,7 +265,7 @@ def test_of_two_reasons_the_earlier_gives_the_code_and_both_are_shown(
     earlier: tuple[str, str, Callable[[Case], Case]],
     later: tuple[str, str, Callable[[Case], Case]],
 ):
-    for case in (later[2](earlier[2](PASSES)), earlier[2](later[2](PASSES))):
+    for case in (later[2](earlier[2](BUYS)), earlier[2](later[2](BUYS))):
         decision = case.decide()
         assert decision.reject_code == earlier[0]
         failed = [c.rule.value for c in decision.checks[:-1] if c.outcome == "fail"]
@@ -326,6 +382,11 @@ USED: Final = st.builds(
     pending_count=st.integers(0, 3),
     transfers=st.just(0),
 )
+PAYEE_FAULTS: Final = (
+    RejectCode.PAYEE_MISMATCH,
+    RejectCode.PAYEE_CHANGED,
+    RejectCode.PAYEE_ACCOUNT_MISSING,
+)
 CASES: Final = st.builds(
     Case,
     POLICIES,
@@ -335,6 +396,8 @@ CASES: Final = st.builds(
     agent_status=st.sampled_from(["active", "active", "active", "paused", "terminated"]),
     pay_to=st.sampled_from([PAY_TO, PAY_TO, PAY_TO, OWN, None]),
     pays_blocked_host=st.sampled_from([False, False, False, True]),
+    payee_faults=st.none() | st.frozensets(st.sampled_from(PAYEE_FAULTS), max_size=2),
+    max_micros=st.none() | AMOUNTS,
 )
 OPEN_POLICIES: Final = POLICIES.map(
     lambda p: replace(p, allowlist=("*",), blocklist=(), frozen=False, network_lamports_daily=1_000)
@@ -343,7 +406,15 @@ OPEN_USED: Final = USED.map(
     lambda used: used._replace(network_today_lamports=0, network_cost_lamports=1)
 )
 # Cases where only the amount can fail.
-OPEN_CASES: Final = st.builds(Case, OPEN_POLICIES, BOUNDS, OPEN_USED, AMOUNTS)
+OPEN_CASES: Final = st.builds(
+    Case,
+    OPEN_POLICIES,
+    BOUNDS,
+    OPEN_USED,
+    AMOUNTS,
+    payee_faults=st.sampled_from([None, frozenset[RejectCode]()]),
+    max_micros=st.none() | AMOUNTS,
+)
 
 
 def after(case: Case) -> Case:
@@ -367,7 +438,7 @@ def after(case: Case) -> Case:
 def test_a_decision_is_consistent_in_itself(case: Case):
     """Rejected exactly when a rule before the threshold fails, by the code of the first."""
     decision = case.decide()
-    assert [c.rule for c in decision.checks] == list(Rule)
+    assert [c.rule for c in decision.checks] == case.rules
     *rules, threshold = decision.checks
     failed = [c.rule.value for c in rules if c.outcome == "fail"]
     assert (decision.status == "rejected") == bool(failed) == (decision.reject_code is not None)
@@ -389,9 +460,12 @@ def test_exactly_max_amount_now_passes_and_one_micro_more_does_not(case: Case):
     more = replace(then, amount_micros=most + 1).decide()
     assert more.status == "rejected"
     # The promised code: the first of the limits that this amount is over.
+    own = then.terms.max_micros
     single = then.policy.cap_micros_per_transaction
     left = then.policy.cap_micros_daily - then.used.spent_today_micros
-    if single is not None and most + 1 > single:
+    if own is not None and most + 1 > own:
+        assert more.reject_code == "max_amount_exceeded"
+    elif single is not None and most + 1 > single:
         assert more.reject_code == "per_transaction_cap_exceeded"
     elif most + 1 > left:
         assert more.reject_code == "daily_cap_exceeded"
@@ -406,6 +480,7 @@ def test_exactly_max_amount_now_passes_and_one_micro_more_does_not(case: Case):
 def test_max_amount_now_is_zero_when_anything_but_the_amount_fails(case: Case):
     decision = case.decide()
     about_amount = {
+        "max_amount",
         "per_transaction_cap",
         "daily_cap",
         "pending_count",
@@ -435,7 +510,7 @@ def test_at_retry_at_the_amount_passes(case: Case):
     """The same over cases that often reach it: what the cap holds, funds cover, days spent."""
     room = min(case.policy.cap_micros_daily, case.used.available_micros)
     assume(case.amount_micros <= room)
-    case = replace(case, bounds=structs.replace(case.bounds, pending_max=1))
+    case = replace(case, bounds=structs.replace(case.bounds, pending_max=1), max_micros=None)
     case = case.with_policy(cap_micros_per_transaction=None).with_used(
         spent_today_micros=case.policy.cap_micros_daily, pending_count=0
     )
@@ -447,6 +522,7 @@ def test_at_retry_at_the_amount_passes(case: Case):
 
 @given(OPEN_CASES)
 def test_a_cap_of_zero_refuses_everything_for_ever(case: Case):
+    case = replace(case, max_micros=None)
     case = case.with_policy(cap_micros_daily=0, cap_micros_per_transaction=None)
     decision = case.decide()
     assert decision.reject_code == "daily_cap_exceeded"
@@ -487,8 +563,10 @@ def test_terms_that_were_stored_once_read_for_ever():
     array, so a place never changes its meaning; what is new comes after them."""
     stored = b'["active",false,"ppp",false,20000000,100000000,15000000,100000,10000,4,1,false]'
     assert msgspec.json.decode(stored, type=Terms) == PASSES.terms
+    bought = stored[:-1].replace(b"ppp", b"pppppp") + b",19000000]"
+    assert msgspec.json.decode(bought, type=Terms) == BUYS.terms
     # Written by a newer process beside this one.
-    assert msgspec.json.decode(stored[:-1] + b',"new"]', type=Terms) == PASSES.terms
+    assert msgspec.json.decode(bought[:-1] + b',"new"]', type=Terms) == BUYS.terms
     assert Used._fields == (
         "spent_today_micros",
         "available_micros",

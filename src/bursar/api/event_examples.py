@@ -8,9 +8,10 @@ import msgspec
 from bursar.agent.view import Agent, AgentPolicyUpdated
 from bursar.event.catalog import EventType
 from bursar.event.view import Event
-from bursar.policy.engine import Decision, RejectCode, Used, decide, terms_of
+from bursar.policy.engine import Decision, RejectCode, Used, decide, purchase_terms, terms_of
 from bursar.policy.model import Bounds, Policy
 from bursar.policy.view import PolicyView
+from bursar.purchase.view import Purchase
 from bursar.spend.view import Transaction, show_decision
 from bursar.wallet.view import Wallet, WalletSummary
 from bursar.webhook.view import Webhook
@@ -22,6 +23,7 @@ _UNIX: Final = 1_794_994_200
 _AGENT: Final = "ag_01kbfqx2m7e8v9s0t1w2x3y4z5"
 _POLICY: Final = "pol_01kbfqx2m8a1b2c3d4e5f6g7h8"
 _KEY: Final = "key_01kbfqw9rk5m6n7p8q9r0s1t2v"
+_PURCHASE: Final = "pur_01kbfqz4t4b5c6d7e8f9g0h1j2"
 _ADDRESS: Final = "7EqQdEULxWcraVx3mXKFjc84LhCkMGZCkRvDpvcMwJeK"
 _PAYEE: Final = "9xQeWvG816bUx9EPjHmaT23yvVM2ZWbrrpZb9PusVFin"
 _MINT: Final = "EPjFWdd5AufqSSqeM2qN1xzybapC8G4wEGGkZwyTDt1v"
@@ -42,7 +44,7 @@ def view(type_: EventType) -> type:
     return type(_DATA[type_])
 
 
-def _decided(amount_micros: int) -> Decision:
+def _decided(amount_micros: int, *, bought: bool = False) -> Decision:
     policy = Policy(
         version=2,
         cap_micros_daily=50_000_000,
@@ -68,11 +70,14 @@ def _decided(amount_micros: int) -> Decision:
         pay_to=_PAYEE,
         pays_blocked_host=False,
     )
+    if bought:
+        terms = purchase_terms(terms, (), 10_000)
     used = Used(
         spent_today_micros=0,
         available_micros=42_500_000,
         network_today_lamports=0,
-        network_cost_lamports=111_667,
+        # The seller pays what a purchase costs on the chain.
+        network_cost_lamports=0 if bought else 111_667,
         pending_count=0,
         transfers=1,
     )
@@ -138,6 +143,41 @@ def _transaction(**fields: Any) -> Transaction:
     return Transaction(**approved | fields)
 
 
+def _purchase(transaction: Transaction | None, **fields: Any) -> Purchase:
+    made: dict[str, Any] = {
+        "id": _PURCHASE,
+        "agent_id": _AGENT,
+        "url": "https://api.example.com/weather?city=Lisbon",
+        "method": "GET",
+        "host": "api.example.com",
+        "reject_code": None,
+        "failure_code": None,
+        "problem": None,
+        "decision": None,
+        "protocol": None,
+        "amount": None,
+        "pay_to": None,
+        "transaction_id": None,
+        "transaction": transaction,
+        "header": None,
+        "response": None,
+        "memo": None,
+        "metadata": {},
+        "created_by": _KEY,
+        "created_at": _EARLIER,
+        "updated_at": _NOW,
+    }
+    if transaction is not None:
+        made |= {
+            "decision": transaction.decision,
+            "protocol": "x402",
+            "amount": transaction.amount,
+            "pay_to": transaction.pay_to,
+            "transaction_id": transaction.id,
+        }
+    return Purchase(**made | fields)
+
+
 def _wallet(balance: str, status: Any) -> Wallet:
     return Wallet(
         agent_id=_AGENT,
@@ -179,6 +219,12 @@ _ON_CHAIN: Final[dict[str, Any]] = {
     "block_time": _UNIX,
     "settled_at": _NOW,
 }
+_BOUGHT: Final[dict[str, Any]] = {
+    "amount": "0.001000",
+    "memo": None,
+    "purchase_id": _PURCHASE,
+    "decision": show_decision(_decided(1_000, bought=True)),
+}
 _DATA: Final[dict[EventType, msgspec.Struct]] = {
     EventType.TRANSACTION_SETTLED: _transaction(**_ON_CHAIN, fee_lamports=10_000, rent_lamports=0),
     EventType.TRANSACTION_REJECTED: _transaction(
@@ -210,6 +256,17 @@ _DATA: Final[dict[EventType, msgspec.Struct]] = {
         **_ON_CHAIN, fee_lamports=10_000, rent_lamports=2_039_280
     ),
     EventType.WITHDRAWAL_FAILED: _withdrawal(status="failed", failure_code="destination_invalid"),
+    EventType.PURCHASE_PAID: _purchase(_transaction(**_BOUGHT | _ON_CHAIN), status="paid"),
+    EventType.PURCHASE_UNPAID: _purchase(
+        _transaction(**_BOUGHT, status="rejected", reject_code=RejectCode.PURCHASE_EXPIRED),
+        status="unpaid",
+    ),
+    EventType.PURCHASE_FAILED: _purchase(
+        None,
+        status="failed",
+        failure_code="seller_unreachable",
+        problem="the seller did not answer in time",
+    ),
     EventType.WEBHOOK_TEST: Webhook(
         id="wh_01kbfqy7d2n3p4q5r6s7t8v9w0",
         url="https://example.com/hooks/bursar",

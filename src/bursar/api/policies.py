@@ -65,7 +65,7 @@ POLICY_CHANGE = Record(
     ),
 )
 
-_USUAL_PAYEES: Final[dict[Mode, Payees]] = {"test": "pinned", "live": "directory"}
+USUAL_PAYEES: Final[dict[Mode, Payees]] = {"test": "pinned", "live": "directory"}
 
 _ATTRIBUTES = {
     "dailyCap": "cap_micros_daily",
@@ -81,7 +81,8 @@ _ATTRIBUTES = {
 
 def new_policy(body: dict[str, Any], mode: Mode) -> Policy:
     """Version 1, from a validated NEW_POLICY."""
-    return Policy(**{"payees": _USUAL_PAYEES[mode], **_given(body)})
+    usual: dict[str, Any] = {"payees": USUAL_PAYEES[mode]}
+    return Policy(**usual | _given(body))
 
 
 def policy_change(body: dict[str, Any]) -> PolicyChange:

@@ -41,6 +41,7 @@ _VERSIONS: "Columns[PolicyVersion]" = {
     "approval above": lambda policy: policy.approval_threshold,
     "network lamports": lambda policy: policy.daily_network_lamports,
     "frozen": lambda policy: policy.frozen,
+    "payees": lambda policy: policy.payees,
     "allowlist": lambda policy: policy.allowlist,
     "blocklist": lambda policy: policy.blocklist,
     "changed by": lambda policy: policy.changed_by,
@@ -62,6 +63,15 @@ _Threshold = Annotated[
     str | None, typer.Option("--approval-threshold", help="Spends above it wait for a person.")
 ]
 
+_Payees = Annotated[
+    Literal["directory", "pinned", "host"] | None,
+    typer.Option(
+        "--payees",
+        help="What tells where a seller is paid that the directory does not have: `directory` "
+        "nothing, `pinned` what the host said first, `host` what it says now.",
+    ),
+]
+
 
 @app.command()
 @remote
@@ -77,6 +87,7 @@ def create(
         int | None,
         typer.Option(min=0, help="Fees and token accounts a day; left out: the service's default."),
     ] = None,
+    payees: _Payees = None,
     metadata_: Pairs = None,
 ) -> None:
     """Make an agent with its policy and wallet. Prints its id when piped."""
@@ -88,6 +99,7 @@ def create(
         per_transaction_cap=per_transaction_cap,
         approval_threshold=approval_threshold,
         daily_network_lamports=daily_network_lamports,
+        payees=payees,
         metadata=metadata(metadata_),
     )
     if to.out.as_json or to.out.on_terminal:
@@ -232,6 +244,7 @@ def set_policy(
         str | None,
         typer.Option(help="Fees and token accounts a day; `none`: the service's default."),
     ] = None,
+    payees: _Payees = None,
 ) -> None:
     """Change what is given, in force at once. Refuses when somebody else changed it meanwhile."""
     before = to.client.agents.get(agent_id).policy
@@ -244,6 +257,8 @@ def set_policy(
         changes["approval_threshold"] = _or_none(approval_threshold)
     if daily_network_lamports is not None:
         changes["daily_network_lamports"] = _lamports(daily_network_lamports)
+    if payees is not None:
+        changes["payees"] = payees
     if allow or disallow:
         changes["allowlist"] = _changed(before.allowlist, allow, disallow, "--disallow")
     if block or unblock:

@@ -8,6 +8,7 @@ from typing import Any, Final
 import segno
 from markupsafe import Markup
 
+from bursar.api.policies import USUAL_PAYEES
 from bursar.console import charts, store
 from bursar.console.policies import changes, proposed
 from bursar.console.visit import ROOT, Drawn, Reply, Sent, Visit, typed
@@ -233,6 +234,7 @@ async def new_agent(visit: Visit) -> Reply:
     fields = typed(
         visit, name="", metadata="", dailyCap="", perTransactionCap="", approvalThreshold="",
         dailyNetworkLamports="", allowlist="", blocklist="",
+        payees=USUAL_PAYEES[visit.caller.mode],
     )  # fmt: skip
     return Drawn("new_agent.html", {"typed": fields})
 
@@ -268,6 +270,7 @@ async def edit_policy(visit: Visit) -> Reply:
         dailyNetworkLamports="" if lamports is None else str(lamports),
         allowlist="\n".join(policy["allowlist"]),
         blocklist="\n".join(policy["blocklist"]),
+        payees=policy["payees"],
     )
     return Drawn("policy.html", {"agent": shown, "typed": fields, "version": policy["version"]})
 
@@ -319,6 +322,7 @@ def _policy(visit: Visit) -> dict[str, Any]:
         "dailyNetworkLamports": _whole(visit, "dailyNetworkLamports") if network else None,
         "allowlist": visit.lines("allowlist"),
         "blocklist": visit.lines("blocklist"),
+        "payees": visit.text("payees"),
     }
 
 

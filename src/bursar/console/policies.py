@@ -12,8 +12,9 @@ _CAPS: Final = {
 }
 _LISTS: Final = {"allowlist": "Allowlist", "blocklist": "Blocklist"}
 _NETWORK: Final = "dailyNetworkLamports"
+_PAYEES: Final = "payees"
 # Fields that the API shows just as it takes them.
-_PLAIN: Final = (*_LISTS, _NETWORK)
+_PLAIN: Final = (*_LISTS, _NETWORK, _PAYEES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +48,8 @@ def changes(before: dict[str, Any], after: dict[str, Any]) -> list[Change]:
             added = tuple(entry for entry in will if entry not in set(was))
             removed = tuple(entry for entry in was if entry not in set(will))
             found.append(Change(label, added=added, removed=removed, is_list=True))
+    if before[_PAYEES] != after[_PAYEES]:
+        found.append(Change("Who says where a seller is paid", before[_PAYEES], after[_PAYEES]))
     if before[_NETWORK] != after[_NETWORK]:
         was, will = _lamports(before[_NETWORK]), _lamports(after[_NETWORK])
         found.append(Change("Network cost a day", was, will))
