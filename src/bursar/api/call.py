@@ -24,6 +24,7 @@ from bursar.form.kinds import Text
 from bursar.form.query import PageSize
 from bursar.form.record import Field, Record
 from bursar.policy.cache import PolicyCache
+from bursar.purchase.buy import Buyer
 from bursar.recipient.resolve import Directory
 from bursar.settlement.faucet import TestFunds
 from bursar.spend.authorise import Authoriser
@@ -46,6 +47,7 @@ class Services:
     directory: Directory
     authoriser: Authoriser
     waiter: Waiter
+    buyer: Buyer
     # By mode, for configured networks. Not yet checked to be the pinned ones: see `chain/pin.py`.
     chains: Mapping[Mode, Chain]
     # None unless the test network is the localnet.

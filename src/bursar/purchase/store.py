@@ -23,6 +23,7 @@ from bursar.spend.store import spend_of
 from bursar.sql import Listing, Query, columns, made
 
 KEY_CONSTRAINT: Final = "purchase_key"
+SIGNATURE_CONSTRAINT: Final = "purchase_signature_key"
 _decode_metadata = msgspec.json.Decoder(dict[str, str]).decode
 _encode = msgspec.json.Encoder().encode
 _COLUMNS: Final = columns(PurchaseRow)
@@ -139,6 +140,9 @@ _GET = Query(f"""
       FROM purchase
      WHERE id = :purchase_id AND realm_id = :realm_id
 """)
+_IS_OPEN = Query("""
+    SELECT EXISTS (SELECT FROM purchase WHERE id = :purchase_id AND status = 'open')
+""")
 _MANY = Query(f"""
     SELECT {_COLUMNS}
       FROM purchase
@@ -164,6 +168,10 @@ _SPENDS = Query(f"""
 async def get_purchase(tx: Tx, realm_id: int, purchase_id: str) -> PurchaseRow | None:
     row = await _GET.row(tx, realm_id=realm_id, purchase_id=purchase_id)
     return None if row is None else purchase_of(row)
+
+
+async def is_open(tx: Tx, purchase_id: str) -> bool:
+    return await _IS_OPEN.value(tx, purchase_id=purchase_id)
 
 
 async def get_purchases(tx: Tx, purchase_ids: Sequence[str]) -> list[PurchaseRow]:

@@ -25,6 +25,8 @@ from bursar.db import Database
 from bursar.errors import check, present
 from bursar.metrics import UP
 from bursar.policy.cache import PolicyCache
+from bursar.purchase.buy import Buyer
+from bursar.purchase.seller import Seller
 from bursar.recipient.resolve import Directory
 from bursar.service.app import App
 from bursar.service.collector import spare_the_collector
@@ -95,6 +97,7 @@ class Api:
         server: Server,
         limiter: Limiter,
         chains: Sequence[Solana],
+        buyer: Buyer,
     ) -> None:
         self.port = port
         self.tasks: list[asyncio.Task[None]] = []
@@ -104,6 +107,7 @@ class Api:
         self._server = server
         self._limiter = limiter
         self._chains = chains
+        self._buyer = buyer
 
     @classmethod
     async def start(
@@ -130,13 +134,15 @@ class Api:
         funds = None
         if config.network("test") == LOCALNET:
             funds = TestFunds(config, db, policies, chains["test"])
+        vault = await open_vault(db, config)
+        buyer = Buyer(config, clock, db, vault, policies, directory, chains, Seller(config))
         services = Services(
             config=config,
             clock=clock,
             db=db,
             guard=guard,
             limiter=limiter,
-            vault=await open_vault(db, config),
+            vault=vault,
             policies=policies,
             directory=directory,
             authoriser=Authoriser(
@@ -147,6 +153,7 @@ class Api:
                 approval_seconds=config.approval_seconds,
             ),
             waiter=Waiter(db),
+            buyer=buyer,
             chains=chains,
             test_funds=funds,
             once=Once(db),
@@ -166,7 +173,7 @@ class Api:
             websockets=False,
             log_enabled=False,
         )
-        api = cls(port, config, db, app, server, limiter, list(chains.values()))
+        api = cls(port, config, db, app, server, limiter, list(chains.values()), buyer)
         api.tasks = [
             asyncio.create_task(server.serve()),
             asyncio.create_task(guard.recheck_forever()),
@@ -190,6 +197,7 @@ class Api:
             await asyncio.wait_for(asyncio.gather(serving, return_exceptions=True), _CLOSE_SECONDS)
         await asyncio.gather(*others, return_exceptions=True)
         self._app.flush()
+        await self._buyer.close()
         for chain in self._chains:
             await chain.close()
         await self._limiter.close()

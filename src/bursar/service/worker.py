@@ -46,6 +46,7 @@ _FORGET_SECONDS: Final = 600.0
 _SETTLE_SECONDS: Final = 0.1
 # Two rounds at once settle a quarter more than one; more would only wait for each other.
 _ROUNDS_AT_ONCE: Final = 2
+_WATCH_SECONDS: Final = 2.0
 _REPORT_SECONDS: Final = 5.0
 _FEE_PAYER_SECONDS: Final = 60.0
 _START_SECONDS: Final = 1.0
@@ -157,10 +158,17 @@ async def _settle(config: Config, db: Database, vault: Vault, mode: Mode, duties
         settler = Settler(
             db, chain, vault, policies, mode, decimals, bounds_of(config), outside=outside
         )
+
+        async def watch() -> int:
+            """Purchases are signed elsewhere, and not before a failover was noticed."""
+            await settler.watch()
+            return 0
+
         watcher = DepositWatcher(db, chain, policies, mode, mint, config.cold_sweep_seconds)
         reconciler = Reconciler(db, watcher)
         kept = [
             *settling(settler),
+            Duty("watch", watch, _WATCH_SECONDS, mode),
             Duty("report payments", settler.report, _REPORT_SECONDS, mode),
             Duty("fee payer", watch_fee_payer, _FEE_PAYER_SECONDS, mode),
             Duty(

@@ -115,7 +115,7 @@ class Settler:
         if not claimed:
             return 0
         try:
-            watch = await self._watch()
+            watch = await self.watch()
             await apart(self.db, "settle", claimed, lambda some: self._sign(some, watch))
         except ChainOutOfReach as problem:
             # Nothing was stored, so nothing was sent: they are free again after a while.
@@ -319,7 +319,7 @@ class Settler:
         await _gather(look, list(by_wallet.values()))
         return [payment for payment in claimed if payment.id not in not_now]
 
-    async def _watch(self) -> Watch:
+    async def watch(self) -> Watch:
         """Notices a failover or restore by the database's timeline (rule 6)."""
         async with self.db.connection() as tx:
             timeline = await watch_store.timeline(tx)

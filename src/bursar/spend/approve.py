@@ -16,6 +16,7 @@ from bursar.ledger.lock import LockedAgent
 from bursar.policy.cache import PolicyCache
 from bursar.policy.engine import RejectCode, Used, judge, terms_of
 from bursar.policy.model import Bounds
+from bursar.recipient import store as directory_store
 from bursar.recipient.resolve import Directory
 from bursar.spend import store
 from bursar.spend.close import reject_spends
@@ -62,10 +63,7 @@ async def approve_spend(
     expires_at = present(spend.expires_at, "a pending spend has an end")
     if wallet.now >= expires_at:
         raise _invalid(f"This spend expired at {expires_at:%Y-%m-%d %H:%M:%S} UTC.")
-    resolved = await directory.resolve(
-        tx, approver.mode, approver.realm_id, locked.directory_epoch, [spend.recipient]
-    )
-    pay_to = resolved[spend.recipient]
+    pay_to = await _pay_to(tx, directory, approver, locked, spend)
     if pay_to != spend.pay_to:
         raise _invalid(
             f"{RejectCode.RECIPIENT_UNRESOLVED.value}: the directory now names another address for"
@@ -133,6 +131,20 @@ async def approve_spend(
     )
     await _trail(tx, approver, "transaction.approved", spend, moved[0])
     return moved[0]
+
+
+async def _pay_to(
+    tx: Tx, directory: Directory, approver: Approver, locked: LockedAgent, spend: SpendRow
+) -> str | None:
+    """Where its recipient is paid now. A purchase has the payee that its seller named, unless the
+    directory says otherwise."""
+    if spend.purchase_id is not None:
+        listed = await directory_store.addresses_of(tx, approver.realm_id, [spend.recipient])
+        return listed.get(spend.recipient, spend.pay_to)
+    resolved = await directory.resolve(
+        tx, approver.mode, approver.realm_id, locked.directory_epoch, [spend.recipient]
+    )
+    return resolved[spend.recipient]
 
 
 async def deny_spend(tx: Tx, approver: Approver, spend_id: str, reason: str | None) -> SpendRow:

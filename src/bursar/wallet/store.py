@@ -37,6 +37,7 @@ _SET_LOW = Query("""
        SET is_low = :is_low
      WHERE agent_id = :agent_id
 """)
+_IS_FROZEN = Query("SELECT is_frozen FROM wallet WHERE agent_id = :agent_id")
 _SET_FROZEN = Query("""
     UPDATE wallet
        SET is_frozen = :frozen
@@ -90,6 +91,10 @@ async def get_wallet(tx: Tx, realm_id: int, agent_id: str) -> tuple[WalletRow, d
 
 async def set_low(tx: Tx, agent_id: str, is_low: bool) -> None:
     await _SET_LOW.run(tx, agent_id=agent_id, is_low=is_low)
+
+
+async def is_frozen(tx: Tx, agent_id: str) -> bool:
+    return await _IS_FROZEN.value(tx, agent_id=agent_id)
 
 
 async def set_frozen(tx: Tx, agent_id: str, frozen: bool) -> None:

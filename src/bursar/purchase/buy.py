@@ -1,0 +1,454 @@
+"""Buying: one purchase, one signature, at most one payment.
+
+    stored          before the seller is asked
+    asked           what the policy refuses is not visited
+    decided         under the wallet's lock; its spend, price and payee are one commit
+    signed          and committed, before it leaves
+    presented       to the same URL; from then on the worker follows it on the chain
+
+Whatever ends in between is found by the worker: what was not signed is given back, what was signed
+counts as spent until it is proven dead. Nothing here is ever signed twice.
+"""
+
+import asyncio
+import hashlib
+from collections.abc import Coroutine, Mapping
+from typing import Any, Final, TypeVar
+
+import asyncpg
+import msgspec
+
+from bursar.access import idempotency
+from bursar.access.idempotency import StoredAnswer
+from bursar.access.model import IdempotencyKey
+from bursar.chain.networks import network_name
+from bursar.chain.port import ChainOutOfReach
+from bursar.chain.solana import Solana
+from bursar.clock import Clock
+from bursar.config import Config, Mode
+from bursar.custody.vault import KeyUnusable, Vault
+from bursar.db import Database, Tx
+from bursar.errors import ApiError, ErrorCode, present
+from bursar.ids import new_id
+from bursar.policy.cache import PolicyCache
+from bursar.policy.engine import RejectCode
+from bursar.purchase import end, mpp, outflows, secret_store, store, x402
+from bursar.purchase.choose import (
+    Ground,
+    Offers,
+    choose,
+    pinned_network,
+    read_ground,
+    read_offers,
+    same_terms,
+)
+from bursar.purchase.decide import Judge, take_turns
+from bursar.purchase.model import FailureCode, PurchaseRow
+from bursar.purchase.order import Order
+from bursar.purchase.secret_store import Secrets, Sent
+from bursar.purchase.seller import Seller, SellerAnswer, SellerUnreachable
+from bursar.purchase.sign import MayNotSign, OutflowsUnknown, PayeeChanged, Signer
+from bursar.purchase.view import PaymentHeader
+from bursar.recipient.resolve import Directory
+from bursar.spend import store as spend_store
+from bursar.spend.model import bounds_of
+
+T = TypeVar("T")
+
+PAYMENT_REQUIRED: Final = 402
+# Purchases being made at once: Bursar is no way to flood a seller.
+MOST_OF_AGENT: Final = 20
+MOST_OF_HOST: Final = 50
+MOST_OF_ACCOUNT: Final = 200
+# What a purchase takes beyond its two requests to the seller, at the very most.
+_OWN_SECONDS: Final = 30
+_RETRY_AFTER: Final = {"Retry-After": "1"}
+
+
+class PurchaseRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A validated request to buy. `brought` is the 402 that the caller got itself;
+    `same_within`: of how many seconds a purchase of the same is this one."""
+
+    realm_id: int
+    mode: Mode
+    agent_id: str
+    order: Order
+    brought: SellerAnswer | None
+    max_micros: int | None
+    memo: str | None
+    metadata: dict[str, str]
+    created_by: str
+    key: IdempotencyKey | None
+    same_within: int
+
+
+class Buyer:
+    def __init__(
+        self,
+        config: Config,
+        clock: Clock,
+        db: Database,
+        vault: Vault,
+        policies: PolicyCache,
+        directory: Directory,
+        chains: Mapping[Mode, Solana],
+        seller: Seller,
+    ) -> None:
+        self._config = config
+        self._clock = clock
+        self._db = db
+        self._vault = vault
+        self._chains = chains
+        self._seller = seller
+        self._signer = Signer(db, vault)
+        self._judge = Judge(
+            policies, directory, bounds_of(config), approval_seconds=config.approval_seconds
+        )
+        self._busy_seconds = 2.0 * config.purchases_timeout_seconds + _OWN_SECONDS
+        self._running: set[asyncio.Task[Any]] = set()
+
+    # The three ways in --------------------------------------------------------------------------
+
+    async def buy(self, request: PurchaseRequest) -> tuple[PurchaseRow, bool]:
+        """(the purchase as it stands now, whether it was there before)."""
+        try:
+            purchase, found = await self._db.transact(lambda tx: self._begin(tx, request))
+        except asyncpg.UniqueViolationError as problem:
+            if problem.constraint_name != store.KEY_CONSTRAINT:
+                raise
+            purchase, found = await self._db.transact(lambda tx: self._begin(tx, request))
+        if found or purchase.status != "open":
+            return purchase, found
+        return await self._to_the_end(self._buy(purchase, request.order, request.brought)), False
+
+    async def retry(self, purchase: PurchaseRow) -> PurchaseRow:
+        """Presents the same bytes again, for goods whose answer was lost. Raises ApiError (409)."""
+        if purchase.status not in ("presented", "paid"):
+            raise _invalid(
+                f"Only a purchase that was presented is retried; this one is {purchase.status}."
+            )
+        if purchase.brought:
+            raise _invalid("The agent itself presents this payment: send its `header` again.")
+        kept = await self._secrets(purchase)
+        if kept.sent is None or kept.header is None:
+            raise _invalid("What was sent is kept for a day, and it is gone by now.")
+        order, header = kept.sent.order, kept.header
+        taken = await self._take(purchase)
+        return await self._to_the_end(self._present(taken, order, header))
+
+    async def resume(self, purchase: PurchaseRow, brought: SellerAnswer | None) -> PurchaseRow:
+        """Goes on with a purchase that a person has approved. Raises ApiError (409)."""
+        if purchase.status != "pending":
+            raise _invalid(f"Only a pending purchase is continued; this one is {purchase.status}.")
+        async with self._db.connection() as tx:
+            spend = await spend_store.get_spend(
+                tx, purchase.realm_id, present(purchase.spend_id, "a pending purchase has a price")
+            )
+        if spend is None or spend.status != "approved":
+            raise _invalid("Nobody has approved this purchase yet.")
+        kept = await self._secrets(purchase)
+        if kept.sent is None:
+            raise _invalid("What was asked for is kept for three days, and it is gone by now.")
+        sent = kept.sent
+        taken = await self._take(purchase)
+        return await self._to_the_end(self._continue(taken, sent.order, brought or sent.brought))
+
+    async def close(self) -> None:
+        """Lets what was signed reach its seller."""
+        if self._running:
+            await asyncio.wait(self._running, timeout=self._config.drain_seconds)
+        await self._seller.close()
+
+    # The steps ----------------------------------------------------------------------------------
+
+    async def _begin(self, tx: Tx, request: PurchaseRequest) -> tuple[PurchaseRow, bool]:
+        """Stores the purchase, or finds the one that the request made before."""
+        await take_turns(tx, request.realm_id)
+        agent, now = await self._judge.agent(tx, request.realm_id, request.agent_id)
+        order, key = request.order, request.key
+        digest = _digest(order)
+        known = await self._find(tx, request, digest)
+        if known is not None:
+            return known, True
+        refusal = self._judge.refusal(agent, order.host, now)
+        if refusal is None:
+            _check_room(*await store.under_way(tx, request.realm_id, agent.agent_id, order.host))
+        purchase = await store.insert_purchase(
+            tx,
+            store.NewPurchase(
+                purchase_id=new_id("pur"),
+                realm_id=request.realm_id,
+                agent_id=request.agent_id,
+                mode=request.mode,
+                url=order.url,
+                method=order.method,
+                host=order.host,
+                origin=order.origin,
+                max_micros=request.max_micros,
+                memo=request.memo,
+                metadata=request.metadata,
+                brought=request.brought is not None,
+                digest=digest,
+                idempotency_key=None if key is None else key.key,
+                fingerprint=None if key is None else key.fingerprint,
+                created_by=request.created_by,
+            ),
+            at=now,
+            busy_seconds=self._busy_seconds,
+            reject_code=None if refusal is None else refusal.code,
+            refusal=None if refusal is None else refusal.decision,
+        )
+        if refusal is None:
+            sent = Sent(order=order, brought=request.brought)
+            await secret_store.keep_order(tx, self._vault, purchase, sent)
+        return purchase, False
+
+    async def _find(self, tx: Tx, request: PurchaseRequest, digest: bytes) -> PurchaseRow | None:
+        key = request.key
+        if key is not None:
+            found = await store.find_by_key(tx, request.realm_id, request.agent_id, key.key)
+            if found is None:
+                return None
+            purchase, fingerprint = found
+            idempotency.matching(StoredAnswer(fingerprint, 201, b""), key)
+        elif request.same_within:
+            purchase = await store.find_like_it(
+                tx, request.realm_id, request.agent_id, digest, request.same_within
+            )
+        else:
+            return None
+        if purchase is not None:
+            await idempotency.wait_for_standbys(tx)
+        return purchase
+
+    async def _buy(
+        self, purchase: PurchaseRow, order: Order, brought: SellerAnswer | None
+    ) -> PurchaseRow:
+        answer = brought
+        if answer is None:
+            try:
+                answer = await self._seller.ask(purchase.mode, order)
+            except SellerUnreachable as problem:
+                return await self._fail(purchase, "seller_unreachable", str(problem))
+            if answer.status != PAYMENT_REQUIRED:
+                return await self._free(purchase, answer)
+        try:
+            offers, ground = await self._look(purchase, order, answer)
+        except ChainOutOfReach:
+            return await self._fail(purchase, "interrupted", "The chain is out of reach.")
+        async with self._db.connection() as tx:
+            agent, _ = await self._judge.agent(tx, purchase.realm_id, purchase.agent_id)
+            binding = await self._judge.binding(tx, purchase, agent)
+        offer = choose(offers.usable, ground, binding)
+        if offer is None:
+            return await self._fail(purchase, "unsupported_payment", offers.problem, answer)
+        priced = await self._db.transact(
+            lambda tx: self._judge.price(
+                tx,
+                purchase,
+                offer,
+                network_name(self._config, purchase.mode),
+                has_account=ground.has_account(offer.pay_to),
+                may_pin=binding.pins,
+            )
+        )
+        if priced is None:
+            return await self._now(purchase)
+        if priced.status != "open":
+            return priced
+        try:
+            signed = await self._signer.sign(
+                priced, offer, answer.order, ground, agent.wallet_address
+            )
+        except (MayNotSign, KeyUnusable) as problem:
+            return await self._interrupt(priced, problem)
+        return await self._presented(priced, answer.order, signed)
+
+    async def _continue(
+        self, purchase: PurchaseRow, order: Order, brought: SellerAnswer | None
+    ) -> PurchaseRow:
+        """What goes wrong before the seller has spoken leaves it as it is, to be tried again."""
+        try:
+            answer = brought or await self._seller.ask(purchase.mode, order)
+            offers, ground = await self._look(purchase, order, answer)
+        except SellerUnreachable as problem:
+            return await self._give_back(purchase, str(problem))
+        except ChainOutOfReach:
+            return await self._give_back(purchase, "The chain is out of reach.")
+        amount = present(purchase.amount_micros, "a pending purchase has a price")
+        pay_to = present(purchase.pay_to, "a pending purchase has a payee")
+        offer = same_terms(offers.usable, ground, amount, pay_to)
+        if answer.status != PAYMENT_REQUIRED or offer is None:
+            problem = "The seller no longer asks for what was approved."
+            return await self._change_of_terms(purchase, problem, answer)
+        async with self._db.connection() as tx:
+            agent, _ = await self._judge.agent(tx, purchase.realm_id, purchase.agent_id)
+            binding = await self._judge.binding(tx, purchase, agent)
+        if (fault := binding.fault(pay_to)) is not None:
+            problem = f"{fault}: the approved payee is not where this seller is paid now."
+            return await self._change_of_terms(purchase, problem, answer)
+        try:
+            signed = await self._signer.sign(
+                purchase, offer, answer.order, ground, agent.wallet_address, pins=binding.pins
+            )
+        except PayeeChanged as problem:
+            return await self._change_of_terms(purchase, str(problem), answer)
+        except (MayNotSign, KeyUnusable) as problem:
+            await self._ask_for_outflows(purchase, problem)
+            return await self._give_back(purchase, str(problem))
+        return await self._presented(purchase, answer.order, signed)
+
+    async def _look(
+        self, purchase: PurchaseRow, order: Order, answer: SellerAnswer
+    ) -> tuple[Offers, Ground]:
+        """What the seller offers, and what the chain says of it. Raises ChainOutOfReach."""
+        chain = self._chains.get(purchase.mode)
+        if chain is None:
+            raise ChainOutOfReach(f"there is no {purchase.mode} network")
+        async with self._db.connection() as tx:
+            network = await pinned_network(tx, purchase.mode)
+        chain.expect(network.genesis_hash)
+        offers = await read_offers(
+            self._db,
+            network,
+            answer,
+            self._clock.now(),
+            sends_authorization=any(name.lower() == "authorization" for name, _ in order.headers),
+        )
+        return offers, await read_ground(chain, network, offers.usable)
+
+    async def _presented(
+        self,
+        purchase: PurchaseRow,
+        order: Order,
+        signed: tuple[PurchaseRow, PaymentHeader] | None,
+    ) -> PurchaseRow:
+        """What is committed leaves; one whose 402 was brought, by the hands of its agent."""
+        if signed is None:
+            return await self._now(purchase)
+        stored, header = signed
+        return stored if stored.brought else await self._present(stored, order, header)
+
+    async def _present(
+        self, purchase: PurchaseRow, order: Order, header: PaymentHeader
+    ) -> PurchaseRow:
+        """Whatever the seller answers, or does not, decides nothing: the worker asks the chain."""
+        try:
+            answer = await self._seller.ask(purchase.mode, order, (header.name, header.value))
+        except SellerUnreachable as problem:
+            return await self._give_back(
+                purchase, f"The payment was presented, and no answer came: {problem}"
+            )
+        read = x402.read_response if purchase.protocol == "x402" else mpp.read_receipt
+        claim = read(answer.headers)
+
+        async def work(tx: Tx) -> PurchaseRow:
+            await secret_store.keep_response(tx, self._vault, purchase, answer)
+            await store.note_answer(tx, purchase.id, None if claim is None else claim.signature)
+            return await store.give_back(tx, purchase.id, None)
+
+        return await self._db.transact(work)
+
+    # The ends -----------------------------------------------------------------------------------
+
+    async def _free(self, purchase: PurchaseRow, answer: SellerAnswer) -> PurchaseRow:
+        async def work(tx: Tx) -> PurchaseRow:
+            moved = await store.move_purchase(tx, purchase.id, expected="open", status="free")
+            if moved is None:
+                return await _read(tx, purchase)
+            await secret_store.keep_response(tx, self._vault, moved, answer)
+            return moved
+
+        return await self._db.transact(work)
+
+    async def _fail(
+        self,
+        purchase: PurchaseRow,
+        code: FailureCode,
+        problem: str,
+        answer: SellerAnswer | None = None,
+        spend_code: RejectCode = RejectCode.CANCELLED,
+    ) -> PurchaseRow:
+        """Nothing was signed: what was reserved is given back."""
+
+        async def work(tx: Tx) -> PurchaseRow:
+            ended = await end.give_up(tx, purchase, code, spend_code, problem)
+            if ended is None:
+                return await _read(tx, purchase)
+            if answer is not None:
+                await secret_store.keep_response(tx, self._vault, ended, answer)
+            return ended
+
+        return await self._db.transact(work)
+
+    async def _interrupt(self, purchase: PurchaseRow, problem: Exception) -> PurchaseRow:
+        await self._ask_for_outflows(purchase, problem)
+        return await self._fail(purchase, "interrupted", str(problem))
+
+    async def _change_of_terms(
+        self, purchase: PurchaseRow, problem: str, answer: SellerAnswer
+    ) -> PurchaseRow:
+        return await self._fail(
+            purchase, "terms_changed", problem, answer, RejectCode.TERMS_CHANGED
+        )
+
+    async def _give_back(self, purchase: PurchaseRow, problem: str) -> PurchaseRow:
+        return await self._db.transact(lambda tx: store.give_back(tx, purchase.id, problem))
+
+    async def _ask_for_outflows(self, purchase: PurchaseRow, problem: Exception) -> None:
+        if isinstance(problem, OutflowsUnknown):
+            await outflows.ask(self._db, purchase.mode, purchase.agent_id)
+
+    # Around them --------------------------------------------------------------------------------
+
+    async def _take(self, purchase: PurchaseRow) -> PurchaseRow:
+        """Nobody else asks the seller for it meanwhile. Raises ApiError (409)."""
+        taken = await self._db.transact(lambda tx: store.take(tx, purchase.id, self._busy_seconds))
+        if taken is None:
+            raise _invalid("Another request is at work on this purchase. Try again in a while.")
+        return taken
+
+    async def _secrets(self, purchase: PurchaseRow) -> Secrets:
+        async with self._db.connection() as tx:
+            return await secret_store.open_secrets(tx, self._vault, purchase.id)
+
+    async def _now(self, purchase: PurchaseRow) -> PurchaseRow:
+        async with self._db.connection() as tx:
+            return await _read(tx, purchase)
+
+    async def _to_the_end(self, work: Coroutine[Any, Any, T]) -> T:
+        """A caller that hangs up does not stop a purchase half-way."""
+        task = asyncio.create_task(work)
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+        return await asyncio.shield(task)
+
+
+async def _read(tx: Tx, purchase: PurchaseRow) -> PurchaseRow:
+    found = await store.get_purchase(tx, purchase.realm_id, purchase.id)
+    return present(found, "purchases stay")
+
+
+def _digest(order: Order) -> bytes:
+    parts = (order.method.encode(), order.url.encode(), order.body)
+    return hashlib.sha256(b"\n".join(parts)).digest()
+
+
+def _check_room(of_account: int, of_agent: int, of_host: int) -> None:
+    """Raises ApiError (429)."""
+    for count, most, whose in (
+        (of_agent, MOST_OF_AGENT, "This agent"),
+        (of_host, MOST_OF_HOST, "This account, from this host,"),
+        (of_account, MOST_OF_ACCOUNT, "This account"),
+    ):
+        if count >= most:
+            raise ApiError(
+                ErrorCode.RATE_LIMIT_EXCEEDED,
+                f"{whose} has {count} purchases under way, the most there may be. Try again when"
+                " some have ended.",
+                headers=_RETRY_AFTER,
+            )
+
+
+def _invalid(message: str) -> ApiError:
+    return ApiError(ErrorCode.INVALID_STATE, message)

@@ -1,0 +1,202 @@
+"""Judging a purchase: its host before anything is sent there, its price and payee once the seller
+has named them."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+import msgspec
+
+from bursar.advisory import BUYING
+from bursar.db import Tx
+from bursar.errors import not_found
+from bursar.ledger import lock
+from bursar.policy.cache import PolicyCache
+from bursar.policy.engine import RejectCode, Rule, Terms, Used, decide, purchase_terms, terms_of
+from bursar.policy.model import Bounds
+from bursar.purchase import pin_store, store
+from bursar.purchase.model import PurchaseRow
+from bursar.purchase.offer import Offer
+from bursar.purchase.payee import Binding
+from bursar.recipient import store as directory_store
+from bursar.recipient.resolve import Directory
+from bursar.spend.authorise import SpendRequest, authorise_purchase
+from bursar.spend.memory import Known, Memory, Remembered
+from bursar.spend.model import midnight_after
+from bursar.spend.view import show_decision
+from bursar.sql import Query
+
+# What a host is judged by before it has named a price.
+_OF_HOSTS: Final = frozenset(
+    {
+        Rule.ACCOUNT_STOPPED,
+        Rule.AGENT_STATUS,
+        Rule.POLICY_FROZEN,
+        Rule.BLOCKLIST,
+        Rule.ALLOWLIST,
+    }
+)
+_encode = msgspec.json.Encoder().encode
+_TAKE_TURNS = Query("SELECT pg_advisory_xact_lock(:number, :realm_id)")
+
+
+async def take_turns(tx: Tx, realm_id: int) -> None:
+    """Purchases of a realm that begin, or pin a payee, do so one after the other. Comes before
+    every other lock of a transaction."""
+    await _TAKE_TURNS.run(tx, number=BUYING, realm_id=realm_id)
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A refusal before there was a price, and its decision as the API shows it."""
+
+    code: RejectCode
+    decision: str
+
+
+class Judge:
+    def __init__(
+        self,
+        policies: PolicyCache,
+        directory: Directory,
+        bounds: Bounds,
+        *,
+        approval_seconds: int,
+    ) -> None:
+        self._directory = directory
+        # The seller's facilitator pays what a purchase costs on the chain.
+        self._bounds = msgspec.structs.replace(bounds, payment_lamports=0)
+        self._memory = Memory(policies, directory, self._bounds)
+        self._approval_seconds = approval_seconds
+
+    async def agent(self, tx: Tx, realm_id: int, agent_id: str) -> tuple[Remembered, datetime]:
+        """The agent, and the moment it was read at. Locks nothing; raises ApiError (404)."""
+        found = await lock.read_agents(tx, [agent_id], [realm_id])
+        if agent_id not in found:
+            raise not_found("agent")
+        seen = await self._memory.seen(tx, found)
+        return seen[agent_id], found[agent_id].wallet.now
+
+    def refusal(self, agent: Remembered, host: str, now: datetime) -> Refusal | None:
+        """Why this host is not even visited, if so."""
+        terms = self._terms(agent, host, None, pays_blocked_host=False)
+        # That no address is known yet says nothing.
+        terms = msgspec.structs.replace(terms, lists=terms.lists[:2] + "p")
+        code = terms.standing
+        if code is None:
+            return None
+        used = Used(
+            agent.spent_micros,
+            agent.available_micros,
+            agent.network_lamports,
+            0,
+            agent.pending_count,
+            0,
+        )
+        decision = decide(terms, used, 0, host, None, midnight_after(now))
+        checks = [
+            check
+            if check.rule in _OF_HOSTS
+            else msgspec.structs.replace(check, outcome="not_evaluated", observed=None)
+            for check in decision.checks
+        ]
+        shown = show_decision(msgspec.structs.replace(decision, checks=checks))
+        return Refusal(code, _encode(shown).decode())
+
+    async def binding(self, tx: Tx, purchase: PurchaseRow, agent: Remembered) -> Binding:
+        listed = await directory_store.addresses_of(tx, purchase.realm_id, [purchase.host])
+        pin = await pin_store.get_pin(tx, purchase.realm_id, purchase.origin)
+        return Binding(
+            mode=purchase.mode,
+            payees=agent.policy.payees,
+            is_https=purchase.origin.startswith("https:"),
+            brought=purchase.brought,
+            listed=listed.get(purchase.host),
+            pinned=None if pin is None else pin.address,
+        )
+
+    async def price(
+        self,
+        tx: Tx,
+        purchase: PurchaseRow,
+        offer: Offer,
+        network: str,
+        *,
+        has_account: bool,
+        may_pin: bool,
+    ) -> PurchaseRow | None:
+        """Decides the purchase at this offer and writes its spend, price and state; None when it
+        ended meanwhile. In the commit that approves a first payee it is pinned; who expects that
+        takes turns, so that the second to name one sees the first."""
+        if may_pin:
+            await take_turns(tx, purchase.realm_id)
+        locked_at = await lock.close_windows(tx, [purchase.agent_id])
+        locked = await lock.lock_agents(tx, [purchase.agent_id], [purchase.realm_id])
+        if not await store.is_open(tx, purchase.id):
+            return None
+        agent = (await self._memory.seen(tx, locked, windows_are_new=True))[purchase.agent_id]
+        binding = await self.binding(tx, purchase, agent)
+        fault = binding.fault(offer.pay_to)
+        faults = {fault} if fault is not None else set[RejectCode]()
+        if not has_account:
+            faults.add(RejectCode.PAYEE_ACCOUNT_MISSING)
+        terms = purchase_terms(
+            await self._terms_of_payee(tx, purchase, agent, offer.pay_to),
+            faults,
+            purchase.max_micros,
+        )
+        spend = await authorise_purchase(
+            tx,
+            SpendRequest(
+                realm_id=purchase.realm_id,
+                mode=purchase.mode,
+                agent_id=purchase.agent_id,
+                amount_micros=offer.amount_micros,
+                recipient=purchase.host,
+                memo=purchase.memo,
+                metadata=purchase.metadata,
+                created_by=purchase.created_by,
+                network=network,
+                key=None,
+            ),
+            purchase.id,
+            agent,
+            Known(terms, _encode(terms).decode(), offer.pay_to),
+            self._bounds,
+            locked_at,
+            self._approval_seconds,
+        )
+        if spend.verdict == "approved" and binding.pins:
+            await pin_store.pin(
+                tx, purchase.realm_id, purchase.origin, offer.pay_to, purchase.created_by
+            )
+        if fault is RejectCode.PAYEE_CHANGED:
+            await pin_store.note_offer(tx, purchase.realm_id, purchase.origin, offer.pay_to)
+        return await store.set_price(tx, purchase.id, offer.protocol, spend)
+
+    async def _terms_of_payee(
+        self, tx: Tx, purchase: PurchaseRow, agent: Remembered, pay_to: str
+    ) -> Terms:
+        blocked = await self._directory.paid_to_blocked(
+            tx,
+            purchase.mode,
+            purchase.realm_id,
+            agent.directory_epoch,
+            (agent.policy_key, agent.policy.blocks),
+            [pay_to],
+        )
+        return self._terms(agent, purchase.host, pay_to, pays_blocked_host=pay_to in blocked)
+
+    def _terms(
+        self, agent: Remembered, host: str, pay_to: str | None, *, pays_blocked_host: bool
+    ) -> Terms:
+        return terms_of(
+            agent.policy,
+            self._bounds,
+            stopped=agent.stopped,
+            agent_status=agent.agent_status,
+            wallet_address=agent.wallet_address,
+            recipient=host,
+            pay_to=pay_to,
+            pays_blocked_host=pays_blocked_host,
+        )

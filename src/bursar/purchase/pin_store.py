@@ -1,0 +1,81 @@
+"""Queries on pins: where origins are paid, as they said themselves."""
+
+from datetime import datetime
+
+from bursar.db import Tx
+from bursar.purchase.model import PinRow
+from bursar.sql import Listing, Query, columns, made, made_or_none
+
+_GET = Query(f"""
+    SELECT {columns(PinRow)}
+      FROM pin
+     WHERE realm_id = :realm_id AND origin = :origin
+""")
+_LIST = Listing(
+    f"""
+    SELECT {columns(PinRow)}
+      FROM pin
+     WHERE realm_id = :realm_id
+    """,
+    id_="origin",
+)
+# A second one, that came in between, ends the transaction: its key is taken.
+_PIN = Query("""
+    INSERT INTO pin (realm_id, origin, address, created_by, created_at, updated_at)
+    SELECT :realm_id, :origin, :address, :created_by, now.at, now.at
+      FROM (SELECT moment() AS at) now
+""")
+_OFFER = Query("""
+    UPDATE pin
+       SET offered = :address, offered_at = moment()
+     WHERE realm_id = :realm_id AND origin = :origin AND address <> :address
+       AND offered IS DISTINCT FROM :address
+""")
+_ACCEPT = Query(f"""
+    UPDATE pin
+       SET address = offered, offered = NULL, offered_at = NULL, created_by = :accepted_by,
+           updated_at = moment()
+     WHERE realm_id = :realm_id AND origin = :origin AND offered = :address
+    RETURNING {columns(PinRow)}
+""")
+_FORGET = Query("""
+    DELETE FROM pin
+     WHERE realm_id = :realm_id AND origin = :origin
+""")
+
+
+async def get_pin(tx: Tx, realm_id: int, origin: str) -> PinRow | None:
+    return made_or_none(PinRow, await _GET.row(tx, realm_id=realm_id, origin=origin))
+
+
+async def list_pins(
+    tx: Tx, realm_id: int, before: tuple[datetime, str] | None, limit: int
+) -> list[PinRow]:
+    """Newest first."""
+    rows = await _LIST.rows(tx, before, limit, realm_id=realm_id)
+    return [made(PinRow, row) for row in rows]
+
+
+async def pin(tx: Tx, realm_id: int, origin: str, address: str, created_by: str) -> None:
+    """Raises UniqueViolationError when the origin is pinned already."""
+    await _PIN.run(tx, realm_id=realm_id, origin=origin, address=address, created_by=created_by)
+
+
+async def note_offer(tx: Tx, realm_id: int, origin: str, address: str) -> None:
+    """The origin named another address than the one it is pinned to."""
+    await _OFFER.run(tx, realm_id=realm_id, origin=origin, address=address)
+
+
+async def accept(
+    tx: Tx, realm_id: int, origin: str, address: str, accepted_by: str
+) -> PinRow | None:
+    """The address that it named since takes the place of the pinned one; None when it did not name
+    this one last."""
+    row = await _ACCEPT.row(
+        tx, realm_id=realm_id, origin=origin, address=address, accepted_by=accepted_by
+    )
+    return made_or_none(PinRow, row)
+
+
+async def forget(tx: Tx, realm_id: int, origin: str) -> bool:
+    return await _FORGET.count(tx, realm_id=realm_id, origin=origin) == 1

@@ -1,0 +1,151 @@
+"""What only the asking agent and admins may read of a purchase: sealed, for a while, and no more of
+it than an agent's quota holds."""
+
+import base64
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from bursar.custody.model import SealedSecret
+from bursar.custody.vault import Vault
+from bursar.db import Tx
+from bursar.purchase.model import PurchaseRow, SecretKind
+from bursar.purchase.order import Order
+from bursar.purchase.seller import SellerAnswer
+from bursar.purchase.view import PaymentHeader, SellerResponse
+from bursar.sql import Query
+
+T = TypeVar("T")
+
+# What was sent is needed until a purchase that waits for a person is continued: a day each.
+_DAYS: Final[dict[SecretKind, int]] = {"order": 3, "header": 1, "response": 1}
+# Of one agent. Beyond it the oldest go: of what was free first, for it can be had again.
+QUOTA_BYTES: Final = 64 * 1024 * 1024
+# The longest UTF-8 character: a body that was cut may end within one.
+_UTF8_BYTES: Final = 4
+_encode = msgspec.json.Encoder().encode
+
+_PUT = Query("""
+    INSERT INTO purchase_secret (owner, purchase_id, kind, agent_id, master_version, sealed, bytes,
+                                 expires_at)
+    VALUES (:owner, :purchase_id, :kind, :agent_id, :master_version, :sealed, :bytes,
+            moment() + make_interval(days => :days))
+        ON CONFLICT (owner) DO UPDATE
+       SET master_version = excluded.master_version, sealed = excluded.sealed,
+           bytes = excluded.bytes, created_at = excluded.created_at,
+           expires_at = excluded.expires_at
+""")
+_SUM = Query("""
+    SELECT coalesce(sum(bytes), 0)
+      FROM purchase_secret
+     WHERE agent_id = :agent_id
+""")
+_TRIM = Query("""
+    DELETE FROM purchase_secret
+     WHERE owner IN (
+       SELECT owner
+         FROM (SELECT s.owner, sum(s.bytes) OVER (
+                        ORDER BY s.kind <> 'response' DESC, p.signature IS NOT NULL DESC,
+                                 s.created_at DESC, s.owner) AS total
+                 FROM purchase_secret s
+                 JOIN purchase p ON p.id = s.purchase_id
+                WHERE s.agent_id = :agent_id) kept
+        WHERE kept.total > :quota)
+""")
+_GET = Query("""
+    SELECT owner, master_version, sealed, kind
+      FROM purchase_secret
+     WHERE purchase_id = :purchase_id AND expires_at > clock_timestamp()
+""")
+
+
+class Sent(msgspec.Struct, frozen=True, kw_only=True):
+    """What is sent, and the 402 that the caller brought, if it did."""
+
+    order: Order
+    brought: SellerAnswer | None
+
+
+@dataclass(frozen=True, slots=True)
+class Secrets:
+    """What is still kept of a purchase."""
+
+    sent: Sent | None = field(default=None, repr=False)
+    header: PaymentHeader | None = field(default=None, repr=False)
+    response: SellerResponse | None = field(default=None, repr=False)
+
+
+async def keep_order(tx: Tx, vault: Vault, purchase: PurchaseRow, sent: Sent) -> None:
+    await _keep(tx, vault, purchase, "order", sent)
+
+
+async def keep_header(tx: Tx, vault: Vault, purchase: PurchaseRow, header: PaymentHeader) -> None:
+    await _keep(tx, vault, purchase, "header", header)
+
+
+async def keep_response(tx: Tx, vault: Vault, purchase: PurchaseRow, answer: SellerAnswer) -> None:
+    """The newest takes the place of the one before."""
+    await _keep(tx, vault, purchase, "response", as_response(answer))
+    if await _SUM.value(tx, agent_id=purchase.agent_id) > QUOTA_BYTES:
+        await _TRIM.run(tx, agent_id=purchase.agent_id, quota=QUOTA_BYTES)
+
+
+async def open_secrets(tx: Tx, vault: Vault, purchase_id: str) -> Secrets:
+    rows = await _GET.rows(tx, purchase_id=purchase_id)
+    opened = {
+        row["kind"]: vault.open_secret(
+            SealedSecret(row["owner"], row["master_version"], row["sealed"])
+        )
+        for row in rows
+    }
+    return Secrets(
+        _decoded(opened.get("order"), Sent),
+        _decoded(opened.get("header"), PaymentHeader),
+        _decoded(opened.get("response"), SellerResponse),
+    )
+
+
+def as_response(answer: SellerAnswer) -> SellerResponse:
+    """An answer as the API shows it. Headers that came several times are one, with commas."""
+    headers: dict[str, str] = {}
+    for name, value in answer.headers:
+        name = name.lower()
+        headers[name] = f"{headers[name]}, {value}" if name in headers else value
+    text = _text(answer.body, answer.truncated)
+    return SellerResponse(
+        status=answer.status,
+        headers=headers,
+        body=base64.b64encode(answer.body).decode("ascii") if text is None else text,
+        encoding="base64" if text is None else "text",
+        truncated=answer.truncated,
+    )
+
+
+def _text(body: bytes, truncated: bool) -> str | None:
+    """None where it is no text."""
+    for cut in range(_UTF8_BYTES if truncated else 1):
+        try:
+            return body[: len(body) - cut].decode()
+        except UnicodeDecodeError:
+            continue
+    return None
+
+
+async def _keep(tx: Tx, vault: Vault, purchase: PurchaseRow, kind: SecretKind, value: Any) -> None:
+    secret = vault.seal_secret(f"{purchase.id}:{kind}", _encode(value))
+    await _PUT.run(
+        tx,
+        owner=secret.owner,
+        purchase_id=purchase.id,
+        kind=kind,
+        agent_id=purchase.agent_id,
+        master_version=secret.master_version,
+        sealed=secret.sealed,
+        bytes=len(secret.sealed),
+        days=_DAYS[kind],
+    )
+
+
+def _decoded(opened: bytes | None, kind: type[T]) -> T | None:
+    return None if opened is None else msgspec.json.decode(opened, type=kind)

@@ -1,0 +1,161 @@
+"""Signs a purchase: once, ever. What was signed is committed before it leaves."""
+
+import secrets
+from functools import partial
+from typing import Final
+
+import asyncpg
+
+from bursar.chain.sponsored import MOST_VARIATIONS, Sponsored
+from bursar.custody import store as custody_store
+from bursar.custody.vault import Vault
+from bursar.db import Database, Tx
+from bursar.errors import BursarError, present
+from bursar.ledger import lock
+from bursar.purchase import mpp, outflows, pin_store, secret_store, store, x402
+from bursar.purchase.choose import Ground
+from bursar.purchase.decide import take_turns
+from bursar.purchase.model import PurchaseRow, Signed
+from bursar.purchase.offer import Offer
+from bursar.purchase.order import Order
+from bursar.purchase.secret_store import Sent
+from bursar.purchase.view import PaymentHeader
+from bursar.settlement.model import BLOCKHASH_BLOCKS
+from bursar.spend import store as spend_store
+from bursar.stop import store as stop_store
+from bursar.wallet import store as wallet_store
+
+# How often another variation is tried when one is taken: by a purchase of the same moment, with the
+# same terms, to the same seller.
+_TRIES: Final = 5
+
+
+class MayNotSign(BursarError):
+    """Nothing was signed for this purchase, and the message says why."""
+
+
+class PayeeChanged(MayNotSign):
+    """The origin was pinned to another payee while a person had to approve."""
+
+
+class OutflowsUnknown(MayNotSign):
+    """After a failover or restore nobody knows yet what has left the wallet."""
+
+
+class Signer:
+    def __init__(self, db: Database, vault: Vault) -> None:
+        self._db = db
+        self._vault = vault
+
+    async def sign(
+        self,
+        purchase: PurchaseRow,
+        offer: Offer,
+        order: Order,
+        ground: Ground,
+        wallet_address: str,
+        *,
+        pins: bool = False,
+    ) -> tuple[PurchaseRow, PaymentHeader] | None:
+        """open | pending -> presented; None when the purchase ended meanwhile. `order` is what the
+        seller was asked last, where redirects of its own led: there it is presented.
+
+        `pins`: its payee is the first one that its origin named, and not pinned yet. Raises
+        MayNotSign, upon which it is as it was, and KeyUnusable.
+        """
+        for attempt in range(_TRIES):
+            signed, header = await self._signed(purchase, offer, ground, wallet_address)
+            try:
+                return await self._db.transact(
+                    partial(
+                        self._store,
+                        purchase=purchase,
+                        order=order,
+                        signed=signed,
+                        header=header,
+                        pins=pins,
+                    )
+                )
+            except asyncpg.UniqueViolationError as problem:
+                if problem.constraint_name != store.SIGNATURE_CONSTRAINT or attempt == _TRIES - 1:
+                    raise
+        return None
+
+    async def _signed(
+        self, purchase: PurchaseRow, offer: Offer, ground: Ground, wallet_address: str
+    ) -> tuple[Signed, PaymentHeader]:
+        async with self._db.connection() as tx:
+            keys = await custody_store.wallet_keys(tx, [purchase.agent_id])
+        fee_payer = present(offer.fee_payer, "a usable offer names who pays the fee")
+        # By the memo a payment can be found on the chain after a restore. MPP takes none of ours.
+        memo = offer.memo or (purchase.id if offer.protocol == "x402" else None)
+        made = await self._vault.sign_sponsored(
+            Sponsored(
+                amount_micros=offer.amount_micros,
+                source=wallet_address,
+                destination=offer.pay_to,
+                mint=ground.network.mint,
+                decimals=ground.network.decimals,
+                blockhash=ground.blockhash.hash,
+                fee_payer=fee_payer,
+                memo=memo,
+                variation=secrets.randbelow(MOST_VARIATIONS),
+            ),
+            keys[purchase.agent_id],
+        )
+        signed = Signed(
+            raw=made.raw,
+            signature=made.signature,
+            fee_payer=fee_payer,
+            blockhash=ground.blockhash.hash,
+            # A node that counts too few blocks must not make us bury what can still land.
+            last_valid_height=max(
+                ground.blockhash.last_valid_height, ground.final.height + BLOCKHASH_BLOCKS
+            ),
+            signed_slot=ground.final.slot,
+        )
+        header = x402.signature_header if offer.protocol == "x402" else mpp.credential_header
+        name, value = header(offer, made.raw)
+        return signed, PaymentHeader(name=name, value=value)
+
+    async def _store(
+        self,
+        tx: Tx,
+        purchase: PurchaseRow,
+        order: Order,
+        signed: Signed,
+        header: PaymentHeader,
+        pins: bool,
+    ) -> tuple[PurchaseRow, PaymentHeader] | None:
+        """Under the wallet's lock everything is checked again that could have changed."""
+        if pins:
+            await take_turns(tx, purchase.realm_id)
+            await self._pin(tx, purchase)
+        if purchase.realm_id not in await stop_store.may_sign(tx, [purchase.realm_id]):
+            raise MayNotSign("The account was stopped before the payment was signed.")
+        await lock.lock_agents(tx, [purchase.agent_id], [purchase.realm_id])
+        spend = await spend_store.get_spend(tx, purchase.realm_id, purchase.spend_id or "")
+        if spend is None or spend.status != "approved":
+            return None
+        if await wallet_store.is_frozen(tx, purchase.agent_id):
+            raise MayNotSign("The wallet is frozen: the chain holds less than the books say.")
+        if not await outflows.may_sign(tx, purchase.mode, purchase.agent_id):
+            raise OutflowsUnknown(
+                "After a restore of the database this wallet's history is being compared with the"
+                " chain. Try again in a minute."
+            )
+        stored = await store.present_purchase(tx, purchase.id, signed)
+        if stored is None:
+            return None
+        await secret_store.keep_header(tx, self._vault, stored, header)
+        if order.url != stored.url or order.method != stored.method:
+            await secret_store.keep_order(tx, self._vault, stored, Sent(order=order, brought=None))
+        return stored, header
+
+    async def _pin(self, tx: Tx, purchase: PurchaseRow) -> None:
+        pay_to = present(purchase.pay_to, "what was approved has a payee")
+        pin = await pin_store.get_pin(tx, purchase.realm_id, purchase.origin)
+        if pin is None:
+            await pin_store.pin(tx, purchase.realm_id, purchase.origin, pay_to, purchase.created_by)
+        elif pin.address != pay_to:
+            raise PayeeChanged("The seller is paid at another address by now.")
