@@ -157,9 +157,9 @@ _LOAD: Final = (
               'pol_' || lpad(n::text, 26, '0'), moment(), moment()
          FROM generate_series(0, {agents} - 1) AS n""",
     """INSERT INTO policy (agent_id, version, cap_micros_daily, network_lamports_daily, allowlist,
-                           blocklist, frozen, changed_by, changed_at)
-       SELECT id, 1, {cap}, {lamports}, '{{*.example.com}}', '{{}}', false, 'bench',
-              created_at
+                           blocklist, payees, frozen, changed_by, changed_at)
+       SELECT id, 1, {cap}, {lamports}, '{{*.example.com}}', '{{}}', 'pinned', false,
+              'bench', created_at
          FROM agent""",
     # Of what it used, all that is in a window or the wallet counts what came before.
     """INSERT INTO spend (id, realm_id, agent_id, amount_micros, recipient, pay_to, status,

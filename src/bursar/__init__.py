@@ -29,6 +29,11 @@ if TYPE_CHECKING:
         NotFound,
         PayloadTooLarge,
         PolicyVersionConflict,
+        PurchaseError,
+        PurchaseFailed,
+        PurchasePending,
+        PurchaseRefused,
+        PurchaseUnanswered,
         RateLimitExceeded,
         RequestFailed,
         ServiceError,
@@ -39,6 +44,7 @@ if TYPE_CHECKING:
         UnsupportedMediaType,
         ValidationError,
     )
+    from bursar.client.fetch import Bought
     from bursar.errors import BursarError, ConfigError
 
 __version__ = "0.1.0"
@@ -46,6 +52,7 @@ __version__ = "0.1.0"
 __all__ = [
     "AgentTerminated",
     "AsyncBursar",
+    "Bought",
     "Bursar",
     "BursarError",
     "ConfigError",
@@ -62,6 +69,11 @@ __all__ = [
     "NotFound",
     "PayloadTooLarge",
     "PolicyVersionConflict",
+    "PurchaseError",
+    "PurchaseFailed",
+    "PurchasePending",
+    "PurchaseRefused",
+    "PurchaseUnanswered",
     "RateLimitExceeded",
     "RequestFailed",
     "ServiceError",
@@ -77,7 +89,7 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name in __all__:
-        for module in ("bursar.client.client", "bursar.client.errors"):
+        for module in ("bursar.client.client", "bursar.client.errors", "bursar.client.fetch"):
             found = getattr(import_module(module), name, None)
             if found is not None:
                 return found

@@ -53,9 +53,10 @@ async def _fill(connection: asyncpg.Connection, account: str, agents: int) -> No
             realm_id,
         )
         await tx.execute(
-            "INSERT INTO policy (agent_id, version, cap_micros_daily, allowlist, blocklist, frozen,"
-            " changed_by, changed_at)"
-            " SELECT id, 1, 1000000, ARRAY['api.example.com'], '{}', false, 'key', at FROM made",
+            "INSERT INTO policy (agent_id, version, cap_micros_daily, allowlist, blocklist, payees,"
+            " frozen, changed_by, changed_at)"
+            " SELECT id, 1, 1000000, ARRAY['api.example.com'], '{}', 'pinned', false, 'key', at"
+            " FROM made",
         )
         await tx.execute(
             "INSERT INTO wallet (agent_id, realm_id, address, mint, is_low)"

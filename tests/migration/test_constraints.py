@@ -17,10 +17,10 @@ INSERT INTO realm (id, account_id, mode) OVERRIDING SYSTEM VALUE
 INSERT INTO agent (id, realm_id, name, policy_id, created_at, updated_at)
   VALUES ('{AGENT}', 1001, 'a', 'pol_1', moment(), moment()),
          ('{OTHER}', 1002, 'b', 'pol_2', moment(), moment());
-INSERT INTO policy (agent_id, version, cap_micros_daily, allowlist, blocklist, frozen, changed_by,
-                    changed_at)
-  VALUES ('{AGENT}', 1, 10000, '{{}}', '{{}}', false, 'key_1', moment()),
-         ('{OTHER}', 1, 10000, '{{}}', '{{}}', false, 'key_1', moment());
+INSERT INTO policy (agent_id, version, cap_micros_daily, allowlist, blocklist, payees, frozen,
+                    changed_by, changed_at)
+  VALUES ('{AGENT}', 1, 10000, '{{}}', '{{}}', 'pinned', false, 'key_1', moment()),
+         ('{OTHER}', 1, 10000, '{{}}', '{{}}', 'pinned', false, 'key_1', moment());
 INSERT INTO wallet (agent_id, realm_id, address, mint, is_low, status, last_funded_at,
                     credits_posted, debits_posted, debits_pending, transfers, decisions, rules,
                     windows_at, day_micros, day_count, day_cap_micros, day_lamports,
@@ -117,6 +117,7 @@ def _policy(**changes: object) -> str:
         "cap_micros_daily": 10000,
         "allowlist": "'{}'",
         "blocklist": "'{}'",
+        "payees": "'pinned'",
         "frozen": "false",
         "changed_by": "'key_1'",
         "changed_at": "moment()",

@@ -135,9 +135,9 @@ INSERT INTO account (id, name) VALUES ('acc_1', 'one');
 INSERT INTO realm (account_id, mode) VALUES ('acc_1', 'test');
 INSERT INTO agent (id, realm_id, name, policy_id, created_at, updated_at)
   SELECT 'ag_' || n, 1, 'x', 'pol_' || n, moment(), moment() FROM generate_series(1, 3000) n;
-INSERT INTO policy (agent_id, version, cap_micros_daily, allowlist, blocklist, frozen, changed_by,
-                    changed_at)
-  SELECT id, 1, 0, '{}', '{}', false, 'key_1', moment() FROM agent;
+INSERT INTO policy (agent_id, version, cap_micros_daily, allowlist, blocklist, payees, frozen,
+                    changed_by, changed_at)
+  SELECT id, 1, 0, '{}', '{}', 'pinned', false, 'key_1', moment() FROM agent;
 INSERT INTO wallet (agent_id, realm_id, address, mint, is_low)
   SELECT id, 1, id, 'mint', false FROM agent;
 INSERT INTO idempotency (realm_id, route, key, fingerprint, status, body, created_at)

@@ -236,9 +236,9 @@ async def _insert_wallets(stage: Stage, like: str, count: int) -> None:
             like,
         )
         await tx.execute(
-            "INSERT INTO policy (agent_id, version, cap_micros_daily, allowlist, blocklist, frozen,"
-            " changed_by, changed_at) SELECT id, 1, 0, '{}', '{}', false, 'test', moment()"
-            " FROM unnest($1::text[]) AS n (id)",
+            "INSERT INTO policy (agent_id, version, cap_micros_daily, allowlist, blocklist, payees,"
+            " frozen, changed_by, changed_at) SELECT id, 1, 0, '{}', '{}', 'pinned', false, 'test',"
+            " moment() FROM unnest($1::text[]) AS n (id)",
             ids,
         )
         await tx.execute(

@@ -164,9 +164,10 @@ async def test_no_cold_wallet_is_read_to_find_the_hot_ones(stage: Stage):
             " FROM generate_series(1, 20000) n"
         )
         await tx.execute(
-            "INSERT INTO policy (agent_id, version, cap_micros_daily, allowlist, blocklist, frozen,"
-            " changed_by, changed_at) SELECT 'ag_cold' || n, 1, 0, '{}', '{}', false, 'test',"
-            " '2020-01-01' FROM generate_series(1, 20000) n"
+            "INSERT INTO policy (agent_id, version, cap_micros_daily, allowlist, blocklist, payees,"
+            " frozen, changed_by, changed_at)"
+            " SELECT 'ag_cold' || n, 1, 0, '{}', '{}', 'pinned', false, 'test', '2020-01-01'"
+            " FROM generate_series(1, 20000) n"
         )
         await tx.execute(
             "INSERT INTO wallet (agent_id, realm_id, address, mint, is_low)"

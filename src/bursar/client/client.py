@@ -2,15 +2,20 @@
 
 import os
 import re
+from collections.abc import Mapping
 from types import TracebackType
-from typing import Final, Generic, Self
+from typing import Any, Final, Generic, Self
 
 from bursar.client.address import check_address
 from bursar.client.agents import Agents
 from bursar.client.audit_log import AuditLog
+from bursar.client.codec import Amount
 from bursar.client.endpoint import Carrier
+from bursar.client.errors import RequestFailed
 from bursar.client.events import Events
+from bursar.client.fetch import Bought, fetching
 from bursar.client.keys import Keys
+from bursar.client.purchases import Pins, Purchases
 from bursar.client.recipients import Recipients
 from bursar.client.spend import Spend
 from bursar.client.transactions import Transactions
@@ -31,6 +36,8 @@ class _Client(Generic[Carrier]):
         self.agents = Agents(transport)
         self.wallets = Wallets(transport)
         self.spend = Spend(transport)
+        self.purchases = Purchases(transport)
+        self.pins = Pins(transport)
         self.transactions = Transactions(transport)
         self.webhooks = Webhooks(transport)
         self.events = Events(transport)
@@ -65,6 +72,52 @@ class Bursar(_Client[Transport]):
         retries = _retries(max_retries, honour_retry_after, retry_connections)
         super().__init__(Transport(_service(api_key, base_url, timeout, retries)))
 
+    def fetch(
+        self,
+        url: str,
+        *,
+        method: str = "GET",
+        headers: Mapping[str, str] | None = None,
+        content: str | bytes | None = None,
+        json: Any = None,
+        agent_id: str | None = None,
+        max_amount: Amount | None = None,
+        memo: str | None = None,
+        wait: int | None = None,
+        idempotency_key: str | None = None,
+    ) -> Bought:
+        """Fetch a URL, and pay what it costs if the policy allows it: an httpx response, with the
+        `purchase`. What costs nothing is fetched alike.
+
+        A seller that stumbles after it was paid is shown the same payment again, a few times;
+        nothing is paid twice. Where there is no answer of the seller it raises PurchaseRefused,
+        PurchasePending, PurchaseFailed or PurchaseUnanswered.
+        """
+        steps = fetching(
+            self,
+            url,
+            method=method,
+            headers=headers,
+            content=content,
+            json_=json,
+            agent_id=agent_id,
+            max_amount=max_amount,
+            memo=memo,
+            wait=wait,
+            idempotency_key=idempotency_key,
+        )
+        step = next(steps)
+        try:
+            while True:
+                try:
+                    found = step()
+                except RequestFailed as problem:
+                    step = steps.throw(problem)
+                else:
+                    step = steps.send(found)
+        except StopIteration as done:
+            return done.value
+
     def close(self) -> None:
         self._transport.close()
 
@@ -98,6 +151,46 @@ class AsyncBursar(_Client[AsyncTransport]):
     ) -> None:
         retries = _retries(max_retries, honour_retry_after, retry_connections)
         super().__init__(AsyncTransport(_service(api_key, base_url, timeout, retries)))
+
+    async def fetch(
+        self,
+        url: str,
+        *,
+        method: str = "GET",
+        headers: Mapping[str, str] | None = None,
+        content: str | bytes | None = None,
+        json: Any = None,
+        agent_id: str | None = None,
+        max_amount: Amount | None = None,
+        memo: str | None = None,
+        wait: int | None = None,
+        idempotency_key: str | None = None,
+    ) -> Bought:
+        """The same as `Bursar.fetch`, without blocking."""
+        steps = fetching(
+            self,
+            url,
+            method=method,
+            headers=headers,
+            content=content,
+            json_=json,
+            agent_id=agent_id,
+            max_amount=max_amount,
+            memo=memo,
+            wait=wait,
+            idempotency_key=idempotency_key,
+        )
+        step = next(steps)
+        try:
+            while True:
+                try:
+                    found = await step()
+                except RequestFailed as problem:
+                    step = steps.throw(problem)
+                else:
+                    step = steps.send(found)
+        except StopIteration as done:
+            return done.value
 
     async def close(self) -> None:
         await self._transport.close()

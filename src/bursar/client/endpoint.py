@@ -61,6 +61,8 @@ class Request:
     idempotency_key: str | None = None
     # Seconds that the service may wait for the outcome before it answers.
     wait: int | None = None
+    # Seconds that its work may take beyond the usual, such as asking others.
+    patience: int = 0
 
 
 class Endpoint(Generic[P, T]):
@@ -96,7 +98,7 @@ class Endpoint(Generic[P, T]):
             headers=headers,
             content=content,
             idempotency_key=key,
-            patience_seconds=request.wait or 0,
+            patience_seconds=(request.wait or 0) + request.patience,
         )
 
     def bound(self, resource: object, run: Callable[[Call], Any]) -> Callable[P, Any]:

@@ -1,6 +1,11 @@
 """What a call may raise. Each carries the idempotency key it was sent with, if it had one.
 
 BursarError
+├── PurchaseError                 `fetch` bought nothing, or got no answer: `purchase`
+│   ├── PurchaseRefused           the policy said no: `reject_code`
+│   ├── PurchasePending           a person has to approve first
+│   ├── PurchaseFailed            nothing was paid: `failure_code`
+│   └── PurchaseUnanswered        what was bought may be paid, and its seller gave no answer
 └── RequestFailed
     ├── ConnectionFailed          no answer came; whether anything was done is not known
     │   └── TimedOut
@@ -16,9 +21,72 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Final
 
+from bursar.client.model import Purchase
 from bursar.errors import BursarError, ErrorCode, Fault
 
 UNEXPECTED: Final = "unexpected_answer"
+
+
+class PurchaseError(BursarError):
+    """`fetch` has no answer of the seller to hand back."""
+
+    def __init__(self, purchase: Purchase) -> None:
+        super().__init__(purchase)
+        self.purchase = purchase
+
+    def _why(self) -> str:
+        return f"It is {self.purchase.status}."
+
+    def __str__(self) -> str:
+        bought = self.purchase
+        return f"{bought.method} {bought.url}, {bought.id}: {self._why()}"
+
+
+class PurchaseRefused(PurchaseError):
+    """The policy refused; `purchase.decision` says what would pass, and when."""
+
+    @property
+    def reject_code(self) -> str | None:
+        return self.purchase.reject_code
+
+    def _why(self) -> str:
+        return f"The policy refused it, {self.reject_code}."
+
+
+class PurchasePending(PurchaseError):
+    """A person has to approve it. Then `purchases.continue_(purchase.id)` goes on."""
+
+    def _why(self) -> str:
+        return (
+            f"A person has to approve {self.purchase.amount} USDC. Then"
+            " `purchases.continue_` goes on with it."
+        )
+
+
+class PurchaseFailed(PurchaseError):
+    """It ended, and nothing was paid."""
+
+    @property
+    def failure_code(self) -> str | None:
+        return self.purchase.failure_code
+
+    def _why(self) -> str:
+        if self.purchase.status == "unpaid":
+            return "The seller never took the payment, which is proven dead; nothing was paid."
+        return (
+            f"Nothing was paid, {self.failure_code}: {self.purchase.problem or 'no more is known'}"
+        )
+
+
+class PurchaseUnanswered(PurchaseError):
+    """The payment left the service and no answer of the seller is there.
+    `purchases.retry(purchase.id)` asks for the goods again, and never pays again."""
+
+    def _why(self) -> str:
+        return (
+            f"It is {self.purchase.status}, and the seller's answer is not there."
+            " `purchases.retry` asks for it again, and pays nothing more."
+        )
 
 
 class RequestFailed(BursarError):

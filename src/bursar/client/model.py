@@ -20,6 +20,11 @@ WebhookStatus = Literal["enabled", "disabled"]
 DeliveryStatus = Literal["pending", "delivered", "failed"]
 Outcome = Literal["pass", "fail", "not_evaluated"]
 Payees = Literal["directory", "pinned", "host"]
+PurchaseStatus = Literal[
+    "open", "free", "failed", "rejected", "pending", "presented", "paid", "unpaid"
+]
+Protocol = Literal["x402", "mpp"]
+Encoding = Literal["text", "base64"]
 
 
 # Agents -------------------------------------------------------------------------------------------
@@ -172,6 +177,70 @@ class Statistics:
     transaction_count: int
     rejected_count: int
     top_recipients: tuple[RecipientTotal, ...]
+
+
+# Purchases ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PaymentHeader:
+    """The header that pays. Until it dies it is as good as money: send it to the seller alone."""
+
+    name: str
+    value: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SellerResponse:
+    """What the seller answered last. `body` is text, or base64 where it is none."""
+
+    status: int
+    headers: Mapping[str, str] = field(repr=False)
+    body: str = field(repr=False)
+    encoding: Encoding
+    truncated: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Purchase:
+    """Something bought from an HTTP seller. Read `status`: a refusal is an answer, not an error."""
+
+    id: str
+    agent_id: str
+    url: str
+    method: str
+    host: str
+    status: PurchaseStatus
+    reject_code: str | None
+    failure_code: str | None
+    problem: str | None
+    decision: Decision | None
+    protocol: Protocol | None
+    amount: Decimal | None
+    pay_to: str | None
+    transaction_id: str | None
+    transaction: Transaction | None
+    header: PaymentHeader | None
+    response: SellerResponse | None
+    memo: str | None
+    metadata: Mapping[str, str]
+    created_by: str
+    created_at: datetime
+    updated_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pin:
+    """Where an origin is paid, as it said when it was first bought from. `offered` is another
+    address that it named since; nothing is bought there until it is accepted."""
+
+    origin: str
+    address: str
+    offered: str | None
+    offered_at: datetime | None
+    created_by: str
+    created_at: datetime
+    updated_at: datetime
 
 
 # Wallets ------------------------------------------------------------------------------------------

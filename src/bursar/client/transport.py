@@ -143,6 +143,9 @@ class Transport:
         finally:
             response.close()
 
+    def pause(self, seconds: float) -> None:
+        self._sleep(seconds)
+
     def close(self) -> None:
         self._http.close()
 
@@ -194,6 +197,9 @@ class AsyncTransport:
             raise _broken(problem, call) from problem
         finally:
             await response.aclose()
+
+    async def pause(self, seconds: float) -> None:
+        await self._sleep(seconds)
 
     async def close(self) -> None:
         await self._http.aclose()
