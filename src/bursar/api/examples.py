@@ -14,7 +14,9 @@ _KEY_ID: Final = "key_01m7ems24hxjr0ep0p9sv9hm5d"
 _SIGNATURE: Final = (
     "4RE1UXJ3kV6jKbUdT53DwZGSs6MSEJBSgTyTbrUgUa9v3Yb6h6MXFrMgoFcGcEu4EHLu9r7zyLJU5CDYwbXh13qf"
 )
+_ORIGIN: Final = "https://api.example.com:443"
 _EVENT: Final[dict[str, Any]] = msgspec.to_builtins(example(EventType.TRANSACTION_SETTLED))
+_PURCHASE: Final[dict[str, Any]] = msgspec.to_builtins(example(EventType.PURCHASE_PAID).data)
 _WEBHOOK: Final[dict[str, Any]] = msgspec.to_builtins(example(EventType.WEBHOOK_TEST).data)
 _AT: Final = "2026-11-15T09:30:00.123Z"
 
@@ -44,6 +46,19 @@ BODIES: Final[dict[str, Any]] = {
     "WebhookChange": {"status": "disabled"},
     "RedeliveryRequest": {"webhookId": _WEBHOOK["id"]},
     "NewKey": {"name": "the agent's own key", "scope": "agent", "agentId": _AGENT_ID},
+    "NewPurchase": {
+        "agentId": _AGENT_ID,
+        "url": "https://api.example.com/weather?city=Lisbon",
+        "maxAmount": "0.05",
+    },
+    "Continue": {
+        "paymentRequired": {
+            "status": 402,
+            "headers": {"PAYMENT-REQUIRED": "eyJ4NDAyVmVyc2lvbiI6Mn0="},
+        }
+    },
+    "AcceptPin": {"origin": _ORIGIN, "address": _ADDRESS},
+    "ForgetPin": {"origin": _ORIGIN},
 }
 
 _DELIVERY: Final = {
@@ -227,6 +242,25 @@ ANSWERS: Final[dict[str, Any]] = {
         "status": "credited",
         "createdAt": _AT,
         "creditedAt": _AT,
+    },
+    "Purchase": {
+        **_PURCHASE,
+        "response": {
+            "status": 200,
+            "headers": {"content-type": "application/json"},
+            "body": '{"sky":"clear"}',
+            "encoding": "text",
+            "truncated": False,
+        },
+    },
+    "Pin": {
+        "origin": _ORIGIN,
+        "address": _ADDRESS,
+        "offered": None,
+        "offeredAt": None,
+        "createdBy": _KEY_ID,
+        "createdAt": _AT,
+        "updatedAt": _AT,
     },
     "RecipientView": {
         "hostname": "api.example.com",
