@@ -6,6 +6,7 @@ entries, and two hosts must never look like one, so everything goes through `can
 
 import re
 from functools import lru_cache
+from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Final
 
 import idna
@@ -20,6 +21,7 @@ _CACHED_RECIPIENTS: Final = 8_192
 _ADDRESS_BYTES: Final = 32
 _ADDRESS = re.compile(r"[1-9A-HJ-NP-Za-km-z]{32,44}", re.ASCII)
 _LABEL = r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
+_BARE_LABEL = re.compile(_LABEL, re.ASCII)
 _HOSTNAME = re.compile(rf"{_LABEL}(?:\.{_LABEL})+", re.ASCII)
 # `1.2.3.4`, and shorthands such as `127.1` or `0x7f.0x1`: some resolvers read them as addresses.
 _NUMERIC_LABEL = re.compile(r"[0-9]+|0x[0-9a-f]*", re.ASCII)
@@ -41,6 +43,15 @@ class RecipientError(ValueError):
     """The text is neither a hostname nor an address; the message says why."""
 
 
+class LocalNameError(RecipientError):
+    """The text is `localhost`, another bare label or an IP address, `name` in canonical form. It is
+    a recipient only in test mode, and only if the service lets test mode buy from it."""
+
+    def __init__(self, problem: str, name: str) -> None:
+        super().__init__(problem)
+        self.name = name
+
+
 def is_address(text: str) -> bool:
     """Whether `text` is base58 of exactly 32 bytes."""
     return _ADDRESS.fullmatch(text) is not None and len(base58.decode(text)) == _ADDRESS_BYTES
@@ -57,7 +68,11 @@ def canonical_entry(text: str) -> str:
     if text == "*":
         return text
     if text.startswith("*."):
-        return "*." + canonical_hostname(text[2:])
+        try:
+            return "*." + canonical_hostname(text[2:])
+        except LocalNameError as problem:
+            # Nothing lies below such a name.
+            raise RecipientError(str(problem)) from None
     return canonical_recipient(text)
 
 
@@ -67,6 +82,10 @@ def canonical_hostname(text: str) -> str:
         raise RecipientError("is empty; give a hostname such as api.example.com")
     if len(text) > _MAX_INPUT_CHARACTERS:
         raise RecipientError(f"is longer than {MAX_HOSTNAME_OCTETS} octets")
+    if (address := _ip_address(text)) is not None:
+        raise LocalNameError(
+            "is an IP address; give a hostname such as api.example.com", str(address)
+        )
     for character in text:
         if character <= " " or character == "\x7f":
             raise RecipientError("contains white space or a control character")
@@ -80,10 +99,20 @@ def canonical_hostname(text: str) -> str:
     labels = name.split(".")
     if _NUMERIC_LABEL.fullmatch(labels[-1]):
         raise RecipientError("is an IP address or ends in a number; give a hostname")
-    if len(labels) < 2:
-        raise RecipientError("needs at least two labels, as in api.example.com, or a full address")
+    if len(labels) < 2 and _BARE_LABEL.fullmatch(name):
+        raise LocalNameError(
+            "needs at least two labels, as in api.example.com, or a full address", name
+        )
     if len(name) > MAX_HOSTNAME_OCTETS:
         raise RecipientError(f"is longer than {MAX_HOSTNAME_OCTETS} octets")
     if _HOSTNAME.fullmatch(name) is None:
         raise RecipientError("is not a valid hostname")
     return name
+
+
+def _ip_address(text: str) -> IPv4Address | IPv6Address | None:
+    """An IPv6 address has a canonical form without its brackets; one with a zone is none."""
+    try:
+        return None if "%" in text else ip_address(text)
+    except ValueError:
+        return None

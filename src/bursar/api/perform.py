@@ -18,8 +18,10 @@ from bursar.chain.port import ChainOutOfReach
 from bursar.db import OUT_OF_REACH, Tx
 from bursar.errors import ApiError, ErrorCode, Fault, ValidationFailed, of_kind, unavailable
 from bursar.form.cursor import Place, decode_cursor
+from bursar.form.kind import LocalName
 from bursar.form.query import parse_query
 from bursar.form.record import Record
+from bursar.purchase.order import purchase_targets
 
 # Bodies up to this many bytes are parsed on the event loop, which takes a few milliseconds at
 # worst. A body with a thousand international hostnames would take half a second.
@@ -80,12 +82,13 @@ def prepare(
         params[field.name] = field.kind.parse(params[field.name], field.name, faults)
     wrong_filters: list[Fault] = []
     parameters = parse_query(query, route.query, wrong_filters)
+    wrong_filters = _standing(wrong_filters, services, caller)
     start = None
     if isinstance(after := parameters.get("after"), str):
         known = all(fault.param == "limit" for fault in wrong_filters)
         of = bound(route, caller, params, parameters) if known else None
         start = _start(after, of, wrong_filters)
-    faults += wrong_filters
+    faults = _standing(faults, services, caller) + wrong_filters
     key = idempotency_header if route.takes_idempotency_key else None
     key = idempotency.read_key(key, faults)
     if faults:
@@ -104,6 +107,18 @@ def prepare(
         prefer=prefer,
         headers=headers or {},
     )
+
+
+def _standing(faults: list[Fault], services: Services, caller: Caller) -> list[Fault]:
+    """Without those that are none in this mode: names that it may buy from."""
+    if not any(isinstance(fault, LocalName) for fault in faults):
+        return faults
+    allowed = purchase_targets(services.config, caller.mode)
+    return [
+        fault
+        for fault in faults
+        if not (isinstance(fault, LocalName) and allowed.names(fault.name))
+    ]
 
 
 def _start(after: str, of: Mapping[str, Any] | None, faults: list[Fault]) -> Place | None:

@@ -9,7 +9,7 @@ from bursar.api.off_curve import ALLOW_OFF_CURVE, curve_faults
 from bursar.errors import not_found
 from bursar.form.kinds import Address, Hostname
 from bursar.form.record import Field, Record
-from bursar.hostnames import RecipientError, canonical_hostname
+from bursar.hostnames import LocalNameError, RecipientError, canonical_hostname
 from bursar.recipient import store
 from bursar.recipient.model import RecipientRow
 from bursar.recipient.view import RecipientView, show_recipient
@@ -90,6 +90,8 @@ async def delete(call: Call) -> Answer:
 async def _existing(call: Call) -> RecipientRow:
     try:
         hostname = canonical_hostname(call.params["hostname"])
+    except LocalNameError as local:
+        hostname = local.name
     except RecipientError:
         raise not_found("recipient") from None
     row = await store.get_recipient(call.tx, call.caller.realm_id, hostname)

@@ -4,6 +4,7 @@ A `Kind` parses one value and describes itself for OpenAPI, so the two cannot dr
 on after a fault: a caller learns of everything that is wrong in one reply.
 """
 
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from bursar.errors import Fault
@@ -17,6 +18,14 @@ class Kind(Protocol):
         ...
 
     def schema(self) -> Schema: ...
+
+
+@dataclass(frozen=True, slots=True)
+class LocalName(Fault):
+    """`localhost` or an address where a hostname belongs. A fault unless the service lets test mode
+    buy from it, which a kind cannot know."""
+
+    name: str
 
 
 def json_name(value: Any) -> str:

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Any, Final, cast
 
 from bursar.errors import Fault
-from bursar.form.kind import Schema, json_name
+from bursar.form.kind import LocalName, Schema, json_name
 from bursar.hostnames import (
+    LocalNameError,
     RecipientError,
     canonical_entry,
     canonical_hostname,
@@ -270,6 +271,9 @@ def _canonical(
         return None
     try:
         return canonical(value)
+    except LocalNameError as problem:
+        faults.append(LocalName(path, f"{path} {problem}.", problem.name))
+        return problem.name
     except RecipientError as problem:
         faults.append(Fault(path, f"{path} {problem}."))
         return None

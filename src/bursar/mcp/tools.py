@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 from bursar.errors import ApiError, Fault, ValidationFailed, not_found
-from bursar.form.kind import Schema
+from bursar.form.kind import LocalName, Schema
 from bursar.form.kinds import Amount, Choice, Flag, Metadata, Recipient, Text, Whole
 from bursar.form.record import Field, Record
 from bursar.ids import is_id
@@ -86,6 +86,8 @@ async def call_tool(tool: Tool, arguments: Fields, api: Api) -> Result:
     given = {name: value for name, value in arguments.items() if value is not None}
     faults: list[Fault] = []
     tool.inputs.parse(given, "", faults)
+    # Which of these names may stand is for the service to say.
+    faults = [fault for fault in faults if not isinstance(fault, LocalName)]
     try:
         if faults:
             raise ValidationFailed(faults)

@@ -281,7 +281,7 @@ CREATE INDEX idempotency_to_forget ON idempotency USING brin (created_at);
 -- Which address a hostname is paid at.
 CREATE TABLE recipient (
   realm_id   integer NOT NULL REFERENCES realm,
-  hostname   text COLLATE "C" NOT NULL CHECK (length(hostname) BETWEEN 3 AND 253),
+  hostname   text COLLATE "C" NOT NULL CHECK (length(hostname) BETWEEN 1 AND 253),
   -- Base58 of 32 bytes.
   address    text NOT NULL CHECK (length(address) BETWEEN 32 AND 44),
   created_by text NOT NULL,

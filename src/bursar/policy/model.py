@@ -35,8 +35,7 @@ class EntryList:
         self._any = "*" in entries
         self._exact = frozenset(entries)
         self._below = frozenset(entry[2:] for entry in entries if entry.startswith("*."))
-        # Only hostnames have dots; addresses have none.
-        self.hosts = tuple(e for e in entries if "." in e and not e.startswith("*."))
+        self.hosts = tuple(e for e in entries if not (e.startswith("*") or is_address(e)))
         self.names_hosts = bool(self.hosts or self._below)
 
     def matches_any(self, *names: str | None) -> bool:
