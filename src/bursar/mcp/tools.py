@@ -86,10 +86,9 @@ async def call_tool(tool: Tool, arguments: Fields, api: Api) -> Result:
     given = {name: value for name, value in arguments.items() if value is not None}
     faults: list[Fault] = []
     tool.inputs.parse(given, "", faults)
-    # Which of these names may stand is for the service to say.
-    faults = [fault for fault in faults if not isinstance(fault, LocalName)]
     try:
-        if faults:
+        # Whether a local name may stand is for the service to say.
+        if not all(isinstance(fault, LocalName) for fault in faults):
             raise ValidationFailed(faults)
         agent_id = await api.agent_id()
         if isinstance(agent_id, ApiAnswer):
