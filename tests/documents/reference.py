@@ -116,8 +116,7 @@ def _answer(operation: dict[str, Any]) -> Iterator[str]:
 def _link(content: dict[str, Any]) -> str:
     if "application/json" not in content:
         return ""
-    of = content["application/json"]["schema"]["properties"]["data"]
-    return f" with {_type(of)}"
+    return f" with {_type(openapi.answer_data(content['application/json']['schema']))}"
 
 
 def _codes(operation: dict[str, Any], status: str) -> str:
@@ -134,7 +133,11 @@ def _shapes() -> Iterator[str]:
     }
     yield "## Shapes\n\nWhat answers and events hold. A field without a value is null.\n"
     for name, schema in openapi.document()["components"]["schemas"].items():
-        if f"#/components/schemas/{name}" in bodies or name == "Error":
+        if (
+            f"#/components/schemas/{name}" in bodies
+            or name == "Error"
+            or not openapi.is_shape(name)
+        ):
             continue
         yield f"### {name}\n"
         if "description" in schema:

@@ -41,7 +41,7 @@ BODIES: Final[dict[str, Any]] = {
     "Reason": {"reason": "ordered by the team"},
     "NewWithdrawal": {"amount": "10.00", "destination": _ADDRESS},
     "Funding": {"amount": "100.00"},
-    "Recipient": {"address": _ADDRESS},
+    "RecipientAddress": {"address": _ADDRESS},
     "NewWebhook": {"url": _WEBHOOK["url"], "events": _WEBHOOK["events"]},
     "WebhookChange": {"status": "disabled"},
     "RedeliveryRequest": {"webhookId": _WEBHOOK["id"]},

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 from functools import cache
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import msgspec
 
@@ -13,6 +13,7 @@ from bursar.access.limits import Category
 from bursar.api import examples
 from bursar.api.call import Route
 from bursar.api.event_examples import example, view
+from bursar.api.operation_names import operation_name
 from bursar.api.routes import ROUTES
 from bursar.errors import ErrorCode
 from bursar.event.catalog import EventType
@@ -21,6 +22,11 @@ from bursar.form.record import Record
 from bursar.signature import SIGNATURE_HEADERS
 
 _REF: Final = "#/components/schemas/{name}"
+# How the names of whole answers end: what wraps an object, and what wraps a list.
+_ANSWER: Final = "Answer"
+_PAGE: Final = "Page"
+# Fields that hold a time.
+_TIME: Final = re.compile(r"at|asOf|\w+At|\w+Before", re.ASCII)
 # Any route may answer with these; the rest follow from the route.
 _ALWAYS: Final = (
     ErrorCode.VALIDATION_ERROR,
@@ -60,6 +66,8 @@ def document() -> dict[str, Any]:
             "title": "Bursar",
             "version": __version__,
             "summary": "Wallets that autonomous agents cannot overspend.",
+            "description": "Agents, their policies and wallets, and everything they spend.",
+            "contact": {"name": "Bursar's maintainers"},
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
         "servers": [{"url": "/"}],
@@ -91,12 +99,12 @@ def _operation(route: Route, schemas: dict[str, Any]) -> dict[str, Any]:
     if isinstance(route.category, Category):
         notes += f" Counts as {route.category.label}."
     made: dict[str, Any] = {
-        "operationId": _operation_id(route),
+        "operationId": operation_name(route.method, route.path, is_list=route.is_list),
         "summary": route.summary,
         "description": f"{route.description}\n\n{notes}".strip(),
         "tags": [route.tag],
         "parameters": _parameters(route),
-        "responses": _responses(route),
+        "responses": _responses(route, schemas),
     }
     if route.body is not None:
         name = _add_body(route.body, schemas)
@@ -121,14 +129,16 @@ def _delivery(type_: EventType) -> dict[str, Any]:
         "properties": {
             "id": {"type": "string", "description": "Tells duplicates apart."},
             "type": {"const": type_.value},
-            "createdAt": {"type": "string"},
+            "createdAt": {"type": "string", "format": "date-time"},
             "mode": {"enum": ["test", "live"]},
             "data": {"$ref": _REF.format(name=type_.view)},
         },
     }
+    words = type_.value.replace("_", ".").split(".")
     return {
-        "operationId": f"receive_{type_.value.replace('.', '_')}",
+        "operationId": "receive" + "".join(word.capitalize() for word in words),
         "summary": type_.doc,
+        "description": f"{type_.doc} Delivered at least once; `id` tells duplicates apart.",
         "tags": ["Events"],
         "security": [],
         "parameters": [
@@ -150,11 +160,6 @@ def _delivery(type_: EventType) -> dict[str, Any]:
             "410": {"description": "Never again: the webhook is disabled."},
         },
     }
-
-
-def _operation_id(route: Route) -> str:
-    words = [word.strip(":") for word in route.path.removeprefix("/v1/").split("/")]
-    return "_".join([route.method.lower(), *words])
 
 
 def _parameters(route: Route) -> list[dict[str, Any]]:
@@ -202,11 +207,14 @@ def _parameters(route: Route) -> list[dict[str, Any]]:
     return made
 
 
-def _responses(route: Route) -> dict[str, Any]:
+def _responses(route: Route, schemas: dict[str, Any]) -> dict[str, Any]:
     success: dict[str, Any] = {"description": "Done.", "headers": _headers(route)}
     if route.data is not None:
         success["content"] = {
-            "application/json": {"schema": _success_schema(route), "example": _example(route)}
+            "application/json": {
+                "schema": _success_schema(route, schemas),
+                "example": _example(route),
+            }
         }
     elif route.content_type != "application/json":
         success["content"] = {route.content_type: {"schema": {"type": "string"}}}
@@ -235,19 +243,37 @@ def _example(route: Route) -> dict[str, Any]:
     return {"data": example}
 
 
-def _success_schema(route: Route) -> dict[str, Any]:
-    item = {"$ref": _REF.format(name=route.data.__name__)}
-    if not route.is_list:
-        return {"type": "object", "required": ["data"], "properties": {"data": item}}
-    return {
+def _success_schema(route: Route, schemas: dict[str, Any]) -> dict[str, Any]:
+    """A reference to the whole answer, which has a name so that generated clients have one too."""
+    of = _public(route.data.__name__)
+    item = {"$ref": _REF.format(name=of)}
+    name = of + (_PAGE if route.is_list else _ANSWER)
+    schema: dict[str, Any] = {
+        "title": name,
         "type": "object",
-        "required": ["data", "hasMore", "nextCursor"],
-        "properties": {
+        "required": ["data"],
+        "properties": {"data": item},
+    }
+    if route.is_list:
+        schema["required"] = ["data", "hasMore", "nextCursor"]
+        schema["properties"] = {
             "data": {"type": "array", "items": item},
             "hasMore": {"type": "boolean"},
             "nextCursor": {"type": ["string", "null"]},
-        },
-    }
+        }
+    schemas[name] = schema
+    return {"$ref": _REF.format(name=name)}
+
+
+def answer_data(schema: dict[str, Any]) -> dict[str, Any]:
+    """The schema of `data`, of a reference to a whole answer."""
+    name = schema["$ref"].rpartition("/")[2]
+    return document()["components"]["schemas"][name]["properties"]["data"]
+
+
+def is_shape(name: str) -> bool:
+    """Whether a schema says more than what every answer is wrapped in."""
+    return not name.endswith((_ANSWER, _PAGE))
 
 
 _REQUEST_ID: Final = {"description": "Quote it when you ask.", "schema": {"type": "string"}}
@@ -300,7 +326,35 @@ def _response_schemas(routes: Sequence[Route]) -> dict[str, Any]:
     answers = (route.data for route in routes if route.data is not None)
     structs = list(dict.fromkeys([*answers, *(view(type_) for type_ in EventType)]))
     _, schemas = msgspec.json.schema_components(structs, ref_template=_REF)
-    return {**schemas, "Error": _ERROR}
+    return {**{_public(name): _shown(schema) for name, schema in schemas.items()}, "Error": _ERROR}
+
+
+def _shown(schema: Any) -> Any:
+    """As msgspec draws it, with the names that the outside knows, and what our types do not say:
+    which strings are times."""
+    if isinstance(schema, list):
+        return [_shown(item) for item in cast("list[Any]", schema)]
+    if not isinstance(schema, dict):
+        return schema
+    made: dict[str, Any] = {
+        name: _shown(value) for name, value in cast("dict[str, Any]", schema).items()
+    }
+    for name in ("$ref", "title"):
+        if isinstance(made.get(name), str):
+            made[name] = _public(made[name])
+    if "enum" in made:
+        made = {"type": "string", **made}
+    for name, of in made.get("properties", {}).items():
+        if _TIME.fullmatch(name):
+            for one in of.get("anyOf", [of]):
+                if one.get("type") == "string":
+                    one["format"] = "date-time"
+    return made
+
+
+def _public(name: str) -> str:
+    """A struct is called a view where its row has the plain name."""
+    return name.removesuffix("View")
 
 
 _ERROR: Final[dict[str, Any]] = {

@@ -20,7 +20,7 @@ endpoints = Resource("Recipients", Category.AGENT_MANAGEMENT, reads=Category.AGE
 LIST_QUERY = page_fields()
 HOSTNAME = Field("hostname", Hostname(), "A bare hostname.", required=True)
 RECIPIENT = Record(
-    "Recipient",
+    "RecipientAddress",
     (
         Field("address", Address(), "The Solana address to pay, base58.", required=True),
         ALLOW_OFF_CURVE,

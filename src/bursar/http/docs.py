@@ -28,7 +28,11 @@ def reference_page() -> bytes:
         groups=groups,
         errors=list(ErrorCode),
         categories=list(Category),
-        schemas=document["components"]["schemas"],
+        schemas={
+            name: schema
+            for name, schema in document["components"]["schemas"].items()
+            if openapi.is_shape(name)
+        },
     )
     return page.encode()
 
@@ -46,7 +50,7 @@ def _shapes(operation: dict[str, Any]) -> dict[str, Any]:
     status = next(iter(operation["responses"]))
     content = operation["responses"][status].get("content", {})
     if "application/json" in content:
-        of = content["application/json"]["schema"]["properties"]["data"]
+        of = openapi.answer_data(content["application/json"]["schema"])
         gives = _name(of) or f"list of {_name(of['items'])}"
     return {
         "takes": takes,
