@@ -120,7 +120,8 @@ async def service(config: Config, db: Database, localnets: None) -> AsyncGenerat
 async def served(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Service]:
     """A whole `bursar serve` of its own, worker and chain included, for those who only call it."""
     folder = tmp_path_factory.mktemp("served")
-    settings = {"live_network": "localnet", "webhooks_allow": "127.0.0.0/8,localhost"}
+    local = "127.0.0.0/8,localhost"
+    settings = {"live_network": "localnet", "webhooks_allow": local, "purchases_allow": local}
     with (folder / "log").open("wb") as log:
         async with running_service(folder / "data", log, **settings) as config:
             database = await Database.open(EmbeddedPostgres(config.data_dir).dsn, 2, 10)

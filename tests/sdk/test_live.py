@@ -15,6 +15,7 @@ from bursar import AsyncBursar, Bursar
 from bursar.client.endpoint import Endpoint, Resource
 from bursar.client.model import Transaction
 from tests.processes import until
+from tests.sellers.served import selling
 from tests.support import ON_CURVE, Service, new_account
 
 Colour = Literal["sync", "async"]
@@ -58,6 +59,8 @@ async def test_every_method(served: Service, colour: Colour):
     driver = Driver(colour, await served.key(account=new_account()), served.url)
     for part in (_agents, _money, _approvals, _directory, _webhooks_and_events, _keys):
         await part(driver)
+    async with selling(served, "other payee") as seller:
+        await _purchases(driver, seller.url)
     every = {
         endpoint.describe.__qualname__
         for resource in vars(driver.client).values()
@@ -186,6 +189,48 @@ async def _money(driver: Driver) -> None:
             wallets.withdraw, agent, amount="11", destination=ON_CURVE, idempotency_key="my-own"
         )
     assert caught.value.idempotency_key == "my-own"
+
+
+async def _purchases(driver: Driver, url: str) -> None:
+    purchases, pins = driver.client.purchases, driver.client.pins
+    agent = await driver.ask(
+        driver.client.agents.create,
+        "buyer",
+        daily_cap="1",
+        allowlist=["*"],
+        approval_threshold="0",
+        payees="pinned",
+    )
+    await driver.ask(driver.client.wallets.fund, agent.id, amount="1")
+    made = await driver.ask(purchases.create, url, agent_id=agent.id, max_amount=Decimal("0.01"))
+    assert (made.status, made.amount) == ("pending", Decimal("0.001"))
+    # The seller names another payee each time, so it is asked once more in between.
+    refused = await driver.ask(purchases.create, url, agent_id=agent.id)
+    assert refused.status in ("pending", "rejected")
+    await driver.ask(driver.client.transactions.approve, made.transaction_id)
+    bought = await driver.ask(purchases.continue_, made.id, wait=20)
+    assert bought.status in ("presented", "paid")
+    assert bought.response.status == 200
+    again = await driver.ask(purchases.retry, made.id)
+    assert again.response.body == bought.response.body
+    assert "eyJ" not in repr(again)
+    changed = await driver.ask(purchases.create, url, agent_id=agent.id)
+    assert (changed.status, changed.reject_code) == ("rejected", "payee_changed")
+    assert (await driver.ask(purchases.get, changed.id)).host == "127.0.0.1"
+    rows = await driver.rows(
+        purchases.list,
+        agent_id=agent.id,
+        status=bought.status,
+        host="127.0.0.1",
+        from_=made.created_at,
+    )
+    assert [row.id for row in rows] == [made.id]
+    (pin,) = await driver.rows(pins.list)
+    assert (pin.address, pin.offered is None) == (bought.pay_to, False)
+    accepted = await driver.ask(pins.accept, pin.origin, address=pin.offered)
+    assert (accepted.address, accepted.offered) == (pin.offered, None)
+    assert await driver.ask(pins.forget, pin.origin) is None
+    assert await driver.rows(pins.list) == []
 
 
 async def _approvals(driver: Driver) -> None:

@@ -43,7 +43,7 @@ def test_every_route_has_its_method():
 
 
 def test_both_clients_have_the_same_resources():
-    """Goal: the nine resources, on either client, sharing one description."""
+    """Goal: the same resources, on either client, sharing one description."""
 
     def resources(client: Any) -> dict[str, type]:
         return {n: type(r) for n, r in vars(client).items() if isinstance(r, Resource)}
@@ -52,6 +52,8 @@ def test_both_clients_have_the_same_resources():
         "agents",
         "wallets",
         "spend",
+        "purchases",
+        "pins",
         "transactions",
         "webhooks",
         "events",
@@ -162,7 +164,8 @@ def _names(record: Record, prefix: str = "") -> set[str]:
 def _keys(body: dict[str, Any]) -> set[str]:
     found: set[str] = set()
     for name, value in body.items():
-        found |= {f"policy.{inner}" for inner in value} if name == "policy" else {name}
+        nested = name in ("policy", "paymentRequired")
+        found |= {f"{name}.{inner}" for inner in value} if nested else {name}
     return found
 
 
@@ -172,6 +175,7 @@ def _sample(parameter: inspect.Parameter) -> Any:
     for sign, value in {
         "Iterable[str]": ["api.example.com"],
         "Mapping[str, str]": {"team": "search"},
+        "Mapping[str, typing.Any]": {"status": 402, "headers": {}, "body": ""},
         "Decimal": Decimal("1.50"),
         "datetime": datetime(2026, 11, 15, tzinfo=UTC),
         "bool": True,

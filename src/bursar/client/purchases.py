@@ -67,12 +67,18 @@ class Purchases(Resource[Carrier]):
 
     @operation("POST /v1/purchases/:id/continue", Purchase)
     def continue_(
-        self, purchase_id: str, *, wait: int | None = None, idempotency_key: str | None = None
+        self,
+        purchase_id: str,
+        *,
+        payment_required: Mapping[str, Any] | None = None,
+        wait: int | None = None,
+        idempotency_key: str | None = None,
     ) -> Request:
         """Go on after a person approved. If the seller now wants another price or payee, nothing is
-        bought."""
+        bought. `payment_required`: the seller's new 402, where you brought the first one."""
         return Request(
             path={"id": purchase_id},
+            body=present(paymentRequired=payment_required),
             wait=wait,
             patience=_SELLER_SECONDS,
             idempotency_key=idempotency_key,
