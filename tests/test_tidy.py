@@ -20,7 +20,7 @@ SOURCE: Final = ROOT / "src/bursar"
 ORDER: Final = (
     "", "form", "outbound", "migrations", "chain", "trail", "heartbeat", "custody", "policy",
     "cost", "event", "wallet", "ledger", "access", "stop", "recipient", "withdrawal", "spend",
-    "agent", "purchase", "webhook", "settlement", "api", "http", "mcp", "console", "service", "cli",
+    "agent", "webhook", "settlement", "purchase", "api", "http", "mcp", "console", "service", "cli",
 )  # fmt: skip
 # Beside the house: the SDK knows the kernel and nothing else.
 ASIDE: Final = "client"

@@ -66,6 +66,7 @@ class Config:
     purchases_allow: tuple[str, ...]
     purchases_response_bytes: int
     purchases_timeout_seconds: int
+    purchases_continue_seconds: int
     log_level: str
     drain_seconds: int
 
@@ -182,6 +183,9 @@ def load_config(environment: Mapping[str, str], **flags: object) -> Config:
         ),
         purchases_timeout_seconds=_integer(
             "purchases_timeout_seconds", raw["purchases_timeout_seconds"], 1, 120
+        ),
+        purchases_continue_seconds=_integer(
+            "purchases_continue_seconds", raw["purchases_continue_seconds"], 1, 7 * 86_400
         ),
         log_level=_choice("log_level", raw["log_level"], _LOG_LEVELS),
         drain_seconds=_integer("drain_seconds", raw["drain_seconds"], 0, 600),

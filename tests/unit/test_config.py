@@ -56,6 +56,7 @@ GOOD: dict[str, tuple[str, Any]] = {
     "purchases_allow": ("LOCALHOST, 127.0.0.0/8", ("localhost", "127.0.0.0/8")),
     "purchases_response_bytes": ("1024", 1_024),
     "purchases_timeout_seconds": ("5", 5),
+    "purchases_continue_seconds": ("60", 60),
     "log_level": ("DEBUG", "debug"),
     "drain_seconds": ("0", 0),
 }
@@ -111,6 +112,7 @@ BAD: dict[str, list[str]] = {
     "purchases_allow": ["10.0.0.0/99", "10.0.0.1/8", "1.2.3", "http://localhost", "a_b", "*"],
     "purchases_response_bytes": [*INTEGERS, "1023", "16777217"],
     "purchases_timeout_seconds": [*INTEGERS, "0", "121"],
+    "purchases_continue_seconds": [*INTEGERS, "0", "604801"],
     "log_level": ["", "loud", "trace"],
     "drain_seconds": [*INTEGERS, "601"],
 }

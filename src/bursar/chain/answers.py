@@ -173,7 +173,8 @@ def split_memos(value: Any) -> tuple[str, ...]:
 def read_transaction(result: Any, signature: str) -> Landed:
     meta, transaction = field(result, "meta"), field(result, "transaction")
     message = field(transaction, "message")
-    if read_list(field(transaction, "signatures"))[:1] != [signature]:
+    signatures = _signatures(transaction, message)
+    if signatures[:1] != (signature,):
         raise Unreadable("a different transaction")
     addresses = [read_address(key) for key in read_list(field(message, "accountKeys"))]
     loaded = optional(meta, "loadedAddresses")
@@ -182,6 +183,7 @@ def read_transaction(result: Any, signature: str) -> Landed:
             addresses += [read_address(key) for key in read_list(field(loaded, part))]
     return Landed(
         signature=signature,
+        signatures=signatures,
         slot=read_natural(field(result, "slot")),
         block_time=_block_time(result),
         fee_lamports=read_natural(field(meta, "fee")),
@@ -191,6 +193,15 @@ def read_transaction(result: Any, signature: str) -> Landed:
         memos=tuple(_memos(message, meta, addresses)),
         movements=tuple(_movements(meta, addresses)),
     )
+
+
+def _signatures(transaction: Any, message: Any) -> tuple[str, ...]:
+    """All of them: without one of ours, a payment that was made would count as never made."""
+    signatures = tuple(read_text(item) for item in read_list(field(transaction, "signatures")))
+    needed = optional(optional(message, "header"), "numRequiredSignatures")
+    if needed is not None and needed != len(signatures):
+        raise Unreadable("not all of its signatures")
+    return signatures
 
 
 def _rent(meta: Any) -> int:

@@ -107,6 +107,8 @@ class Landed:
     """A finalized transaction. `block_time` may come later; a failed one moved nothing."""
 
     signature: str
+    # All of them: the first, which is the transaction's own, and those of whoever else signed it.
+    signatures: tuple[str, ...]
     slot: int
     block_time: int | None
     fee_lamports: int

@@ -64,6 +64,11 @@ _SAYS_THE_SAME: Final = """
               || '"')
   AND substring(t.data FROM '"signature":("[^"]*"|null)')
       = coalesce('"' || o.signature || '"', 'null')"""
+_PURCHASES: Final = f"""
+ SELECT id, agent_id, status, created_at FROM purchase
+  WHERE status IN ('paid', 'unpaid', 'failed')
+    AND updated_at > clock_timestamp() - interval '89 days'
+  ORDER BY id DESC {_LIMIT}"""
 _ANSWERS: Final = f"SELECT * FROM idempotency ORDER BY created_at DESC {_LIMIT}"
 
 
@@ -198,7 +203,8 @@ QUESTIONS: Final = (
         """
         SELECT o.id || ' is settled with ' || o.signature || '; of its attempts '
                || count(s.payment_id) || ' say so'
-          FROM (SELECT id, signature FROM spend WHERE status = 'settled'
+          FROM (SELECT id, signature FROM spend
+                 WHERE status = 'settled' AND purchase_id IS NULL
                 UNION ALL SELECT id, signature FROM withdrawal WHERE status = 'settled') o
           LEFT JOIN payment p ON p.id = o.id
           LEFT JOIN submission s ON s.payment_id = o.id AND s.state = 'settled'
@@ -234,7 +240,7 @@ QUESTIONS: Final = (
         "SELECT count(*) FROM payment WHERE state IN ('waiting', 'live')",
         """
         SELECT o.id || ' is to be paid, and no payment is on its way'
-          FROM (SELECT id FROM spend WHERE status = 'approved'
+          FROM (SELECT id FROM spend WHERE status = 'approved' AND purchase_id IS NULL
                 UNION ALL SELECT id FROM withdrawal WHERE status = 'pending') o
           LEFT JOIN payment p ON p.id = o.id AND p.state IN ('waiting', 'live')
          WHERE p.id IS NULL""",
@@ -257,6 +263,41 @@ QUESTIONS: Final = (
         """
         SELECT payment_id || ' attempt ' || attempt || ' is dead, and its reason is missing'
           FROM submission WHERE state = 'dead' AND coalesce(outcome, '') = ''""",
+    ),
+    _Question(
+        "every purchase is where its spend is, and settlement pays none",
+        "SELECT count(*) FROM purchase",
+        # A refusal may be forgotten; a price without its spend may not.
+        """
+        SELECT coalesce(p.id, s.purchase_id) || ' is ' || coalesce(p.status, 'unknown')
+               || ', but its spend ' || coalesce(s.status, 'unknown')
+               || coalesce(' (' || s.reject_code || ')', '') || ', or differs in what it pays'
+               || CASE WHEN y.id IS NULL THEN '' ELSE ', and settlement pays it too' END
+          FROM (SELECT * FROM purchase WHERE spend_id IS NOT NULL) p
+          FULL JOIN (SELECT * FROM spend WHERE purchase_id IS NOT NULL) s
+            ON s.id = p.spend_id AND s.purchase_id = p.id
+          LEFT JOIN payment y ON y.id = s.id
+         WHERE NOT coalesce(CASE p.status
+                 WHEN 'open' THEN s.status = 'approved'
+                 WHEN 'pending' THEN s.status IN ('pending', 'approved')
+                 WHEN 'presented' THEN s.status = 'approved'
+                 WHEN 'paid' THEN s.status = 'settled'
+                 WHEN 'unpaid' THEN s.reject_code = 'purchase_expired'
+                 WHEN 'failed' THEN s.reject_code IN ('cancelled', 'hold_expired', 'terms_changed')
+                 WHEN 'rejected' THEN s.id IS NULL OR s.reject_code = p.reject_code END, false)
+            OR s.agent_id <> p.agent_id OR s.amount_micros <> p.amount_micros
+            OR s.pay_to <> p.pay_to OR y.id IS NOT NULL""",
+    ),
+    _Question(
+        "every purchase was signed once if it was presented, and never otherwise",
+        "SELECT count(*) FROM purchase",
+        """
+        SELECT p.id || ' is ' || p.status || CASE WHEN p.signature IS NULL THEN ' and was not'
+               ELSE ' and was' END || ' signed, or others have its signature'
+          FROM purchase p
+         WHERE (p.status IN ('presented', 'paid', 'unpaid'))
+               <> (p.signature IS NOT NULL AND p.raw IS NOT NULL)
+            OR EXISTS (SELECT FROM purchase o WHERE o.signature = p.signature AND o.id <> p.id)""",
     ),
     _Question(
         "every window's use is the sum of its spends, and the day's is within its cap",
@@ -440,6 +481,16 @@ QUESTIONS: Final = (
           FROM outcome o LEFT JOIN told t ON t.id = o.id AND t.type = o.type
          GROUP BY o.id, o.status
         HAVING count(t.id) <> 1 OR count(t.id) FILTER (WHERE {_SAYS_THE_SAME}) <> 1""",
+    ),
+    _Question(
+        f"every end of a purchase has its event (of the newest {NEWEST:,})",
+        f"SELECT count(*) FROM ({_PURCHASES}) AS ended",
+        f"""
+        SELECT p.id || ' is ' || p.status || '; of its events ' || count(t.id) || ' say so'
+          FROM ({_PURCHASES}) AS p
+          LEFT JOIN event t ON t.agent_id = p.agent_id AND t.type = 'purchase.' || p.status
+                           AND t.created_at >= p.created_at AND substr(t.data, 8, 30) = p.id
+         GROUP BY p.id, p.status HAVING count(t.id) <> 1""",
     ),
     _Question(
         f"every kept answer stands for something that was done once (of the newest {NEWEST:,})",

@@ -893,8 +893,8 @@ CREATE TABLE pin (
 -- The list.
 CREATE INDEX pin_by_age ON pin (realm_id, created_at, origin);
 
--- Something bought from a seller that answers 402. Stored before the seller is asked. Its money is a
--- spend, written when the price is known.
+-- Something bought from a seller that answers 402. Stored before the seller is asked. Its money is
+-- a spend, written when the price is known.
 CREATE TABLE purchase (
   id                id PRIMARY KEY,
   realm_id          integer NOT NULL,
@@ -917,8 +917,8 @@ CREATE TABLE purchase (
   created_by        text NOT NULL,
   created_at        timestamptz(3) NOT NULL,
   -- What became of it.
-  -- open -> free | failed | rejected | pending | presented; pending -> failed | rejected | presented;
-  -- presented -> paid | unpaid
+  -- open -> free | failed | rejected | pending | presented;
+  -- pending -> failed | rejected | presented; presented -> paid | unpaid
   status            text NOT NULL CHECK (status IN ('open', 'free', 'failed', 'rejected', 'pending',
                                                     'presented', 'paid', 'unpaid')),
   reject_code       text,
@@ -1012,8 +1012,8 @@ CREATE INDEX purchase_due ON purchase (mode, next_check_at) WHERE status = 'pres
 -- What may be on its way out of a wallet.
 CREATE INDEX purchase_presented ON purchase (agent_id) WHERE status = 'presented';
 
--- What only the asking agent and admins may read of a purchase, sealed, and for a day: what was sent
--- (`order`), the header that pays (`header`), what came back (`response`).
+-- What only the asking agent and admins may read of a purchase, sealed, and for a day: what was
+-- sent (`order`), the header that pays (`header`), what came back (`response`).
 CREATE TABLE purchase_secret (
   -- Purchase and kind: bound into the seal.
   owner          text COLLATE "C" PRIMARY KEY,
@@ -1034,16 +1034,18 @@ CREATE INDEX purchase_secret_by_master ON purchase_secret (master_version);
 CREATE INDEX purchase_secret_by_agent ON purchase_secret (agent_id, created_at);
 
 -- Up to which history of the database (`history()`) every outflow of a wallet is known to be in the
--- books. After a failover a wallet signs no purchase before it is: what was forgotten may have left.
--- '' asks a worker to find out.
+-- books. After a failover a wallet signs no purchase before it is: what was forgotten may have
+-- left. '' asks a worker to find out.
 CREATE TABLE outflows_known (
-  agent_id  id PRIMARY KEY REFERENCES agent,
-  mode      mode NOT NULL,
-  timeline  text NOT NULL DEFAULT '',
+  agent_id     id PRIMARY KEY REFERENCES agent,
+  mode         mode NOT NULL,
+  timeline     text NOT NULL DEFAULT '',
   -- What stands in the way, for people.
-  problem   text CHECK (length(problem) <= 300),
-  asked_at  timestamptz NOT NULL DEFAULT clock_timestamp()
+  problem      text CHECK (length(problem) <= 300),
+  next_look_at timestamptz NOT NULL DEFAULT clock_timestamp()
 );
+-- Those to look at next.
+CREATE INDEX outflows_known_due ON outflows_known (mode, next_look_at);
 
 -- 12  Network cost --------------------------------------------------------------------------------
 
@@ -1212,7 +1214,8 @@ CREATE TABLE lease (
 -- so that it stops no other. No foreign key, because the wallet's row may be what is broken.
 CREATE TABLE quarantine (
   agent_id    id NOT NULL,
-  duty        text NOT NULL CHECK (duty IN ('settle', 'expire', 'deposit', 'stop')),
+  duty        text NOT NULL CHECK (duty IN ('settle', 'expire', 'deposit', 'stop',
+                                                'purchase')),
   problem     text NOT NULL,
   tries       integer NOT NULL DEFAULT 1 CHECK (tries >= 1),
   since       timestamptz(3) NOT NULL,
@@ -1472,8 +1475,8 @@ BEGIN
                        decision_number, expires_at, network_lamports)
     SELECT id, realm_id, agent_id, amount, recipient, nullif(pay_to, ''), memo, metadata,
            network, created_by, at, purchase, nullif(key, ''),
-           decode(nullif(fingerprint, ''), 'hex'), verdict, nullif(reject_code, ''), at, verdict, terms, used, policy_version,
-           decision_number,
+           decode(nullif(fingerprint, ''), 'hex'), verdict, nullif(reject_code, ''), at, verdict,
+           terms, used, policy_version, decision_number,
            CASE WHEN verdict = 'pending' THEN at + make_interval(secs => approval_seconds) END,
            CASE WHEN verdict = 'rejected' THEN 0 ELSE cost END
       FROM decided

@@ -32,7 +32,7 @@ from bursar.errors import ApiError, ErrorCode, present
 from bursar.ids import new_id
 from bursar.policy.cache import PolicyCache
 from bursar.policy.engine import RejectCode
-from bursar.purchase import end, mpp, outflows, secret_store, store, x402
+from bursar.purchase import end, mpp, outflow_store, secret_store, store, x402
 from bursar.purchase.choose import (
     Ground,
     Offers,
@@ -397,7 +397,7 @@ class Buyer:
 
     async def _ask_for_outflows(self, purchase: PurchaseRow, problem: Exception) -> None:
         if isinstance(problem, OutflowsUnknown):
-            await outflows.ask(self._db, purchase.mode, purchase.agent_id)
+            await outflow_store.ask(self._db, purchase.mode, purchase.agent_id)
 
     # Around them --------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ from bursar.custody.vault import Vault
 from bursar.db import Database, Tx
 from bursar.errors import BursarError, present
 from bursar.ledger import lock
-from bursar.purchase import mpp, outflows, pin_store, secret_store, store, x402
+from bursar.purchase import mpp, outflow_store, pin_store, secret_store, store, x402
 from bursar.purchase.choose import Ground
 from bursar.purchase.decide import take_turns
 from bursar.purchase.model import PurchaseRow, Signed
@@ -139,7 +139,7 @@ class Signer:
             return None
         if await wallet_store.is_frozen(tx, purchase.agent_id):
             raise MayNotSign("The wallet is frozen: the chain holds less than the books say.")
-        if not await outflows.may_sign(tx, purchase.mode, purchase.agent_id):
+        if not await outflow_store.may_sign(tx, purchase.mode, purchase.agent_id):
             raise OutflowsUnknown(
                 "After a restore of the database this wallet's history is being compared with the"
                 " chain. Try again in a minute."

@@ -22,6 +22,9 @@ from bursar.heartbeat.model import START
 from bursar.ledger.seal import seal_journal
 from bursar.metrics import UP
 from bursar.policy.cache import PolicyCache
+from bursar.purchase.compare import OutflowCheck
+from bursar.purchase.follow import Follower
+from bursar.purchase.unsigned import end_unsigned
 from bursar.service.collector import spare_the_collector
 from bursar.service.duty import Duties, Duty
 from bursar.service.networks import ensure_fee_payer_funded, open_chain, report_network_cost
@@ -44,6 +47,9 @@ _SEAL_SECONDS: Final = 5.0
 _FOLD_SECONDS: Final = 1.0
 _FORGET_SECONDS: Final = 600.0
 _SETTLE_SECONDS: Final = 0.1
+_FOLLOW_SECONDS: Final = 0.2
+_END_SECONDS: Final = 2.0
+_COMPARE_SECONDS: Final = 1.0
 # Two rounds at once settle a quarter more than one; more would only wait for each other.
 _ROUNDS_AT_ONCE: Final = 2
 _WATCH_SECONDS: Final = 2.0
@@ -106,6 +112,11 @@ def _shared(
     return [
         Duty("deliver", deliverer.work, 0),
         Duty("expire", lambda: expire_spends(db), _EXPIRE_SECONDS),
+        Duty(
+            "end purchases",
+            lambda: end_unsigned(db, config.purchases_continue_seconds),
+            _END_SECONDS,
+        ),
         Duty("seal", lambda: seal_journal(db), _SEAL_SECONDS),
         Duty("fold totals", lambda: totals.fold(db), _FOLD_SECONDS),
         *(
@@ -164,6 +175,8 @@ async def _settle(config: Config, db: Database, vault: Vault, mode: Mode, duties
             await settler.watch()
             return 0
 
+        follower = Follower(db, chain, policies, mode)
+        comparing = OutflowCheck(db, chain, mode)
         watcher = DepositWatcher(db, chain, policies, mode, mint, config.cold_sweep_seconds)
         reconciler = Reconciler(db, watcher)
         kept = [
@@ -177,6 +190,8 @@ async def _settle(config: Config, db: Database, vault: Vault, mode: Mode, duties
                 config.sweep_seconds,
                 mode,
             ),
+            Duty("buy", follower.follow, _FOLLOW_SECONDS, mode, at_once=_ROUNDS_AT_ONCE),
+            Duty("compare outflows", comparing.compare, _COMPARE_SECONDS, mode),
             Duty("block times", reconciler.fill_block_times, _BLOCK_TIME_SECONDS, mode),
         ]
         await asyncio.gather(*(duties.keep(duty) for duty in kept))

@@ -30,11 +30,17 @@ _ACCOUNTED_FOR = Query("""
     UNION ALL
     SELECT s.signature FROM submission s JOIN payment p ON p.id = s.payment_id
      WHERE p.agent_id = :agent_id AND s.signature = ANY(:signatures::text[])
+    UNION ALL
+    SELECT signature FROM spend
+     WHERE agent_id = :agent_id AND purchase_id IS NOT NULL
+       AND signature = ANY(:signatures::text[])
 """)
 _STILL_TO_PAY = Query("""
     SELECT id FROM spend WHERE id = ANY(:ids) AND status IN ('pending', 'approved')
     UNION ALL
     SELECT id FROM withdrawal WHERE id = ANY(:ids) AND status = 'pending'
+    UNION ALL
+    SELECT id FROM purchase WHERE id = ANY(:ids) AND status IN ('open', 'pending', 'presented')
 """)
 
 
@@ -58,7 +64,8 @@ async def accounted_for(
 
 async def still_to_pay(tx: Tx, ids: Sequence[str]) -> set[str]:
     """Those of the ids that are spends or withdrawals the worker has yet to settle, or will once
-    they are approved: then it finds them on the chain."""
+    they are approved: then it finds them on the chain. And purchases that are not over: where the
+    seller asks for no memo, theirs is their id."""
     return {row["id"] for row in await _STILL_TO_PAY.rows(tx, ids=ids)}
 
 
@@ -126,11 +133,18 @@ _LEDGER_NOW = Query("""
        WHERE p.state IN ('waiting', 'live') AND p.agent_id = ANY(:agent_ids::text[])
          AND (p.state = 'live' OR p.created_at <= s.careful_before)
        GROUP BY p.agent_id
+    ), presented AS (
+      SELECT p.agent_id, sum(p.amount_micros) AS micros
+        FROM purchase p
+       WHERE p.status = 'presented' AND p.agent_id = ANY(:agent_ids::text[])
+       GROUP BY p.agent_id
     )
     SELECT w.agent_id, w.credits_posted::bigint AS credits_micros,
-           w.debits_posted::bigint AS debits_micros, coalesce(a.micros, 0)::bigint AS alive_micros
+           w.debits_posted::bigint AS debits_micros,
+           (coalesce(a.micros, 0) + coalesce(b.micros, 0))::bigint AS alive_micros
       FROM wallet w
       LEFT JOIN alive a USING (agent_id)
+      LEFT JOIN presented b USING (agent_id)
      WHERE w.agent_id = ANY(:agent_ids::text[])
 """)
 _CURSOR = Query("""
@@ -152,7 +166,7 @@ async def mode_of(tx: Tx, agent_id: str) -> Mode | None:
 
 async def ledger_now(tx: Tx, agent_ids: Sequence[str]) -> dict[str, LedgerNow]:
     """In one snapshot. A payment may have left if an attempt is live, or if it is open and older
-    than a restore, which may have forgotten an attempt."""
+    than a restore, which may have forgotten an attempt; a purchase, if it was presented."""
     rows = await _LEDGER_NOW.rows(tx, agent_ids=agent_ids)
     return {row["agent_id"]: made(LedgerNow, row) for row in rows}
 

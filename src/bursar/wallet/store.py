@@ -393,7 +393,7 @@ async def dismiss_unread(tx: Tx, signature: str, token_account: str) -> bool:
 
 # Wallets whose commits raise ---------------------------------------------------------------------
 
-Duty = Literal["settle", "expire", "deposit", "stop"]
+Duty = Literal["settle", "expire", "deposit", "stop", "purchase"]
 # How long until a wallet that is set aside is tried again: at first, and twice as long each time.
 _FIRST_PAUSE_SECONDS: Final = 10
 _MOST_DOUBLINGS: Final = 5

@@ -1,0 +1,163 @@
+"""Purchases on the stage: made of the same parts that a request to buy uses, without a seller."""
+
+import secrets
+from dataclasses import dataclass
+from typing import Any
+
+from solders.keypair import Keypair
+from solders.message import to_bytes_versioned
+from solders.transaction import VersionedTransaction
+
+from bursar.custody import store as custody_store
+from bursar.ids import new_id
+from bursar.policy.cache import PolicyCache
+from bursar.purchase import store
+from bursar.purchase.choose import pinned_network, read_ground
+from bursar.purchase.decide import Judge
+from bursar.purchase.follow import Follower
+from bursar.purchase.model import PurchaseRow
+from bursar.purchase.offer import Offer
+from bursar.purchase.order import Order
+from bursar.purchase.sign import Signer
+from bursar.recipient.resolve import Directory
+from bursar.spend.model import bounds_of
+from bursar_localnet.genesis import TEST_MINT
+from tests.settlement.support import Stage
+
+
+def an_order() -> Order:
+    """To a seller of its own: the first payee of an origin is the only one."""
+    return Order(f"https://{secrets.token_hex(8)}.example/weather", "GET", (), b"")
+
+
+@dataclass
+class Bought:
+    """A presented purchase, and what a facilitator needs to settle it."""
+
+    stage: Stage
+    row: PurchaseRow
+    raw: bytes
+    facilitator: Keypair
+
+    async def settle(self, **options: Any) -> str:
+        """As a facilitator does: signs as the payer of the fee, and submits."""
+        signed = self.signed()
+        return await self.stage.rpc.send(signed, **options)
+
+    def signed(self) -> VersionedTransaction:
+        given = VersionedTransaction.from_bytes(self.raw)
+        theirs = self.facilitator.sign_message(to_bytes_versioned(given.message))
+        return VersionedTransaction.populate(given.message, [theirs, *given.signatures[1:]])
+
+    async def now(self) -> PurchaseRow:
+        async with self.stage.db.connection() as tx:
+            (row,) = await store.get_purchases(tx, [self.row.id])
+        return row
+
+    async def spend(self) -> Any:
+        async with self.stage.db.connection() as tx:
+            return await tx.fetchrow("SELECT * FROM spend WHERE purchase_id = $1", self.row.id)
+
+
+async def open_purchase(stage: Stage, agent: dict[str, Any]) -> PurchaseRow:
+    """Stored, and the seller not asked yet."""
+    order = an_order()
+    async with stage.db.transaction() as tx:
+        realm_id = await tx.fetchval("SELECT realm_id FROM agent WHERE id = $1", agent["id"])
+        new = store.NewPurchase(
+            purchase_id=new_id("pur"),
+            realm_id=realm_id,
+            agent_id=agent["id"],
+            mode="test",
+            url=order.url,
+            method=order.method,
+            host=order.host,
+            origin=order.origin,
+            max_micros=None,
+            memo=None,
+            metadata={},
+            brought=False,
+            digest=secrets.token_bytes(32),
+            idempotency_key=None,
+            fingerprint=None,
+            created_by="key_test",
+        )
+        at = await tx.fetchval("SELECT moment()")
+        return await store.insert_purchase(tx, new, at=at, busy_seconds=60)
+
+
+async def price(stage: Stage, purchase: PurchaseRow, offer: Offer) -> PurchaseRow:
+    """Decided; it stays open where it was approved."""
+    config = stage.config
+    judge = Judge(PolicyCache(), Directory(), bounds_of(config), approval_seconds=600)
+
+    async def work(tx: Any) -> PurchaseRow | None:
+        return await judge.price(
+            tx, purchase, offer, "solana:localnet", has_account=True, may_pin=False
+        )
+
+    priced = await stage.db.transact(work)
+    assert priced is not None
+    return priced
+
+
+async def offered(stage: Stage, micros: int, facilitator: Keypair, payee: str) -> Offer:
+    return Offer(
+        protocol="x402",
+        scheme="exact",
+        network="solana:EtWTRABZaYq6iMfeYKouRu166VU2xqa1",
+        asset=TEST_MINT,
+        amount=str(micros),
+        pay_to=payee,
+        fee_payer=str(facilitator.pubkey()),
+        memo=None,
+        echo={},
+    )
+
+
+async def new_payee(stage: Stage) -> str:
+    """An address that has a token account."""
+    payee = str(Keypair().pubkey())
+    await stage.rpc("bursar_faucet", payee, 1)
+    return payee
+
+
+async def buy(
+    stage: Stage, agent: dict[str, Any], micros: int = 1_500, payee: str | None = None
+) -> Bought:
+    """Asked, approved, signed and stored; what the seller does with it is up to the test."""
+    await note_history(stage)
+    facilitator = await stage.rpc.wallet()
+    offer = await offered(stage, micros, facilitator, payee or await new_payee(stage))
+    priced = await price(stage, await open_purchase(stage, agent), offer)
+    chain = await stage.chain()
+    async with stage.db.connection() as tx:
+        network = await pinned_network(tx, "test")
+        keys = await custody_store.wallet_keys(tx, [agent["id"]])
+    ground = await read_ground(chain, network, [offer])
+    signer = Signer(stage.db, stage.vault)
+    order = Order(priced.url, priced.method, (), b"")
+    signed = await signer.sign(priced, offer, order, ground, keys[agent["id"]].address)
+    assert signed is not None
+    async with stage.db.connection() as tx:
+        raw = await tx.fetchval("SELECT raw FROM purchase WHERE id = $1", priced.id)
+    return Bought(stage, signed[0], raw, facilitator)
+
+
+async def note_history(stage: Stage) -> None:
+    """As the worker does when it starts."""
+    await (await stage.settler()).watch()
+
+
+async def follower(stage: Stage, *addresses: str) -> Follower:
+    return Follower(stage.db, await stage.chain(*addresses), PolicyCache(), "test")
+
+
+async def follow(stage: Stage, worker: Follower, times: int = 1) -> None:
+    """Rounds with everything due, as if the pauses and leases had passed."""
+    for _ in range(times):
+        async with stage.db.connection() as tx:
+            await tx.execute(
+                "UPDATE purchase SET next_check_at = clock_timestamp() WHERE status = 'presented'"
+            )
+        await worker.follow()
