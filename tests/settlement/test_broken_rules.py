@@ -131,13 +131,13 @@ async def test_rule_5_a_refusal_is_final_at_once(stage: Stage, broken: pytest.Mo
 
 
 async def test_rule_6_no_quiet_after_a_failover(stage: Stage, broken: pytest.MonkeyPatch):
-    watch = Settler._watch
+    watch = Settler.watch
 
     async def not_quiet(settler: Settler) -> Watch:
         known = await watch(settler)
         return msgspec.structs.replace(known, quiet_until_height=0)
 
-    broken.setattr(Settler, "_watch", not_quiet)
+    broken.setattr(Settler, "watch", not_quiet)
     # What the worker's folder and the chain remember would notice it all the same.
     broken.setattr(Outside, "knows_more", _remembers_nothing)
     assert (await scenarios.forgotten_and_on_its_way(stage)).made == 2

@@ -8,9 +8,14 @@ that cannot be read raises `ChainOutOfReach`, which means "unknown" and never "f
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from bursar.errors import BursarError
+
+# A blockhash is valid for so many blocks; what was signed before can land no longer than that.
+BLOCKHASH_BLOCKS: Final = 150
+# Blocks beyond the last valid one before a transaction that nobody saw counts as dead.
+SAFETY_BLOCKS: Final = 32
 
 
 class ChainOutOfReach(BursarError):

@@ -42,7 +42,7 @@ from bursar.purchase.choose import (
     read_offers,
     same_terms,
 )
-from bursar.purchase.decide import Judge, take_turns
+from bursar.purchase.decide import Judge
 from bursar.purchase.model import FailureCode, PurchaseRow
 from bursar.purchase.order import Order
 from bursar.purchase.secret_store import Secrets, Sent
@@ -163,7 +163,7 @@ class Buyer:
 
     async def _begin(self, tx: Tx, request: PurchaseRequest) -> tuple[PurchaseRow, bool]:
         """Stores the purchase, or finds the one that the request made before."""
-        await take_turns(tx, request.realm_id)
+        await store.take_turns(tx, request.realm_id)
         agent, now = await self._judge.agent(tx, request.realm_id, request.agent_id)
         order, key = request.order, request.key
         digest = _digest(order)

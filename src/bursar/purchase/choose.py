@@ -16,20 +16,14 @@ from bursar.config import Mode
 from bursar.db import Database, Tx
 from bursar.errors import unavailable
 from bursar.hostnames import is_address
-from bursar.purchase import mpp, x402
+from bursar.purchase import mpp, store, x402
 from bursar.purchase.offer import Offer, Terms, cheapest, unusable
 from bursar.purchase.payee import Binding
 from bursar.purchase.seller import SellerAnswer
-from bursar.sql import Query
 
 _SYSTEM: Final = str(SYSTEM)
 # Reasons that are named where nothing could be taken.
 _MOST_NAMED: Final = 5
-_OURS = Query("""
-    SELECT address FROM wallet WHERE address = ANY(:addresses)
-    UNION ALL
-    SELECT address FROM system_key WHERE address = ANY(:addresses)
-""")
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +88,7 @@ async def read_offers(
     reasons = [str(reason) for reason in (*by_header.unread, *by_challenge.unread)]
     payers = sorted({offer.fee_payer for offer in offers if offer.fee_payer is not None})
     async with db.connection() as tx:
-        ours = {row["address"] for row in await _OURS.rows(tx, addresses=payers)}
+        ours = await store.ours(tx, payers)
     terms = Terms(
         mode=network.mode,
         mint=network.mint,

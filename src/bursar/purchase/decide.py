@@ -7,7 +7,6 @@ from typing import Final
 
 import msgspec
 
-from bursar.advisory import BUYING
 from bursar.db import Tx
 from bursar.errors import not_found
 from bursar.ledger import lock
@@ -24,7 +23,6 @@ from bursar.spend.authorise import SpendRequest, authorise_purchase
 from bursar.spend.memory import Known, Memory, Remembered
 from bursar.spend.model import midnight_after
 from bursar.spend.view import show_decision
-from bursar.sql import Query
 
 # What a host is judged by before it has named a price.
 _OF_HOSTS: Final = frozenset(
@@ -37,13 +35,6 @@ _OF_HOSTS: Final = frozenset(
     }
 )
 _encode = msgspec.json.Encoder().encode
-_TAKE_TURNS = Query("SELECT pg_advisory_xact_lock(:number, :realm_id)")
-
-
-async def take_turns(tx: Tx, realm_id: int) -> None:
-    """Purchases of a realm that begin, or pin a payee, do so one after the other. Comes before
-    every other lock of a transaction."""
-    await _TAKE_TURNS.run(tx, number=BUYING, realm_id=realm_id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +120,7 @@ class Judge:
         ended meanwhile. In the commit that approves a first payee it is pinned; who expects that
         takes turns, so that the second to name one sees the first."""
         if may_pin:
-            await take_turns(tx, purchase.realm_id)
+            await store.take_turns(tx, purchase.realm_id)
         locked_at = await lock.close_windows(tx, [purchase.agent_id])
         locked = await lock.lock_agents(tx, [purchase.agent_id], [purchase.realm_id])
         if not await store.is_open(tx, purchase.id):

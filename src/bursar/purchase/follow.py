@@ -21,7 +21,7 @@ from typing import Final
 import structlog
 
 from bursar.chain.message import token_account
-from bursar.chain.port import Chain, ChainOutOfReach, Height, Landed, View
+from bursar.chain.port import SAFETY_BLOCKS, Chain, ChainOutOfReach, Height, Landed, View
 from bursar.config import Mode
 from bursar.db import OUT_OF_REACH, Database
 from bursar.errors import present
@@ -31,7 +31,6 @@ from bursar.purchase.follow_store import Followed, Payer
 from bursar.purchase.model import PurchaseRow
 from bursar.purchase.search import Search
 from bursar.settlement import books_store
-from bursar.settlement.model import SAFETY_BLOCKS
 from bursar.wallet import store as wallet_store
 from bursar.wallet.quarantine import alone
 

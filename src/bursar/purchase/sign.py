@@ -6,6 +6,7 @@ from typing import Final
 
 import asyncpg
 
+from bursar.chain.port import BLOCKHASH_BLOCKS
 from bursar.chain.sponsored import MOST_VARIATIONS, Sponsored
 from bursar.custody import store as custody_store
 from bursar.custody.vault import Vault
@@ -14,13 +15,11 @@ from bursar.errors import BursarError, present
 from bursar.ledger import lock
 from bursar.purchase import mpp, outflow_store, pin_store, secret_store, store, x402
 from bursar.purchase.choose import Ground
-from bursar.purchase.decide import take_turns
 from bursar.purchase.model import PurchaseRow, Signed
 from bursar.purchase.offer import Offer
 from bursar.purchase.order import Order
 from bursar.purchase.secret_store import Sent
 from bursar.purchase.view import PaymentHeader
-from bursar.settlement.model import BLOCKHASH_BLOCKS
 from bursar.spend import store as spend_store
 from bursar.stop import store as stop_store
 from bursar.wallet import store as wallet_store
@@ -129,7 +128,7 @@ class Signer:
     ) -> tuple[PurchaseRow, PaymentHeader] | None:
         """Under the wallet's lock everything is checked again that could have changed."""
         if pins:
-            await take_turns(tx, purchase.realm_id)
+            await store.take_turns(tx, purchase.realm_id)
             await self._pin(tx, purchase)
         if purchase.realm_id not in await stop_store.may_sign(tx, [purchase.realm_id]):
             raise MayNotSign("The account was stopped before the payment was signed.")

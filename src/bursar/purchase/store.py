@@ -6,6 +6,7 @@ from typing import Final
 
 import msgspec
 
+from bursar.advisory import BUYING
 from bursar.config import Mode
 from bursar.db import Row, Tx
 from bursar.errors import present
@@ -27,6 +28,27 @@ SIGNATURE_CONSTRAINT: Final = "purchase_signature_key"
 _decode_metadata = msgspec.json.Decoder(dict[str, str]).decode
 _encode = msgspec.json.Encoder().encode
 _COLUMNS: Final = columns(PurchaseRow)
+
+# Before there is one -----------------------------------------------------------------------------
+
+_TAKE_TURNS = Query("SELECT pg_advisory_xact_lock(:number, :realm_id)")
+_OURS = Query("""
+    SELECT address FROM wallet WHERE address = ANY(:addresses)
+    UNION ALL
+    SELECT address FROM system_key WHERE address = ANY(:addresses)
+""")
+
+
+async def take_turns(tx: Tx, realm_id: int) -> None:
+    """Purchases of a realm that begin, or pin a payee, do so one after the other. Comes before
+    every other lock of a transaction."""
+    await _TAKE_TURNS.run(tx, number=BUYING, realm_id=realm_id)
+
+
+async def ours(tx: Tx, addresses: Sequence[str]) -> set[str]:
+    """Those that Bursar holds the key of."""
+    return {row["address"] for row in await _OURS.rows(tx, addresses=addresses)}
+
 
 # Making one --------------------------------------------------------------------------------------
 

@@ -6,8 +6,16 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from bursar.chain.message import token_account
-from bursar.chain.port import Chain, ChainOutOfReach, Height, Landed, Mention, View
-from bursar.settlement.model import SAFETY_BLOCKS, PaymentRow, SettledRow, SubmissionRow, Watch
+from bursar.chain.port import (
+    SAFETY_BLOCKS,
+    Chain,
+    ChainOutOfReach,
+    Height,
+    Landed,
+    Mention,
+    View,
+)
+from bursar.settlement.model import PaymentRow, SettledRow, SubmissionRow, Watch
 
 # Pages of 1,000 transactions of the source account that are searched for a memo: half a million,
 # because after a restore the search goes back to before the payment was made.

@@ -16,10 +16,6 @@ from bursar.cost.model import Attempt
 
 # More than this many that never land is not bad luck.
 MOST_ATTEMPTS: Final = 10
-# A blockhash is valid for so many blocks; what was signed before can land no longer than that.
-BLOCKHASH_BLOCKS: Final = 150
-# Blocks beyond the last valid one before an attempt that nobody saw counts as dead.
-SAFETY_BLOCKS: Final = 32
 
 
 class PaymentRow(msgspec.Struct, frozen=True, kw_only=True):

@@ -31,6 +31,8 @@ from bursar.chain.message import (
     token_account,
 )
 from bursar.chain.port import (
+    BLOCKHASH_BLOCKS,
+    SAFETY_BLOCKS,
     Account,
     Chain,
     ChainOutOfReach,
@@ -53,8 +55,6 @@ from bursar.policy.model import Bounds
 from bursar.settlement import evidence, outcome, payment_store, submission_store, watch_store
 from bursar.settlement.afford import Costed, afford
 from bursar.settlement.model import (
-    BLOCKHASH_BLOCKS,
-    SAFETY_BLOCKS,
     Look,
     NewSubmission,
     PaymentRow,
