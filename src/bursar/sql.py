@@ -60,6 +60,11 @@ class Query:
         """PostgreSQL's own word on what was done, such as `UPDATE 3`."""
         return await tx.execute(self.text, *self.in_order(values))
 
+    async def run_each(self, tx: Tx, rows: Sequence[dict[str, Any]]) -> None:
+        """The statement once for each of these values, in one round trip."""
+        if rows:
+            await tx.executemany(self.text, [self.in_order(values) for values in rows])
+
     async def count(self, tx: Tx, /, **values: Any) -> int:
         """How many rows the statement wrote."""
         return int((await self.run(tx, **values)).rpartition(" ")[2])

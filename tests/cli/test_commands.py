@@ -43,7 +43,7 @@ async def test_a_day_at_the_desk(console: Console):
     """Goal: every command of the tree works, and says what it did in its exit code too."""
     agent = await console.ok("agents", "create", "shopper", "--daily-cap", "20")
     assert re.fullmatch(r"ag_[a-z0-9]+", agent)
-    for part in (_agents, _money, _approvals, _directory, _events, _keys):
+    for part in (_agents, _money, _approvals, _stop, _directory, _events, _keys):
         await part(console, agent)
     ended = await console("agents", "terminate", agent)
     assert ended.code == ExitCode.USAGE
@@ -158,13 +158,28 @@ async def _approvals(console: Console, agent: str) -> None:
     await console.ok("policies", "set", agent, "--approval-threshold", "0")
     asked = [
         await console.json("spend", agent, "1", "api.example.com", code=ExitCode.WAITING)
-        for _ in range(2)
+        for _ in range(3)
     ]
+    cancelled = await console.json("transactions", "cancel", asked.pop()["id"])
+    assert cancelled["rejectCode"] == "cancelled"
     listed = await console.json("approvals", "list")
     assert [row["id"] for row in listed] == [row["id"] for row in reversed(asked)]
     assert "is approved" in await console.ok("approvals", "approve", asked[0]["id"])
     denied = await console.json("approvals", "deny", asked[1]["id"], "--reason", "no need")
     assert (denied["rejectCode"], denied["decisionReason"]) == ("approval_denied", "no need")
+
+
+async def _stop(console: Console, agent: str) -> None:
+    assert "say what to change" in (await console("agents", "update-many", "--in", "active")).err
+    unchanged = await console.json("agents", "update-many", "--in", "active", "--unfreeze")
+    assert unchanged["changed"] == 0 < unchanged["matched"]
+    stopped = await console.ok("stop", "a look at the books", "--also-unsigned")
+    assert "What is approved and not signed waits" in stopped
+    assert (await console.json("whoami"))["stop"]["reason"] == "a look at the books"
+    refused = await console("spend", agent, "1", "api.example.com")
+    assert refused.code == ExitCode.REFUSED
+    assert "bursar resume" in refused.err
+    assert "may spend again" in await console.ok("resume", "--unsigned", "cancel")
 
 
 async def _directory(console: Console, agent: str) -> None:

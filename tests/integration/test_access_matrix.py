@@ -70,6 +70,8 @@ EXPECTED: dict[str, Expected] = {
     "PATCH /v1/agents/:id": Expected(
         "admin approver", names="agent", body=lambda _: {"status": "paused"}, uses_up=True
     ),
+    # Without a filter, so that this world goes on.
+    "PATCH /v1/agents": Expected("admin approver", 400, body=lambda _: {"status": "paused"}),
     "DELETE /v1/agents/:id": Expected("admin", names="agent", uses_up=True),
     "GET /v1/agents/:id/policies": Expected(ALL, names="agent"),
     "GET /v1/agents/:id/budget": Expected(ALL, names="agent"),
@@ -93,6 +95,9 @@ EXPECTED: dict[str, Expected] = {
     "GET /v1/keys": Expected("admin"),
     "DELETE /v1/keys/:id": Expected("admin", 204, names="key", uses_up=True),
     "GET /v1/me": Expected(ALL),
+    # Without a reason, so that this world goes on.
+    "POST /v1/stop": Expected("admin approver", 400),
+    "POST /v1/resume": Expected("admin", 409, body=lambda _: {"unsigned": "pay"}),
     "GET /v1/audit-log": Expected(PEOPLE),
     "GET /v1/audit-log/export": Expected(PEOPLE),
     "POST /v1/spend/authorise": Expected("admin agent", 201, names="agent", body=_spend),
@@ -104,6 +109,7 @@ EXPECTED: dict[str, Expected] = {
     # The world's transaction is rejected (an empty wallet), so there is nothing left to decide.
     "POST /v1/transactions/:id/approve": Expected("admin approver", 409, names="transaction"),
     "POST /v1/transactions/:id/deny": Expected("admin approver", 409, names="transaction"),
+    "POST /v1/transactions/:id/cancel": Expected("admin agent", 409, names="transaction"),
     "POST /v1/webhooks": Expected(
         "admin", 201, body=lambda _: {"url": "https://example.com/hook", "events": ["*"]}
     ),

@@ -106,7 +106,7 @@ async def test_bodies_are_as_strict_as_everywhere(
 async def test_other_messages_are_refused_by_the_protocol(
     spender: Spender, message: dict[str, Any]
 ):
-    """Goal: an agent's key can call the five tools and nothing else; nothing hangs or crashes."""
+    """Goal: an agent's key can call the tools and nothing else; nothing hangs or crashes."""
     async with spender.service.client(spender.key) as client:
         for headers in ({}, {"mcp-protocol-version": "2026-07-28"}, {"mcp-session-id": "x" * 99}):
             answer = await client.post("/mcp", json=message, headers=headers)

@@ -29,7 +29,8 @@ async def test_a_model_is_refused_reads_why_and_spends_less(connect: Connect, sp
     async with connect(spender.key) as client:
         tools = (await client.list_tools()).tools
         assert [tool.name for tool in tools] == [
-            "get_budget", "preview_spend", "spend", "get_transaction", "list_transactions",
+            "get_budget", "preview_spend", "spend", "cancel_spend", "get_transaction",
+            "list_transactions",
         ]  # fmt: skip
         budget = await client.call_tool("get_budget")
         assert budget.structured_content["maxAmountNow"] == "10.000000"
@@ -111,6 +112,33 @@ async def test_a_spend_that_needs_a_person_says_so(connect: Connect, service: Se
     assert "Do not spend again" in words(result)
 
 
+async def test_a_spend_that_waits_can_be_called_off(connect: Connect, service: Service):
+    """Goal: an agent that no longer needs it spares a person the decision."""
+    spender = await new_spender(service, approvalThreshold="2.00")
+    async with connect(spender.key) as client:
+        waiting = (await client.call_tool("spend", purchase("3", "k"))).structured_content
+        called_off = await client.call_tool("cancel_spend", {"id": waiting["id"]})
+        assert called_off.structured_content["rejectCode"] == "cancelled"
+        assert "Nothing was paid" in words(called_off)
+        error_of(await client.call_tool("cancel_spend", {"id": waiting["id"]}), "invalid_state")
+        budget = (await client.call_tool("get_budget")).structured_content
+    assert budget["spentToday"] == "0.000000"
+
+
+async def test_a_stop_is_told(connect: Connect, service: Service):
+    """Goal: a model learns that a person stopped everything, before and after it tries."""
+    spender = await new_spender(service)
+    async with service.client(await service.key(account=spender.account)) as admin:
+        assert (await admin.post("/v1/stop", json={"reason": "a look"})).status_code == 200
+    async with connect(spender.key) as client:
+        assert "every agent of the account is stopped" in words(
+            await client.call_tool("get_budget")
+        )
+        refused = await client.call_tool("spend", purchase("3", "k"))
+    assert refused.structured_content["rejectCode"] == "account_stopped"
+    assert "Only a person can resume" in words(refused)
+
+
 async def test_another_agent_is_out_of_reach(connect: Connect, service: Service, spender: Spender):
     """Goal: neither another agent's id nor its transactions get anywhere, in the same account."""
     other = await new_spender(service, account=spender.account)
@@ -127,7 +155,8 @@ async def test_another_agent_is_out_of_reach(connect: Connect, service: Service,
             error_of(await client.call_tool(tool, {**arguments, **named}), "not_found")
             own = await client.call_tool(tool, {**arguments, "agentId": spender.agent_id})
             assert not own.is_error
-        error_of(await client.call_tool("get_transaction", {"id": theirs["id"]}), "not_found")
+        for tool in ("get_transaction", "cancel_spend"):
+            error_of(await client.call_tool(tool, {"id": theirs["id"]}), "not_found")
     assert len(await other.transactions()) == 1
 
 
@@ -164,6 +193,8 @@ HOSTILE: list[tuple[str, dict[str, Any], str]] = [
     ("get_transaction", {"id": "../keys"}, "not_found"),
     ("get_transaction", {"id": "txn_1/approve"}, "not_found"),
     ("get_transaction", {"id": 7}, "validation_error"),
+    ("cancel_spend", {"id": "../keys"}, "not_found"),
+    ("cancel_spend", {"id": "txn_1/approve"}, "not_found"),
     ("list_transactions", {"limit": 0}, "validation_error"),
     ("list_transactions", {"limit": 101}, "validation_error"),
     ("list_transactions", {"status": "all&agentId=ag_1"}, "validation_error"),
@@ -232,9 +263,10 @@ def test_arguments_are_the_apis():
 
 @pytest.mark.parametrize("tool", TOOLS.values(), ids=lambda tool: tool.name)
 def test_every_tool_explains_itself(tool: Any):
-    """Goal: each tool, argument and field has a sentence; only one tool changes anything."""
+    """Goal: each tool, argument and field has a sentence; one pays, and one calls off."""
     assert len(tool.description) > 100
     assert tool.spends == (tool.name == "spend")
+    assert tool.changes == (tool.name == "cancel_spend")
     properties = tool.inputs.schema()["properties"]
     assert all(schema["description"] for schema in properties.values())
     assert tool.inputs.schema()["additionalProperties"] is False

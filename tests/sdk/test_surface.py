@@ -60,6 +60,7 @@ def test_both_clients_have_the_same_resources():
         "keys",
         "recipients",
         "audit_log",
+        "account",
     ]
     assert list(resources(Bursar(KEY))) == names
     assert resources(Bursar(KEY)) == resources(AsyncBursar(KEY))

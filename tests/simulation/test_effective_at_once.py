@@ -92,7 +92,8 @@ class Decided:
 
     @property
     def status_seen(self) -> str:
-        return self.spend["decision"]["checks"][0]["observed"]
+        checks = self.spend["decision"]["checks"]
+        return next(check["observed"] for check in checks if check["rule"] == "agent_status")
 
 
 @pytest.fixture
@@ -184,6 +185,32 @@ async def test_pauses(scene: Scene):
         [
             (answer, end, lambda one, status=status: one.status_seen == status)
             for (answer, status), end in zip(changes, ends, strict=True)
+        ],
+        decided,
+    )
+
+
+async def test_stops(scene: Scene):
+    """Goal: nothing that is requested between the answer to a stop and the resume is approved, in
+    either process, and nothing after the answer to a resume is refused for it."""
+    agent_id = await scene.new_agent()
+    changes: list[tuple[Answer, bool]] = []
+
+    async def work() -> None:
+        for round_ in range(ROUNDS):
+            stops = round_ % 2 == 0
+            body = {"reason": "a look"} if stops else {"unsigned": "pay"}
+            path = "/v1/stop" if stops else "/v1/resume"
+            # The same process twice, then the other, so that each stops and each resumes.
+            changes.append((await scene.change(round_ // 2, "POST", path, body), stops))
+
+    decided = await scene.load_while(agent_id, work)
+    assert {one.spend["rejectCode"] for one in decided} == {None, "account_stopped"}
+    ends = [*(answer.started for answer, _ in changes[1:]), inf]
+    assert_in_force(
+        [
+            (answer, end, lambda one, stops=stops: (one.spend["status"] == "rejected") == stops)
+            for (answer, stops), end in zip(changes, ends, strict=True)
         ],
         decided,
     )

@@ -7,6 +7,7 @@ import msgspec
 from bursar.access.model import KeyRow, Scope
 from bursar.clock import iso, iso_or_none
 from bursar.config import Mode
+from bursar.stop.view import Stopped
 
 
 class Key(msgspec.Struct, rename="camel", kw_only=True):
@@ -40,10 +41,11 @@ class CategoryLimit(msgspec.Struct, rename="camel", kw_only=True):
 
 
 class Me(Key, rename="camel", kw_only=True):
-    """The calling key and its rate limits."""
+    """The calling key, its rate limits, and whether its account is stopped."""
 
     account: str
     limits: list[CategoryLimit]
+    stop: Stopped | None
 
 
 def show_key(row: KeyRow) -> Key:

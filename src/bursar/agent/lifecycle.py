@@ -1,7 +1,9 @@
 """Creating, changing and terminating agents: each is one transaction, in force once answered."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from datetime import datetime
+from typing import Any, Final
 
 import msgspec
 from msgspec import UNSET
@@ -23,10 +25,13 @@ from bursar.policy.model import Policy
 from bursar.policy.view import show_policy
 from bursar.spend import store as spend_store
 from bursar.spend.close import reject_spends
-from bursar.trail.trail import leave_trail
+from bursar.trail.trail import leave_trail, leave_trails
 from bursar.wallet import store as wallet_store
 from bursar.wallet.model import low
 from bursar.wallet.view import show_wallet
+
+# Agents that one change may concern: their wallets are locked until it is committed.
+MOST_AT_ONCE: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +54,7 @@ async def create_agent(tx: Tx, vault: Vault, actor: Actor, wanted: NewAgent, min
         metadata=wanted.metadata,
         policy_id=new_id("pol"),
     )
-    await policy_store.insert_policy(tx, agent_id, wanted.policy, actor.name, created_at)
+    await policy_store.insert_policies(tx, [(agent_id, wanted.policy)], actor.name, created_at)
     # A new wallet is low without an event: only later changes are news.
     is_low = low(0, wanted.policy.cap_micros_daily)
     key = await vault.new_key(agent_id)
@@ -73,6 +78,37 @@ async def change_agent(tx: Tx, actor: Actor, agent_id: str, change: AgentChange)
     Takes the wallet's lock first: a spend is decided wholly before this change or wholly after.
     """
     before = await lock_agent(tx, actor.realm_id, agent_id)
+    return await apply_change(tx, actor, before, _changed(before, change))
+
+
+async def change_agents(
+    tx: Tx, actor: Actor, status: str | None, metadata: Mapping[str, str], change: AgentChange
+) -> tuple[int, int]:
+    """The same change of every agent in this state and with these labels that is not terminated;
+    returns how many there are, and how many of them it changed. All of it, or nothing."""
+    found = await store.find_agents(
+        tx, actor.realm_id, status=status, metadata=metadata, limit=MOST_AT_ONCE + 1
+    )
+    if len(found) > MOST_AT_ONCE:
+        raise ApiError(
+            ErrorCode.LIMIT_REACHED,
+            f"More than {MOST_AT_ONCE:,} agents match; nothing was changed. Narrow the filter.",
+        )
+    await wallet_store.lock_wallets(tx, found)
+    # Another change may have come first: those that still match, now that nobody changes them.
+    matching = [
+        agent
+        for agent in await store.get_agents(tx, actor.realm_id, found)
+        if agent.status in (("active", "paused") if status is None else (status,))
+        and metadata.items() <= agent.metadata.items()
+    ]
+    changed = await apply_changes(
+        tx, actor, [(before, _changed(before, change)) for before in matching]
+    )
+    return len(matching), len(changed)
+
+
+def _changed(before: AgentRow, change: AgentChange) -> AgentRow:
     if before.status == "terminated":
         raise ApiError(
             ErrorCode.AGENT_TERMINATED,
@@ -81,18 +117,17 @@ async def change_agent(tx: Tx, actor: Actor, agent_id: str, change: AgentChange)
     if change.seen_version not in (UNSET, before.policy.version):
         raise ApiError(
             ErrorCode.POLICY_VERSION_CONFLICT,
-            f"The policy is at version {before.policy.version}, not {change.seen_version}. Read it"
-            " again, then decide whether your change still holds.",
+            f"The policy of {before.id} is at version {before.policy.version}, not"
+            f" {change.seen_version}. Read it again, then decide whether your change still holds.",
             param="policy.version",
         )
-    after = replace(
+    return replace(
         before,
         name=before.name if change.name is UNSET else change.name,
         status=before.status if change.status is UNSET else change.status,
         metadata=before.metadata if change.metadata is UNSET else change.metadata,
         policy=before.policy.changed(change.policy),
     )
-    return await apply_change(tx, actor, before, after)
 
 
 async def terminate_agent(tx: Tx, actor: Actor, agent_id: str) -> AgentRow:
@@ -117,39 +152,68 @@ async def terminate_agent(tx: Tx, actor: Actor, agent_id: str) -> AgentRow:
 
 async def apply_change(tx: Tx, actor: Actor, before: AgentRow, after: AgentRow) -> AgentRow:
     """Writes what differs, its events, and a line of the audit log. The caller holds the lock."""
-    if after == before:
-        return before
+    changed = await apply_changes(tx, actor, [(before, after)])
+    return changed[0] if changed else before
+
+
+async def apply_changes(
+    tx: Tx, actor: Actor, wanted: Sequence[tuple[AgentRow, AgentRow]]
+) -> list[AgentRow]:
+    """The same for many, in as many round trips as for one. Returns those that differed."""
+    differing = [(before, after) for before, after in wanted if after != before]
+    if not differing:
+        return []
     now = await moment(tx)
+    changes = [(before, _written(after, now)) for before, after in differing]
+    await policy_store.insert_policies(
+        tx,
+        [
+            (after.id, after.policy)
+            for before, after in changes
+            if after.policy is not before.policy
+        ],
+        actor.name,
+        now,
+    )
+    await store.update_agents(tx, changes)
+    await wallet_store.set_low(
+        tx,
+        [after.wallet for before, after in changes if after.wallet.is_low != before.wallet.is_low],
+    )
+    await emit(
+        tx,
+        [
+            NewEvent(actor.realm_id, type_, after.id, data, now)
+            for before, after in changes
+            for type_, data in _events(before, after)
+        ],
+    )
+    await leave_trails(
+        tx,
+        realm_id=actor.realm_id,
+        actor=actor.name,
+        request_id=actor.request_id,
+        lines=[
+            (
+                "agent.terminated" if after.status == "terminated" else "agent.changed",
+                after.id,
+                show_agent(before),
+                show_agent(after),
+            )
+            for before, after in changes
+        ],
+    )
+    return [after for _, after in changes]
+
+
+def _written(after: AgentRow, now: datetime) -> AgentRow:
     is_low = low(after.wallet.balance_micros, after.policy.cap_micros_daily)
-    after = replace(
+    return replace(
         after,
         updated_at=now,
         terminated_at=now if after.status == "terminated" else None,
         wallet=replace(after.wallet, is_low=is_low),
     )
-    if after.policy is not before.policy:
-        await policy_store.insert_policy(tx, after.id, after.policy, actor.name, now)
-    await store.update_agent(tx, before, after)
-    if is_low != before.wallet.is_low:
-        await wallet_store.set_low(tx, after.id, is_low)
-    await emit(
-        tx,
-        [
-            NewEvent(actor.realm_id, type_, after.id, data, now)
-            for type_, data in _events(before, after)
-        ],
-    )
-    await leave_trail(
-        tx,
-        realm_id=actor.realm_id,
-        actor=actor.name,
-        request_id=actor.request_id,
-        action="agent.terminated" if after.status == "terminated" else "agent.changed",
-        subject=after.id,
-        before=show_agent(before),
-        after=show_agent(after),
-    )
-    return after
 
 
 def _events(before: AgentRow, after: AgentRow) -> list[tuple[EventType, Any]]:

@@ -1,7 +1,7 @@
 """Queries on agents and their metadata labels."""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 import msgspec
@@ -10,7 +10,7 @@ from bursar.agent.model import AgentRow
 from bursar.db import Row, Tx
 from bursar.policy import store as policy_store
 from bursar.policy.model import Policy
-from bursar.sql import Listing, Query, columns, made
+from bursar.sql import Filtered, Listing, Query, columns, made
 from bursar.wallet import store as wallet_store
 
 _COLUMNS = f"""
@@ -74,6 +74,32 @@ _LIST_LABELLED = Listing(
     "l.agent_id",
     around=_FILLED_IN,
 )
+# Not a page of the list: in the order of ids, in which they are locked.
+_FIND = Filtered("""
+    SELECT a.id
+      FROM agent a
+     WHERE a.realm_id = :realm_id AND a.status <> 'terminated'
+       AND a.status = :status
+     ORDER BY a.id
+     LIMIT :limit
+""")
+_FIND_LABELLED = Filtered("""
+    SELECT a.id
+      FROM agent_label l
+      JOIN agent a ON a.id = l.agent_id
+     WHERE l.realm_id = :realm_id AND l.name = :label AND l.value_hash = :value_hash
+       AND a.status <> 'terminated' AND a.metadata @> :metadata::jsonb
+       AND a.status = :status
+     ORDER BY a.id
+     LIMIT :limit
+""")
+_GET_MANY = Query(f"""
+    SELECT {_COLUMNS}
+      FROM agent a
+      {_POLICY_AND_WALLET}
+     WHERE a.id = ANY(:agent_ids) AND a.realm_id = :realm_id
+     ORDER BY a.id
+""")
 _UPDATE = Query("""
     UPDATE agent
        SET name = :name, status = :status, metadata = :metadata,
@@ -147,19 +173,51 @@ async def list_agents(
     return [_agent(row) for row in rows]
 
 
-async def update_agent(tx: Tx, before: AgentRow, after: AgentRow) -> None:
-    await _UPDATE.run(
+async def find_agents(
+    tx: Tx, realm_id: int, *, status: str | None, metadata: Mapping[str, str], limit: int
+) -> list[str]:
+    """Ids of agents that are not terminated, in their order."""
+    if metadata:
+        label, value = next(iter(metadata.items()))
+        rows = await _FIND_LABELLED.rows(
+            tx,
+            realm_id=realm_id,
+            status=status,
+            metadata=_json(metadata),
+            label=label,
+            value_hash=_value_hash(value),
+            limit=limit,
+        )
+    else:
+        rows = await _FIND.rows(tx, realm_id=realm_id, status=status, limit=limit)
+    return [row["id"] for row in rows]
+
+
+async def get_agents(tx: Tx, realm_id: int, agent_ids: Sequence[str]) -> list[AgentRow]:
+    """In the order of their ids."""
+    return [_agent(row) for row in await _GET_MANY.rows(tx, realm_id=realm_id, agent_ids=agent_ids)]
+
+
+async def update_agents(tx: Tx, changes: Sequence[tuple[AgentRow, AgentRow]]) -> None:
+    """Each as it was, and as it is to be."""
+    await _UPDATE.run_each(
         tx,
-        agent_id=after.id,
-        name=after.name,
-        status=after.status,
-        metadata=_json(after.metadata),
-        policy_version=after.policy.version,
-        updated_at=after.updated_at,
-        terminated_at=after.terminated_at,
+        [
+            {
+                "agent_id": after.id,
+                "name": after.name,
+                "status": after.status,
+                "metadata": _json(after.metadata),
+                "policy_version": after.policy.version,
+                "updated_at": after.updated_at,
+                "terminated_at": after.terminated_at,
+            }
+            for _, after in changes
+        ],
     )
-    if after.metadata != before.metadata:
-        await _DELETE_LABELS.run(tx, agent_id=after.id)
+    relabelled = [after for before, after in changes if after.metadata != before.metadata]
+    await _DELETE_LABELS.run_each(tx, [{"agent_id": after.id} for after in relabelled])
+    for after in relabelled:
         await _insert_labels(tx, after.id, after.realm_id, after.metadata, after.created_at)
 
 

@@ -23,6 +23,13 @@ class Agent(msgspec.Struct, rename="camel", kw_only=True):
     terminated_at: str | None
 
 
+class BulkChange(msgspec.Struct, rename="camel", kw_only=True):
+    """How many agents matched, and how many of them the change made different."""
+
+    matched: int
+    changed: int
+
+
 class AgentPolicyUpdated(Agent, rename="camel", kw_only=True):
     """The agent with its new policy, and the policy it had before."""
 

@@ -11,12 +11,12 @@ from bursar.access.model import ADMIN, ANYONE, APPROVERS, Caller, Scope
 from bursar.agent import lifecycle, store
 from bursar.agent.lifecycle import Actor
 from bursar.agent.model import AgentChange, AgentRow, NewAgent
-from bursar.agent.view import Agent, show_agent
+from bursar.agent.view import Agent, BulkChange, show_agent
 from bursar.api.call import Answer, Call, Resource, data, page, page_fields
 from bursar.api.policies import NEW_POLICY, POLICY_CHANGE, new_policy, policy_change
 from bursar.chain.networks import usdc_mint
 from bursar.clock import iso
-from bursar.errors import ApiError, ErrorCode, not_found
+from bursar.errors import ApiError, ErrorCode, Fault, ValidationFailed, not_found
 from bursar.form.cursor import Place, bad_cursor
 from bursar.form.kinds import Choice, Metadata, Text
 from bursar.form.query import MetadataFilter
@@ -64,6 +64,11 @@ AGENT_CHANGE = Record(
         Field("policy", POLICY_CHANGE, "Any of its fields; lists are replaced whole."),
     ),
 )
+_WITH_METADATA = Field(
+    "metadata",
+    MetadataFilter(),
+    'Only agents with these pairs: `metadata[team]=search` or `metadata={"team":"search"}`.',
+)
 LIST_QUERY = (
     Field(
         "status",
@@ -71,11 +76,18 @@ LIST_QUERY = (
         "Only agents in this state; `all` is the default.",
     ),
     *page_fields(),
+    _WITH_METADATA,
+)
+BULK_QUERY = (
     Field(
-        "metadata",
-        MetadataFilter(),
-        'Only agents with these pairs: `metadata[team]=search` or `metadata={"team":"search"}`.',
+        "status",
+        Choice(
+            ("all", "active", "paused"),
+            (("terminated", "A terminated agent cannot be changed."),),
+        ),
+        "Only agents in this state; `all` is the default, and no filter.",
     ),
+    _WITH_METADATA,
 )
 POLICIES_QUERY = page_fields()
 _VERSION = re.compile(r"[1-9][0-9]{0,8}", re.ASCII)
@@ -173,16 +185,54 @@ async def get(call: Call) -> Answer:
     errors=(ErrorCode.AGENT_TERMINATED, ErrorCode.POLICY_VERSION_CONFLICT),
 )
 async def change(call: Call) -> Answer:
-    policy = call.body.get("policy", {})
-    wanted = AgentChange(
-        name=call.body.get("name", UNSET),
-        status=call.body.get("status", UNSET),
-        metadata=call.body.get("metadata", UNSET),
+    wanted = _wanted(call.body)
+    row = await lifecycle.change_agent(call.tx, actor(call), call.params["id"], wanted)
+    return data(show_agent(row))
+
+
+@endpoints.patch(
+    "/v1/agents",
+    "Change many agents",
+    description=(
+        "The change of one agent, on every agent that matches and is not terminated, in one commit."
+        " At least one filter is needed; `status=all` is none. More than 1,000 that match: 409, and"
+        " nothing is changed."
+    ),
+    scopes=APPROVERS,
+    query=BULK_QUERY,
+    body=AGENT_CHANGE,
+    permits=permits_change,
+    data=BulkChange,
+    errors=(ErrorCode.LIMIT_REACHED, ErrorCode.POLICY_VERSION_CONFLICT),
+)
+async def change_many(call: Call) -> Answer:
+    status = call.query.get("status", "all")
+    metadata = call.query.get("metadata", {})
+    if status == "all" and not metadata:
+        raise ValidationFailed(
+            [
+                Fault(
+                    "metadata",
+                    "Say which agents: `metadata[team]=search`, `status=paused`, or both. To change"
+                    " all, stop the account, or change those in each status.",
+                )
+            ]
+        )
+    matched, changed = await lifecycle.change_agents(
+        call.tx, actor(call), None if status == "all" else status, metadata, _wanted(call.body)
+    )
+    return data(BulkChange(matched=matched, changed=changed))
+
+
+def _wanted(body: dict[str, Any]) -> AgentChange:
+    policy = body.get("policy", {})
+    return AgentChange(
+        name=body.get("name", UNSET),
+        status=body.get("status", UNSET),
+        metadata=body.get("metadata", UNSET),
         policy=policy_change(policy),
         seen_version=policy.get("version", UNSET),
     )
-    row = await lifecycle.change_agent(call.tx, actor(call), call.params["id"], wanted)
-    return data(show_agent(row))
 
 
 @endpoints.delete(
@@ -283,6 +333,7 @@ async def budget(call: Call) -> Answer:
             resets_at=iso(resets_at),
             status=found.agent_status,
             frozen=policy.frozen,
+            account_stopped=found.stopped,
             policy_version=policy.version,
             daily_network_lamports=policy.network_budget(bounds),
             network_lamports_today=found.network_today_lamports,

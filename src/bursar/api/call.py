@@ -140,8 +140,9 @@ class Route:
     description: str = ""
     tag: str
     scopes: frozenset[Scope]
-    # The rate limit it counts towards, or a function that finds it from the body.
-    category: Category | Callable[[dict[str, Any]], Category]
+    # The rate limit it counts towards, or a function that finds it from the body. None: it counts
+    # towards none, and is never refused by one.
+    category: Category | Callable[[dict[str, Any]], Category] | None
     database: DatabaseUse
     # Path parameters that are validated. Ids are not: a malformed id is answered 404.
     path_fields: tuple[Field, ...] = ()
@@ -188,7 +189,7 @@ class Options(TypedDict, total=False):
     description: str
     tag: str
     scopes: Required[frozenset[Scope]]
-    category: Category | Callable[[dict[str, Any]], Category]
+    category: Category | Callable[[dict[str, Any]], Category] | None
     database: DatabaseUse
     path_fields: tuple[Field, ...]
     query: tuple[Field, ...]

@@ -13,6 +13,7 @@ from bursar.policy.model import Bounds, Policy
 from bursar.policy.view import PolicyView
 from bursar.purchase.view import Purchase
 from bursar.spend.view import Transaction, show_decision
+from bursar.stop.view import Resumed, Stopped
 from bursar.wallet.view import Wallet, WalletSummary
 from bursar.webhook.view import Webhook
 from bursar.withdrawal.view import Withdrawal
@@ -225,6 +226,12 @@ _BOUGHT: Final[dict[str, Any]] = {
     "purchase_id": _PURCHASE,
     "decision": show_decision(_decided(1_000, bought=True)),
 }
+_STOP: Final[dict[str, Any]] = {
+    "stopped_at": _EARLIER,
+    "stopped_by": _KEY,
+    "reason": "an agent pays the wrong host",
+    "also_unsigned": True,
+}
 _DATA: Final[dict[EventType, msgspec.Struct]] = {
     EventType.TRANSACTION_SETTLED: _transaction(**_ON_CHAIN, fee_lamports=10_000, rent_lamports=0),
     EventType.TRANSACTION_REJECTED: _transaction(
@@ -244,6 +251,10 @@ _DATA: Final[dict[EventType, msgspec.Struct]] = {
     EventType.AGENT_THAWED: Agent(**_AGENT_FIELDS, status="active", terminated_at=None),
     EventType.AGENT_PAUSED: Agent(**_AGENT_FIELDS, status="paused", terminated_at=None),
     EventType.AGENT_TERMINATED: Agent(**_AGENT_FIELDS, status="terminated", terminated_at=_NOW),
+    EventType.ACCOUNT_STOPPED: Stopped(**_STOP),
+    EventType.ACCOUNT_RESUMED: Resumed(
+        **_STOP, resumed_at=_NOW, resumed_by=_KEY, unsigned="cancel", cancelled=3
+    ),
     EventType.TRANSACTION_PENDING: _transaction(
         amount="25.000000",
         status="pending",

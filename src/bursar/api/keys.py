@@ -12,6 +12,8 @@ from bursar.errors import ErrorCode, Fault
 from bursar.form.kinds import ID, Choice, Text
 from bursar.form.moments import Moment
 from bursar.form.record import Field, Record
+from bursar.stop import store as stop_store
+from bursar.stop.view import show_stop_or_none
 
 endpoints = Resource("Keys", Category.AGENT_MANAGEMENT, reads=Category.AGENT_READS)
 
@@ -108,7 +110,7 @@ async def revoke(call: Call) -> Answer:
 @endpoints.get(
     "/v1/me",
     "Who am I",
-    description="The calling key and its rate limits.",
+    description="The calling key, its rate limits, and the stop of its account, if there is one.",
     scopes=ANYONE,
     data=Me,
 )
@@ -118,4 +120,12 @@ async def me(call: Call) -> Answer:
         CategoryLimit(category=category.label, requests_per_minute=category.limit(call.caller.mode))
         for category in Category
     ]
-    return data(Me(**key_fields(row), account=call.caller.account_name, limits=limits))
+    stop = await stop_store.get_stop(call.tx, call.caller.realm_id)
+    return data(
+        Me(
+            **key_fields(row),
+            account=call.caller.account_name,
+            limits=limits,
+            stop=show_stop_or_none(stop),
+        )
+    )

@@ -96,7 +96,9 @@ def encoded() -> bytes:
 def _operation(route: Route, schemas: dict[str, Any]) -> dict[str, Any]:
     scopes = ", ".join(f"`{scope.value}`" for scope in sorted(route.scopes))
     notes = f"Scopes: {scopes}."
-    if isinstance(route.category, Category):
+    if route.category is None:
+        notes += " Never rate-limited."
+    elif isinstance(route.category, Category):
         notes += f" Counts as {route.category.label}."
     made: dict[str, Any] = {
         "operationId": operation_name(route.method, route.path, is_list=route.is_list),
@@ -220,6 +222,8 @@ def _responses(route: Route, schemas: dict[str, Any]) -> dict[str, Any]:
         success["content"] = {route.content_type: {"schema": {"type": "string"}}}
     responses = {str(route.status): success}
     codes = {*_ALWAYS, *route.errors}
+    if route.category is None:
+        codes.remove(ErrorCode.RATE_LIMIT_EXCEEDED)
     if len(route.scopes) < 4 or route.permits is not None:
         codes.add(ErrorCode.FORBIDDEN)
     if ":" in route.path:
@@ -230,7 +234,7 @@ def _responses(route: Route, schemas: dict[str, Any]) -> dict[str, Any]:
         names = ", ".join(f"`{c.value}`" for c in sorted(codes) if c.status == status)
         responses[str(status)] = {
             "description": f"{_WHAT[status]} Codes: {names}.",
-            "headers": _error_headers({code for code in codes if code.status == status}),
+            "headers": _error_headers(route, {code for code in codes if code.status == status}),
             "content": {"application/json": {"schema": {"$ref": _REF.format(name="Error")}}},
         }
     return responses
@@ -295,7 +299,7 @@ _SAY_WHEN: Final = {
 
 
 def _headers(route: Route) -> dict[str, Any]:
-    made: dict[str, Any] = {"X-Request-Id": _REQUEST_ID, **_RATE_LIMIT}
+    made: dict[str, Any] = {"X-Request-Id": _REQUEST_ID, **_limits(route)}
     if route.takes_idempotency_key:
         made["Idempotent-Replayed"] = {
             "description": "`true` when the answer is that of an earlier request.",
@@ -304,13 +308,17 @@ def _headers(route: Route) -> dict[str, Any]:
     return made
 
 
-def _error_headers(codes: set[ErrorCode]) -> dict[str, Any]:
+def _limits(route: Route) -> dict[str, Any]:
+    return {} if route.category is None else _RATE_LIMIT
+
+
+def _error_headers(route: Route, codes: set[ErrorCode]) -> dict[str, Any]:
     """The headers of an error with this status."""
     made: dict[str, Any] = {"X-Request-Id": _REQUEST_ID}
     if ErrorCode.UNAUTHORIZED in codes:
         # Without a valid key the request counts towards no limit.
         return {**made, "WWW-Authenticate": {"schema": {"type": "string"}}}
-    made |= _RATE_LIMIT
+    made |= _limits(route)
     if saying := codes & _SAY_WHEN:
         with_ = "" if saying == codes else f", with `{min(saying).value}`"
         made["Retry-After"] = {"description": f"Whole seconds to wait{with_}.", "schema": _INTEGER}

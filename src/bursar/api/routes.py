@@ -11,6 +11,7 @@ from bursar.api import (
     purchases,
     recipients,
     spends,
+    stop,
     transactions,
     wallets,
     webhooks,
@@ -27,6 +28,7 @@ ROUTES: Final[tuple[Route, ...]] = (
     *recipients.endpoints.routes,
     *webhooks.endpoints.routes,
     *events.endpoints.routes,
+    *stop.endpoints.routes,
     *keys.endpoints.routes,
     *audit_log.endpoints.routes,
 )

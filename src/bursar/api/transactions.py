@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from bursar.access.limits import Category
-from bursar.access.model import ANYONE, APPROVERS
+from bursar.access.model import ANYONE, APPROVERS, SPENDERS
 from bursar.api.call import Answer, Call, DatabaseUse, Resource, Stream, data, page, page_fields
 from bursar.api.export import export_csv
 from bursar.db import Tx
@@ -159,6 +159,30 @@ async def approve(call: Call) -> Answer:
 async def deny(call: Call) -> Answer:
     spend = await approvals.deny_spend(
         call.tx, _approver(call), call.params["id"], call.body.get("reason")
+    )
+    return data(show_spend(spend))
+
+
+@endpoints.post(
+    "/v1/transactions/:id/cancel",
+    "Cancel a pending spend",
+    description=(
+        "By the key that asked for it, or an admin. It is rejected with `cancelled`; its funds are"
+        " available again, and its day's cap too."
+    ),
+    scopes=SPENDERS,
+    category=Category.SPEND_AUTHORISE,
+    body=REASON,
+    data=Transaction,
+    errors=(ErrorCode.INVALID_STATE,),
+)
+async def cancel(call: Call) -> Answer:
+    spend = await approvals.cancel_spend(
+        call.tx,
+        _approver(call),
+        call.caller.agent_id,
+        call.params["id"],
+        call.body.get("reason"),
     )
     return data(show_spend(spend))
 

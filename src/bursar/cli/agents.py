@@ -187,6 +187,36 @@ def unfreeze(to: Remote, agent_id: AgentId) -> None:
     to.out.done(f"{agent.id} ({agent.name}): policy {agent.policy.version}, not frozen.", agent)
 
 
+@app.command("update-many")
+@remote
+def update_many(
+    to: Remote,
+    having: Annotated[
+        list[str] | None,
+        typer.Option("--with", metavar="KEY=VALUE", help="Only agents with this metadata."),
+    ] = None,
+    which: Annotated[
+        Literal["all", "active", "paused"], typer.Option("--in", help="Only agents in this state.")
+    ] = "all",
+    status: Annotated[
+        Literal["active", "paused"] | None, typer.Option(help="Pause them, or let them go on.")
+    ] = None,
+    freeze: Annotated[
+        bool | None, typer.Option("--freeze/--unfreeze", help="Freeze their policies, or undo it.")
+    ] = None,
+    daily_cap: Annotated[str | None, typer.Option(help="USDC a day for each, e.g. 25.00.")] = None,
+) -> None:
+    """Change every agent that matches (at most 1,000), all or nothing, in force at once."""
+    wanted = {"status": status, "frozen": freeze, "daily_cap": daily_cap}
+    changes: dict[str, Any] = {name: value for name, value in wanted.items() if value is not None}
+    if not changes:
+        raise ConfigError("--status, --freeze or --daily-cap", "say what to change")
+    done = to.client.agents.update_many(
+        where_status=which, where_metadata=metadata(having), **changes
+    )
+    to.out.done(f"{done.matched} agents match, {done.changed} of them are changed.", done)
+
+
 @app.command()
 @remote
 def terminate(to: Remote, agent_id: AgentId, yes: Yes = False) -> None:

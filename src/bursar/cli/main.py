@@ -27,6 +27,7 @@ from bursar.cli import (
     recipients,
     shop,
     spends,
+    stop,
     transactions,
     wallets,
     webhooks,
@@ -78,6 +79,8 @@ app.add_typer(spends.approvals, name="approvals", rich_help_panel=_AGENTS)
 app.add_typer(transactions.app, name="transactions", rich_help_panel=_AGENTS)
 app.add_typer(wallets.app, name="wallets", rich_help_panel=_AGENTS)
 app.command(rich_help_panel=_AGENTS)(wallets.withdraw)
+app.command(rich_help_panel=_AGENTS)(stop.stop)
+app.command(rich_help_panel=_AGENTS)(stop.resume)
 app.add_typer(recipients.app, name="recipients", rich_help_panel=_AGENTS)
 app.add_typer(webhooks.app, name="webhooks", rich_help_panel=_EVENTS)
 app.add_typer(webhooks.events, name="events", rich_help_panel=_EVENTS)

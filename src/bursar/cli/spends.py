@@ -43,6 +43,7 @@ _Reason = Annotated[str | None, typer.Option(help="Why, for the books.")]
 
 # What an operator can do about a refusal that neither another amount nor waiting would change.
 _ADVICE = {
+    "account_stopped": "To let every agent spend again: bursar resume --unsigned pay",
     "agent_paused": "To let it spend again: bursar agents resume AGENT",
     "policy_frozen": "To let it spend again: bursar agents unfreeze AGENT",
     "recipient_blocked": "To lift the block: bursar policies set AGENT --unblock RECIPIENT",

@@ -10,7 +10,7 @@ from bursar.cli.show import ROWS, Columns
 if TYPE_CHECKING:
     from bursar.client.model import Transaction
 
-app = typer.Typer(no_args_is_help=True, help="List, show and add up transactions.")
+app = typer.Typer(no_args_is_help=True, help="List, show, add up and cancel transactions.")
 
 _COLUMNS: "Columns[Transaction]" = {
     "id": lambda spend: spend.id,
@@ -71,6 +71,18 @@ def list_(
 def show(to: Remote, transaction_id: Annotated[str, typer.Argument(metavar="TRANSACTION")]) -> None:
     """Show a transaction with every check of its decision."""
     to.out.one(to.client.transactions.get(transaction_id))
+
+
+@app.command()
+@remote
+def cancel(
+    to: Remote,
+    transaction_id: Annotated[str, typer.Argument(metavar="TRANSACTION")],
+    reason: Annotated[str | None, typer.Option(help="Why, for the books.")] = None,
+) -> None:
+    """Call off a spend that still waits for a person; its funds are available again."""
+    done = to.client.transactions.cancel(transaction_id, reason=reason)
+    to.out.done(f"{done.id}: {done.amount} to {done.recipient} is cancelled.", done)
 
 
 @app.command()

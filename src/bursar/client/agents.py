@@ -16,7 +16,7 @@ from bursar.client.endpoint import (
     operation,
     present,
 )
-from bursar.client.model import Agent, AgentStatus, Budget, Payees, PolicyVersion
+from bursar.client.model import Agent, AgentStatus, Budget, BulkChange, Payees, PolicyVersion
 
 
 class Agents(Resource[Carrier]):
@@ -68,9 +68,8 @@ class Agents(Resource[Carrier]):
 
         `limit` is the size of a page, at most 100; all pages are read as you go.
         """
-        filters = None if metadata is None else json.dumps(dict(metadata), ensure_ascii=False)
         return Request(
-            query={"status": status, "metadata": filters, "limit": limit, "after": after}
+            query={"status": status, "metadata": _pairs(metadata), "limit": limit, "after": after}
         )
 
     @operation("GET /v1/agents/:id", Agent)
@@ -116,6 +115,49 @@ class Agents(Resource[Carrier]):
         changes = given(name=name, status=status, metadata=metadata, policy=policy or UNSET)
         return Request(path={"id": agent_id}, body=changes)
 
+    @operation("PATCH /v1/agents", BulkChange)
+    def update_many(
+        self,
+        *,
+        where_status: Literal["active", "paused", "all"] | None = None,
+        where_metadata: Mapping[str, str] | None = None,
+        name: str | Unset = UNSET,
+        status: Literal["active", "paused"] | Unset = UNSET,
+        metadata: Mapping[str, str] | Unset = UNSET,
+        daily_cap: Amount | Unset = UNSET,
+        allowlist: Iterable[str] | Unset = UNSET,
+        blocklist: Iterable[str] | Unset = UNSET,
+        per_transaction_cap: Amount | Unset | None = UNSET,
+        approval_threshold: Amount | Unset | None = UNSET,
+        daily_network_lamports: int | Unset | None = UNSET,
+        payees: Payees | Unset = UNSET,
+        frozen: bool | Unset = UNSET,
+        policy_version: int | Unset = UNSET,
+    ) -> Request:
+        """The same change of every agent that matches and is not terminated, all or nothing.
+
+        At least one of `where_status` and `where_metadata` says which; at most 1,000 may match.
+        """
+        changes = Agents.update.describe(
+            self,
+            "",
+            name=name,
+            status=status,
+            metadata=metadata,
+            daily_cap=daily_cap,
+            allowlist=allowlist,
+            blocklist=blocklist,
+            per_transaction_cap=per_transaction_cap,
+            approval_threshold=approval_threshold,
+            daily_network_lamports=daily_network_lamports,
+            payees=payees,
+            frozen=frozen,
+            policy_version=policy_version,
+        ).body
+        return Request(
+            query={"status": where_status, "metadata": _pairs(where_metadata)}, body=changes
+        )
+
     @operation("PATCH /v1/agents/:id", Agent)
     def pause(self, agent_id: str) -> Request:
         """Refuse all new spends until the agent is resumed. Approved ones are still paid."""
@@ -152,6 +194,10 @@ class Agents(Resource[Carrier]):
     def budget(self, agent_id: str) -> Request:
         """What the agent may spend now: what it asks before it spends."""
         return Request(path={"id": agent_id})
+
+
+def _pairs(metadata: Mapping[str, str] | None) -> str | None:
+    return None if metadata is None else json.dumps(dict(metadata), ensure_ascii=False)
 
 
 def _cap(cap: Amount | Unset | None) -> str | Unset | None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Final, Generic, Self
 
+from bursar.client.account import Account
 from bursar.client.address import check_address
 from bursar.client.agents import Agents
 from bursar.client.audit_log import AuditLog
@@ -44,6 +45,7 @@ class _Client(Generic[Carrier]):
         self.keys = Keys(transport)
         self.recipients = Recipients(transport)
         self.audit_log = AuditLog(transport)
+        self.account = Account(transport)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} at {self._transport.base_url}>"

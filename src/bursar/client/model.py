@@ -18,6 +18,7 @@ WithdrawalStatus = Literal["pending", "settled", "failed"]
 DepositStatus = Literal["pending", "credited"]
 WebhookStatus = Literal["enabled", "disabled"]
 DeliveryStatus = Literal["pending", "delivered", "failed"]
+Unsigned = Literal["pay", "cancel"]
 Outcome = Literal["pass", "fail", "not_evaluated"]
 Payees = Literal["directory", "pinned", "host"]
 PurchaseStatus = Literal[
@@ -79,6 +80,14 @@ class Agent:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BulkChange:
+    """How many agents matched, and how many of them the change made different."""
+
+    matched: int
+    changed: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
     """What an agent asks before it spends."""
 
@@ -90,6 +99,7 @@ class Budget:
     resets_at: datetime
     status: AgentStatus
     frozen: bool
+    account_stopped: bool
     policy_version: int
     daily_network_lamports: int
     network_lamports_today: int
@@ -439,8 +449,29 @@ class LogLine:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Stopped:
+    """Every agent of the account is stopped: since when, by which key, and why."""
+
+    stopped_at: datetime
+    stopped_by: str
+    reason: str
+    also_unsigned: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resumed(Stopped):
+    """The stop that is over. `cancelled`: how many of the spends that it held are not paid."""
+
+    resumed_at: datetime
+    resumed_by: str
+    unsigned: Unsigned
+    cancelled: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Me(Key):
-    """The calling key and its rate limits."""
+    """The calling key, its rate limits, and whether its account is stopped."""
 
     account: str
     limits: tuple[CategoryLimit, ...]
+    stop: Stopped | None

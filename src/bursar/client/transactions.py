@@ -101,6 +101,21 @@ class Transactions(Resource[Carrier]):
             idempotency_key=idempotency_key,
         )
 
+    @operation("POST /v1/transactions/:id/cancel", Transaction)
+    def cancel(
+        self,
+        transaction_id: str,
+        *,
+        reason: str | None = None,
+        idempotency_key: str | None = None,
+    ) -> Request:
+        """Call off a pending spend that this key asked for, or any with a key of scope admin."""
+        return Request(
+            path={"id": transaction_id},
+            body=present(reason=reason),
+            idempotency_key=idempotency_key,
+        )
+
 
 def _filters(
     agent_id: str | None,

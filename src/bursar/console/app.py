@@ -172,11 +172,10 @@ class Console:
         return _Answer(reply.status, _draw(reply, request, visit, mark))
 
     async def _count(self, stands_for: str, caller: Caller) -> None:
-        category = of_kind(
-            self._routes[stands_for].category,
-            Category,
-            "a page stands for a route of one category",
-        )
+        category = self._routes[stands_for].category
+        if category is None:
+            return
+        category = of_kind(category, Category, "a page stands for a route of one category")
         verdict = await self._services.limiter.take(caller.key_id, category, caller.mode)
         if not verdict.allowed:
             raise over_limit(category, verdict)

@@ -40,6 +40,12 @@ class EventType(StrEnum):
     )
     AGENT_PAUSED = "agent.paused", "The agent was paused.", "Agent"
     AGENT_TERMINATED = "agent.terminated", "The agent was terminated, for good.", "Agent"
+    ACCOUNT_STOPPED = (
+        "account.stopped",
+        "Every agent of the account was stopped, or what is not signed is held as well.",
+        "Stopped",
+    )
+    ACCOUNT_RESUMED = "account.resumed", "The agents of the account may spend again.", "Resumed"
     TRANSACTION_PENDING = "transaction.pending", "A spend waits for approval.", "Transaction"
     TRANSACTION_APPROVED = (
         "transaction.approved",

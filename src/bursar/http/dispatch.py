@@ -82,7 +82,7 @@ class Dispatcher:
         finally:
             # For this route the body says which limit it counts towards. It counts even if the body
             # cannot be read.
-            if not isinstance(route.category, Category):
+            if callable(route.category):
                 await self._count(request, caller, route.category(given))
 
         def prepared() -> Call:

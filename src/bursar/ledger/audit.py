@@ -231,7 +231,8 @@ QUESTIONS: Final = (
                                                       ELSE 'approved' END
             OR (p.state = 'failed'
                 AND o.reject_code NOT IN ('settlement_failed', 'destination_invalid',
-                                          'network_cost_exceeded'))
+                                          'network_cost_exceeded')
+                AND NOT (o.reject_code = 'cancelled' AND p.called_off_by IS NOT NULL))
             OR o.agent_id <> p.agent_id OR o.amount_micros <> p.amount_micros
             OR o.pay_to <> p.destination""",
     ),

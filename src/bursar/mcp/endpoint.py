@@ -35,6 +35,7 @@ CATEGORIES: Final = {
     "get_budget": Category.AGENT_READS,
     "preview_spend": Category.SPEND_AUTHORISE,
     "spend": Category.SPEND_AUTHORISE,
+    "cancel_spend": Category.SPEND_AUTHORISE,
     "get_transaction": Category.TRANSACTIONS,
     "list_transactions": Category.TRANSACTIONS,
 }

@@ -70,7 +70,7 @@ def _shown(tool: Tool) -> ShownTool:
         input_schema=tool.inputs.schema(),
         output_schema=tool.output,
         annotations=ToolAnnotations(
-            read_only_hint=not tool.spends,
+            read_only_hint=not (tool.spends or tool.changes),
             destructive_hint=tool.spends,
             # A spend requires an idempotency key, so repeating it is harmless.
             idempotent_hint=True,

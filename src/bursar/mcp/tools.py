@@ -1,4 +1,4 @@
-"""The five tools. Each is one request to the API, so a key can do no more with them than with the
+"""The tools. Each is one request to the API, so a key can do no more with them than with the
 API.
 
 Arguments are validated before anything is sent, by the same kinds of value that the API uses, so
@@ -78,6 +78,8 @@ class Tool:
     request: Callable[[Fields, str], ApiRequest]
     result: Callable[[ApiAnswer], Result]
     spends: bool = False
+    # Changes something, but pays nobody.
+    changes: bool = False
 
 
 async def call_tool(tool: Tool, arguments: Fields, api: Api) -> Result:
@@ -140,6 +142,14 @@ def _ask_transaction(given: Fields, agent_id: str) -> ApiRequest:
     return ApiRequest("GET", f"/v1/transactions/{given['id']}")
 
 
+def _ask_cancel(given: Fields, agent_id: str) -> ApiRequest:
+    del agent_id
+    if not is_id("txn", given["id"]):
+        raise not_found("transaction")
+    body = {name: value for name, value in given.items() if name != "id"}
+    return ApiRequest("POST", f"/v1/transactions/{given['id']}/cancel", body=body)
+
+
 def _ask_transactions(given: Fields, agent_id: str) -> ApiRequest:
     query = {"limit": _PAGE_ROWS, **given, "agentId": agent_id}
     return ApiRequest(
@@ -171,6 +181,11 @@ def _spend(answer: ApiAnswer) -> Result:
 def _transaction(answer: ApiAnswer) -> Result:
     found = answer.body["data"]
     return Result(words.looked_up(found), words.transaction(found) | words.decision(found))
+
+
+def _cancelled(answer: ApiAnswer) -> Result:
+    found = answer.body["data"]
+    return Result(words.cancelled(found), words.transaction(found))
 
 
 def _transactions(answer: ApiAnswer) -> Result:
@@ -285,6 +300,10 @@ TOOLS: Final[Mapping[str, Tool]] = {
                     "resetsAt": _text("When the day's count starts again, UTC."),
                     "status": _text("Of the agent.", enum=["active", "paused", "terminated"]),
                     "frozen": {"type": "boolean", "description": "True: nothing can be spent."},
+                    "accountStopped": {
+                        "type": "boolean",
+                        "description": "True: a person stopped every agent of the account.",
+                    },
                     "policyVersion": {"type": "integer", "description": "Of the policy in force."},
                 }
             ),
@@ -356,6 +375,26 @@ TOOLS: Final[Mapping[str, Tool]] = {
             request=_ask_spend,
             result=_spend,
             spends=True,
+        ),
+        Tool(
+            name="cancel_spend",
+            title="Call off a spend",
+            description=(
+                "Calls off a spend of yours that is `pending`, so that no person has to decide on"
+                " it; its amount is available again. Only what still waits can be cancelled: one"
+                " that was approved is being paid."
+            ),
+            inputs=Record(
+                "Cancel",
+                (
+                    Field("id", Text(1, 100), "As `spend` or a list gave it: txn_…", required=True),
+                    Field("reason", Text(0, 500), "Why, for the books."),
+                ),
+            ),
+            output=_object(_TRANSACTION),
+            request=_ask_cancel,
+            result=_cancelled,
+            changes=True,
         ),
         Tool(
             name="get_transaction",

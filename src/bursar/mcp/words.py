@@ -105,7 +105,13 @@ def listed(count: int, cursor: str | None) -> str:
     return f"{count} transaction{'' if count == 1 else 's'}, newest first.{more}"
 
 
+def cancelled(found: Fields) -> str:
+    return f"{found['id']}: Cancelled. Nothing was paid, and the amount is available again."
+
+
 def budget(found: Fields) -> str:
+    if found["accountStopped"]:
+        return "Nothing can be spent: every agent of the account is stopped. Ask your operator."
     if found["status"] != "active" or found["frozen"]:
         state = "frozen" if found["status"] == "active" else found["status"]
         return f"Nothing can be spent: the agent is {state}. Ask your operator."

@@ -808,12 +808,18 @@ CREATE TABLE payment (
   -- The worker that claimed it has it until then; afterwards it is anybody's.
   leased_until  timestamptz NOT NULL,
   problem       text,
-  created_at    timestamptz(3) NOT NULL
+  created_at    timestamptz(3) NOT NULL,
+  -- Who called it off before anything was signed: the worker fails it and signs nothing. Only after
+  -- a restore may it turn out to be paid, by an attempt that this database forgot.
+  called_off_by text,
+  CONSTRAINT called_off_is_not_signed CHECK (
+    called_off_by IS NULL OR attempts = 0 AND state <> 'live')
 );
 -- It ends once, and what is paid to whom never changes.
 CREATE TRIGGER payment_moves BEFORE UPDATE ON payment FOR EACH ROW
   WHEN (OLD.state IN ('settled', 'failed') OR NEW.amount_micros <> OLD.amount_micros
-        OR NEW.destination <> OLD.destination OR NEW.agent_id <> OLD.agent_id)
+        OR NEW.destination <> OLD.destination OR NEW.agent_id <> OLD.agent_id
+        OR OLD.called_off_by IS NOT NULL AND NEW.called_off_by IS DISTINCT FROM OLD.called_off_by)
   EXECUTE FUNCTION refuse_move();
 CREATE TRIGGER payment_stays BEFORE DELETE OR TRUNCATE ON payment
   FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();

@@ -32,11 +32,21 @@ _GET = Query(f"""
 """)
 
 
-async def insert_policy(
-    tx: Tx, agent_id: str, policy: Policy, changed_by: str, changed_at: datetime
+async def insert_policies(
+    tx: Tx, policies: Sequence[tuple[str, Policy]], changed_by: str, changed_at: datetime
 ) -> None:
-    await _INSERT.run(
-        tx, agent_id=agent_id, changed_by=changed_by, changed_at=changed_at, **asdict(policy)
+    """Each with its agent."""
+    await _INSERT.run_each(
+        tx,
+        [
+            {
+                "agent_id": agent_id,
+                "changed_by": changed_by,
+                "changed_at": changed_at,
+                **asdict(policy),
+            }
+            for agent_id, policy in policies
+        ],
     )
 
 

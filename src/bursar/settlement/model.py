@@ -34,6 +34,8 @@ class PaymentRow(msgspec.Struct, frozen=True, kw_only=True):
     # What its spend reserves of the agent's network budget, and what ended attempts have cost.
     reserved_lamports: int
     cost_lamports: int
+    # Who resumed its account without paying it; None: it is to be paid.
+    called_off_by: str | None
 
     @property
     def day(self) -> date:

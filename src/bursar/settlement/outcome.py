@@ -10,6 +10,7 @@ from bursar.chain.port import Landed, Paid
 from bursar.cost import store as cost_store
 from bursar.cost.model import Charge
 from bursar.db import Database, Tx
+from bursar.errors import check
 from bursar.ledger import book, lock
 from bursar.ledger.model import LockedWallet
 from bursar.metrics import Settlement as Metrics
@@ -139,6 +140,28 @@ async def fail(db: Database, payment: PaymentRow, code: FailureCode, why: str) -
         return  # somebody else ended it, or an attempt lives
     Metrics.failed(payment.mode)
     _log.warning("payment_failed", payment=payment.id, why=why)
+
+
+async def call_off(db: Database, payments: Sequence[PaymentRow]) -> None:
+    """Payments of one wallet that a person called off before anything was signed."""
+    agent_id, realm_id = payments[0].agent_id, payments[0].realm_id
+
+    async def work(tx: Tx) -> int:
+        locked = await lock.lock_agents(tx, [agent_id], [realm_id])
+        failed = await payment_store.fail_called_off(tx, [payment.id for payment in payments])
+        rejected = await reject_spends(
+            tx,
+            locked[agent_id].wallet,
+            failed,
+            expected="approved",
+            code=RejectCode.CANCELLED,
+            decided_by=payments[0].called_off_by,
+            reason=None,
+        )
+        check(len(rejected) == len(failed), "a payment and its spend end together")
+        return len(failed)
+
+    _log.info("payments_called_off", agent=agent_id, count=await db.transact(work))
 
 
 async def _close(

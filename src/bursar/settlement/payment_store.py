@@ -8,6 +8,7 @@ from bursar.config import Mode
 from bursar.db import Row, Tx
 from bursar.settlement.model import PaymentRow
 from bursar.sql import Query, columns, made
+from bursar.stop.store import HELD
 
 # Longer than a round of the worker takes, so that a worker that died gives its payments back. Only
 # a search of long histories after a restore may outlast it: then another round searches the same
@@ -41,6 +42,7 @@ _CLAIM = Query(f"""
          AND (p.leased_until <= clock_timestamp()
               OR p.leased_until > clock_timestamp() + {CLOCK_WAS_SET_BACK})
          AND {MAY_BE_TRIED}
+         AND NOT {HELD}
        ORDER BY p.created_at
        LIMIT :limit
          FOR UPDATE OF p SKIP LOCKED
@@ -92,6 +94,12 @@ _FAIL = Query("""
      WHERE id = :payment_id AND state = :was
        AND NOT EXISTS (SELECT FROM submission WHERE payment_id = :payment_id AND state = 'live')
 """)
+_FAIL_CALLED_OFF = Query("""
+    UPDATE payment
+       SET state = 'failed', problem = 'called off'
+     WHERE id = ANY(:payment_ids) AND state = 'waiting' AND called_off_by IS NOT NULL
+    RETURNING id
+""")
 _LET_WAIT = Query("""
     UPDATE payment
        SET state = 'waiting', leased_until = clock_timestamp(), problem = :problem
@@ -123,6 +131,11 @@ async def fail_payment(
     return await _FAIL.count(tx, payment_id=payment_id, problem=problem, was=was) == 1
 
 
+async def fail_called_off(tx: Tx, payment_ids: Sequence[str]) -> list[str]:
+    """Those that this call failed."""
+    return [row["id"] for row in await _FAIL_CALLED_OFF.rows(tx, payment_ids=payment_ids)]
+
+
 async def let_payment_wait(tx: Tx, payment_id: str, problem: str) -> None:
     """Its attempt is dead: another may be signed."""
     await _LET_WAIT.run(tx, payment_id=payment_id, problem=problem)
@@ -135,7 +148,8 @@ async def adopt_payment(tx: Tx, withdrawal_id: str) -> None:
 
 # Backlog -----------------------------------------------------------------------------------------
 
-_BACKLOG = Query("""
+# What a stop holds waits for a person, not for the worker.
+_BACKLOG = Query(f"""
     SELECT count(*) FILTER (WHERE p.state = 'waiting') AS waiting,
            count(*) FILTER (WHERE p.state = 'live') AS live,
            count(*) FILTER (WHERE s.in_doubt) AS in_doubt,
@@ -143,6 +157,7 @@ _BACKLOG = Query("""
       FROM payment p
       LEFT JOIN submission s ON s.payment_id = p.id AND s.state = 'live'
      WHERE p.mode = :mode AND p.state IN ('waiting', 'live')
+       AND NOT (p.state = 'waiting' AND {HELD})
 """)
 
 

@@ -19,6 +19,7 @@ from bursar.settlement.model import (
     SubmissionRow,
 )
 from bursar.sql import Query, columns, made, made_or_none
+from bursar.stop import store as stop_store
 
 # Signed ------------------------------------------------------------------------------------------
 
@@ -30,7 +31,8 @@ _LOCK_PAYMENTS = Query("""
     SELECT p.id, p.attempts
       FROM payment p
       JOIN wallet w ON w.agent_id = p.agent_id
-     WHERE p.id = ANY(:payment_ids) AND p.state = 'waiting' AND NOT w.is_frozen
+     WHERE p.id = ANY(:payment_ids) AND p.state = 'waiting' AND p.called_off_by IS NULL
+       AND NOT w.is_frozen
      ORDER BY p.id
        FOR UPDATE OF p
 """)
@@ -65,10 +67,15 @@ async def insert_submissions(
     """Stores what was signed, if nothing else of the payment is alive and its account can pay.
 
     The payment's row is locked first, so that of two workers one signs in vain and sends nothing.
-    The same for one that signed before a failover and stores after it.
+    The same for one that signed before a failover and stores after it, and for one whose account
+    was stopped meanwhile, if the stop holds what is not signed.
     """
     if await watch_store.timeline(tx) != known_timeline:
         return Stored(set(), set())
+    may_sign = await stop_store.may_sign(tx, list({s.payment.realm_id for s in submissions}))
+    submissions = [
+        s for s in submissions if s.payment.is_withdrawal or s.payment.realm_id in may_sign
+    ]
     rows = await _LOCK_PAYMENTS.rows(tx, payment_ids=[s.payment.id for s in submissions])
     free = {row["id"]: row["attempts"] for row in rows}
     kept = [s for s in submissions if free.get(s.payment.id) == s.attempt - 1]

@@ -142,6 +142,7 @@ class Settler:
             await self._give_back(claimed, "quiet after a failover or restore", after_seconds=0)
             return
         unpaid = await self._adopt_forgotten(claimed, watch)
+        unpaid = await self._drop_called_off(unpaid)
         if not unpaid:
             return
         async with self.db.connection() as tx:
@@ -318,6 +319,16 @@ class Settler:
 
         await _gather(look, list(by_wallet.values()))
         return [payment for payment in claimed if payment.id not in not_now]
+
+    async def _drop_called_off(self, unpaid: Sequence[PaymentRow]) -> list[PaymentRow]:
+        """Nothing was signed for them, neither here nor in what a restore may have forgotten."""
+        by_wallet: defaultdict[tuple[str, str], list[PaymentRow]] = defaultdict(list)
+        for payment in unpaid:
+            if payment.called_off_by is not None:
+                by_wallet[payment.agent_id, payment.called_off_by].append(payment)
+        for payments in by_wallet.values():
+            await outcome.call_off(self.db, payments)
+        return [payment for payment in unpaid if payment.called_off_by is None]
 
     async def watch(self) -> Watch:
         """Notices a failover or restore by the database's timeline (rule 6)."""

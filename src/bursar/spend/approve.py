@@ -1,4 +1,4 @@
-"""Pending spends: a person approves or denies them, or they expire."""
+"""Pending spends: a person approves or denies them, whoever asked cancels them, or they expire."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -58,6 +58,11 @@ async def approve_spend(
             ErrorCode.FORBIDDEN,
             "The key that asked for a spend may not approve it. Use another key of scope admin or"
             " approver.",
+        )
+    if locked.stopped:
+        raise _invalid(
+            f"{RejectCode.ACCOUNT_STOPPED.value}: every agent of the account is stopped. This spend"
+            " stays pending; approve it once an admin has resumed the account, or deny it."
         )
     wallet = locked.wallet
     expires_at = present(spend.expires_at, "a pending spend has an end")
@@ -150,17 +155,47 @@ async def _pay_to(
 async def deny_spend(tx: Tx, approver: Approver, spend_id: str, reason: str | None) -> SpendRow:
     """pending -> rejected; the funds are available again, and the day's cap too."""
     spend, locked = await _lock(tx, approver, spend_id)
-    (denied,) = await reject_spends(
+    return await _reject(
+        tx, approver, spend, locked, RejectCode.APPROVAL_DENIED, "transaction.denied", reason
+    )
+
+
+async def cancel_spend(
+    tx: Tx, asker: Approver, agent_id: str | None, spend_id: str, reason: str | None
+) -> SpendRow:
+    """The same by whoever asked for it, or by an admin. `agent_id` is the agent that the key is
+    bound to, None for an admin's."""
+    spend, locked = await _lock(tx, asker, spend_id, agent_id)
+    if agent_id is not None and spend.created_by != asker.key_id:
+        raise ApiError(
+            ErrorCode.FORBIDDEN,
+            "A spend is cancelled by the key that asked for it, or by one of scope admin.",
+        )
+    return await _reject(
+        tx, asker, spend, locked, RejectCode.CANCELLED, "transaction.cancelled", reason
+    )
+
+
+async def _reject(
+    tx: Tx,
+    by: Approver,
+    spend: SpendRow,
+    locked: LockedAgent,
+    code: RejectCode,
+    action: str,
+    reason: str | None,
+) -> SpendRow:
+    (rejected,) = await reject_spends(
         tx,
         locked.wallet,
         [spend.id],
         expected="pending",
-        code=RejectCode.APPROVAL_DENIED,
-        decided_by=approver.key_id,
+        code=code,
+        decided_by=by.key_id,
         reason=reason,
     )
-    await _trail(tx, approver, "transaction.denied", spend, denied)
-    return denied
+    await _trail(tx, by, action, spend, rejected)
+    return rejected
 
 
 async def expire_spends(db: Database) -> int:
@@ -193,12 +228,15 @@ async def _expire(tx: Tx, due: Expired) -> int:
     return len(rejected)
 
 
-async def _lock(tx: Tx, approver: Approver, spend_id: str) -> tuple[SpendRow, LockedAgent]:
-    """The pending spend as it is under its wallet's lock."""
+async def _lock(
+    tx: Tx, approver: Approver, spend_id: str, agent_id: str | None = None
+) -> tuple[SpendRow, LockedAgent]:
+    """The pending spend as it is under its wallet's lock; with `agent_id` only if it is that
+    agent's."""
     spend = (
         await store.get_spend(tx, approver.realm_id, spend_id) if is_id("txn", spend_id) else None
     )
-    if spend is None:
+    if spend is None or agent_id not in (None, spend.agent_id):
         raise not_found("transaction")
     locked = await lock.lock_agents(tx, [spend.agent_id], [approver.realm_id])
     spend = present(

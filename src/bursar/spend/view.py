@@ -72,6 +72,7 @@ class Budget(msgspec.Struct, rename="camel", kw_only=True):
     resets_at: str
     status: Literal["active", "paused", "terminated"]
     frozen: bool
+    account_stopped: bool
     policy_version: int
     daily_network_lamports: int
     network_lamports_today: int

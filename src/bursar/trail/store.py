@@ -1,5 +1,6 @@
 """Queries on the audit log."""
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import datetime
 
@@ -45,21 +46,24 @@ async def insert_trail(
     realm_id: int | None,
     actor: str,
     request_id: str,
-    action: str,
-    subject: str,
-    before: str | None,
-    after: str | None,
+    lines: Sequence[tuple[str, str, str | None, str | None]],
 ) -> None:
-    await _INSERT.run(
+    """Lines of (action, subject, before, after)."""
+    await _INSERT.run_each(
         tx,
-        line_id=new_id("log"),
-        realm_id=realm_id,
-        actor=actor,
-        request_id=request_id,
-        action=action,
-        subject=subject,
-        before=before,
-        after=after,
+        [
+            {
+                "line_id": new_id("log"),
+                "realm_id": realm_id,
+                "actor": actor,
+                "request_id": request_id,
+                "action": action,
+                "subject": subject,
+                "before": before,
+                "after": after,
+            }
+            for action, subject, before, after in lines
+        ],
     )
 
 

@@ -1,5 +1,6 @@
 """Who did what: an append-only line for every change a person would ask about later."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -21,8 +22,28 @@ async def leave_trail(
 ) -> None:
     """`before` and `after` are what the API shows of the subject, so they hold no secret. A line
     about the whole service has no realm."""
+    line = action, subject, before, after
+    await leave_trails(tx, realm_id=realm_id, actor=actor, request_id=request_id, lines=[line])
+
+
+async def leave_trails(
+    tx: Tx,
+    *,
+    realm_id: int | None,
+    actor: str,
+    request_id: str,
+    lines: Sequence[tuple[str, str, Any, Any]],
+) -> None:
+    """Lines of (action, subject, before, after), of one act that changed many."""
     await store.insert_trail(
-        tx, realm_id, actor, request_id, action, subject, _json(before), _json(after)
+        tx,
+        realm_id,
+        actor,
+        request_id,
+        [
+            (action, subject, _json(before), _json(after))
+            for action, subject, before, after in lines
+        ],
     )
 
 

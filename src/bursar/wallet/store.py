@@ -89,8 +89,8 @@ async def get_wallet(tx: Tx, realm_id: int, agent_id: str) -> tuple[WalletRow, d
     return None if row is None else (wallet_of(row), row["as_of"])
 
 
-async def set_low(tx: Tx, agent_id: str, is_low: bool) -> None:
-    await _SET_LOW.run(tx, agent_id=agent_id, is_low=is_low)
+async def set_low(tx: Tx, wallets: Sequence[WalletRow]) -> None:
+    await _SET_LOW.run_each(tx, [{"agent_id": w.agent_id, "is_low": w.is_low} for w in wallets])
 
 
 async def is_frozen(tx: Tx, agent_id: str) -> bool:
