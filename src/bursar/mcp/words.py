@@ -25,6 +25,14 @@ RECOVERY: Final[Mapping[str, str]] = {
     " another recipient or ask your operator to allow this one.",
     "recipient_unresolved": "Nobody has set the address this recipient is paid at, so no amount"
     " passes. Ask your operator to add it to the recipients directory.",
+    "payee_mismatch": "The seller wants to be paid at another address than your operator has set"
+    " for its host. Buy nothing there before your operator has looked into it.",
+    "payee_changed": "The seller wants to be paid at another address than before. Only a person can"
+    " accept the new one; ask your operator.",
+    "payee_account_missing": "The seller's address cannot take USDC yet, so nobody can pay it this"
+    " way. Buy elsewhere, or tell your operator.",
+    "max_amount_exceeded": "The seller asks for more than your own maxAmount. Raise that if the"
+    " price is worth it, or buy elsewhere.",
     "per_transaction_cap_exceeded": "The amount is over the most that one payment may be.",
     "daily_cap_exceeded": "The amount does not fit into what is left of today's cap.",
     "network_cost_exceeded": "What your payments may cost the network in a day is used up, or this"
@@ -40,6 +48,12 @@ RECOVERY: Final[Mapping[str, str]] = {
     " before trying again.",
     "cancelled": "This spend was called off before it was paid; nothing was paid. Do not try it"
     " again unless you are told to.",
+    "hold_expired": "The amount was held and not captured in time, so nothing was paid. Hold it"
+    " anew if it is still wanted.",
+    "purchase_expired": "The seller never had the payment executed, and it no longer can; nothing"
+    " was paid. Buy again if it is still wanted.",
+    "terms_changed": "The seller's price or address was no longer the approved one, so nothing was"
+    " paid. Buy again if the new terms are worth it.",
     "settlement_failed": "The payment could not be made on the chain; nothing was paid and the"
     " amount is available again.",
 }
