@@ -41,13 +41,8 @@ class Bought:
 
     async def settle(self, **options: Any) -> str:
         """As a facilitator does: signs as the payer of the fee, and submits."""
-        signed = self.signed()
+        signed = countersigned(self.raw, self.facilitator)
         return await self.stage.rpc.send(signed, **options)
-
-    def signed(self) -> VersionedTransaction:
-        given = VersionedTransaction.from_bytes(self.raw)
-        theirs = self.facilitator.sign_message(to_bytes_versioned(given.message))
-        return VersionedTransaction.populate(given.message, [theirs, *given.signatures[1:]])
 
     async def now(self) -> PurchaseRow:
         async with self.stage.db.connection() as tx:
@@ -57,6 +52,12 @@ class Bought:
     async def spend(self) -> Any:
         async with self.stage.db.connection() as tx:
             return await tx.fetchrow("SELECT * FROM spend WHERE purchase_id = $1", self.row.id)
+
+
+def countersigned(raw: bytes, facilitator: Keypair) -> VersionedTransaction:
+    given = VersionedTransaction.from_bytes(raw)
+    theirs = facilitator.sign_message(to_bytes_versioned(given.message))
+    return VersionedTransaction.populate(given.message, [theirs, *given.signatures[1:]])
 
 
 async def open_purchase(stage: Stage, agent: dict[str, Any]) -> PurchaseRow:

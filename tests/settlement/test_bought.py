@@ -5,11 +5,14 @@ from typing import Any
 import pytest
 from solders.keypair import Keypair
 
+from bursar.custody.rotate import rotate_master
+from bursar.custody.store import master_versions
 from bursar.db import Tx
 from bursar.ledger.audit import QUESTIONS, audit
 from bursar.policy.engine import RejectCode
-from bursar.purchase import end, search, store
+from bursar.purchase import end, search, secret_store, store
 from bursar.purchase.unsigned import end_unsigned
+from bursar.service.retention import forget
 from tests.settlement.bought import (
     Bought,
     buy,
@@ -303,6 +306,34 @@ async def test_what_was_signed_is_never_given_up(stage: Stage):
 
     assert await stage.db.transact(work) is None
     assert await ended(bought) == ("presented", "approved", None)
+
+
+# What is kept ------------------------------------------------------------------------------------
+
+
+async def test_a_new_master_key_opens_what_is_kept_of_purchases(stage: Stage):
+    """Goal: the old one is retired, and the header can still be shown."""
+    bought = await buy(stage, await stage.agent("10"))
+    async with stage.db.connection() as tx:
+        before = await secret_store.open_secrets(tx, stage.vault, bought.row.id)
+    assert before.header is not None
+    await rotate_master(stage.db, stage.config, "operator", "test")
+    async with stage.db.connection() as tx:
+        assert len(await master_versions(tx)) == 1
+        after = await secret_store.open_secrets(tx, stage.vault, bought.row.id)
+    assert after.header == before.header
+
+
+async def test_what_is_kept_of_a_purchase_is_forgotten_after_its_time(stage: Stage):
+    """Goal: not before."""
+    bought = await buy(stage, await stage.agent("10"))
+    assert await forget(stage.config, stage.db, "purchase secrets") == 0
+    async with stage.db.connection() as tx:
+        await tx.execute("UPDATE purchase_secret SET expires_at = moment()")
+    assert await forget(stage.config, stage.db, "purchase secrets") == 1
+    async with stage.db.connection() as tx:
+        kept = await secret_store.open_secrets(tx, stage.vault, bought.row.id)
+    assert kept.header is None
 
 
 # The audit ---------------------------------------------------------------------------------------

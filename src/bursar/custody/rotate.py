@@ -33,13 +33,15 @@ from bursar.custody.master import (
     write_keys,
 )
 from bursar.custody.setup import check_masters
-from bursar.custody.store import SealedTable
+from bursar.custody.store import SealedTable, SecretTable
 from bursar.custody.vault import Vault
 from bursar.db import Database, Tx
 from bursar.errors import CommandFailed
 from bursar.trail.trail import leave_trail
 
 _BATCH: Final = 200
+# What a seller answered may be megabytes.
+_SECRETS_BATCH: Final = 10
 # Each sweep finds only what was stored with the old key since the one before.
 _MOST_SWEEPS: Final = 100
 
@@ -107,8 +109,9 @@ async def _reseal_all(db: Database, masters: MasterKeys) -> int:
         for table in store.SEALED_TABLES:
             while done := await _reseal_some(db, vault, table, newest):
                 count += done
-        while done := await _reseal_some_secrets(db, vault, newest):
-            count += done
+        for table in store.SECRET_TABLES:
+            while done := await _reseal_some_secrets(db, vault, table, newest):
+                count += done
         try:
             await db.transact(retire)
         except asyncpg.ForeignKeyViolationError:
@@ -129,10 +132,10 @@ async def _reseal_some(db: Database, vault: Vault, table: SealedTable, newest: i
     return await db.transact(work)
 
 
-async def _reseal_some_secrets(db: Database, vault: Vault, newest: int) -> int:
+async def _reseal_some_secrets(db: Database, vault: Vault, table: SecretTable, newest: int) -> int:
     async def work(tx: Tx) -> int:
-        found = await store.secrets_of_other_masters(tx, newest, _BATCH)
-        await store.store_resealed_secrets(tx, [vault.reseal_secret(item) for item in found])
+        found = await store.secrets_of_other_masters(tx, table, newest, _SECRETS_BATCH)
+        await store.store_resealed_secrets(tx, table, [vault.reseal_secret(s) for s in found])
         return len(found)
 
     return await db.transact(work)

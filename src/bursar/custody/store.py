@@ -14,7 +14,14 @@ from bursar.sql import Query, columns, made, made_or_none
 
 SealedTable = Literal["wallet_key", "system_key"]
 SEALED_TABLES: Final[tuple[SealedTable, ...]] = ("wallet_key", "system_key")
-_OWNER: Final = {"wallet_key": "agent_id", "system_key": "owner", "webhook_secret": "owner"}
+SecretTable = Literal["webhook_secret", "purchase_secret"]
+SECRET_TABLES: Final[tuple[SecretTable, ...]] = ("webhook_secret", "purchase_secret")
+_OWNER: Final = {
+    "wallet_key": "agent_id",
+    "system_key": "owner",
+    "webhook_secret": "owner",
+    "purchase_secret": "owner",
+}
 
 _WALLET_KEYS = Query(f"""
     SELECT agent_id AS owner, {columns(SealedKey, but=["owner"])}
@@ -60,6 +67,7 @@ _IN_USE = Query("""
      WHERE EXISTS (SELECT FROM wallet_key k WHERE k.master_version = m.version)
         OR EXISTS (SELECT FROM system_key k WHERE k.master_version = m.version)
         OR EXISTS (SELECT FROM webhook_secret k WHERE k.master_version = m.version)
+        OR EXISTS (SELECT FROM purchase_secret k WHERE k.master_version = m.version)
 """)
 _RETIRE = Query("DELETE FROM master_key WHERE version <> :newest")
 
@@ -112,7 +120,7 @@ def _store_resealed(table: str) -> Query:
 
 
 _KEYS = {table: _of_other_masters(table, SealedKey) for table in SEALED_TABLES}
-_SECRETS = _of_other_masters("webhook_secret", SealedSecret)
+_SECRETS = {table: _of_other_masters(table, SealedSecret) for table in SECRET_TABLES}
 _STORE = {table: _store_resealed(table) for table in _OWNER}
 
 
@@ -124,9 +132,11 @@ async def keys_of_other_masters(
     return [made(SealedKey, row) for row in rows]
 
 
-async def secrets_of_other_masters(tx: Tx, newest: int, limit: int) -> list[SealedSecret]:
-    """As `keys_of_other_masters`, for the secrets of webhooks."""
-    rows = await _SECRETS.rows(tx, newest=newest, limit=limit)
+async def secrets_of_other_masters(
+    tx: Tx, table: SecretTable, newest: int, limit: int
+) -> list[SealedSecret]:
+    """As `keys_of_other_masters`, for secrets that are no keys."""
+    rows = await _SECRETS[table].rows(tx, newest=newest, limit=limit)
     return [made(SealedSecret, row) for row in rows]
 
 
@@ -134,8 +144,10 @@ async def store_resealed(tx: Tx, table: SealedTable, keys: Sequence[SealedKey]) 
     await _store(tx, table, keys)
 
 
-async def store_resealed_secrets(tx: Tx, secrets: Sequence[SealedSecret]) -> None:
-    await _store(tx, "webhook_secret", secrets)
+async def store_resealed_secrets(
+    tx: Tx, table: SecretTable, secrets: Sequence[SealedSecret]
+) -> None:
+    await _store(tx, table, secrets)
 
 
 async def _store(tx: Tx, table: str, sealed: Sequence[SealedKey | SealedSecret]) -> None:

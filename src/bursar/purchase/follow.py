@@ -20,7 +20,6 @@ from typing import Final
 
 import structlog
 
-from bursar.chain.message import token_account
 from bursar.chain.port import SAFETY_BLOCKS, Chain, ChainOutOfReach, Height, Landed, View
 from bursar.config import Mode
 from bursar.db import OUT_OF_REACH, Database
@@ -31,6 +30,7 @@ from bursar.purchase.follow_store import Followed, Payer
 from bursar.purchase.model import PurchaseRow
 from bursar.purchase.search import Search
 from bursar.settlement import books_store
+from bursar.settlement.evidence import went
 from bursar.wallet import store as wallet_store
 from bursar.wallet.quarantine import alone
 
@@ -261,11 +261,9 @@ def bought(landed: Landed, purchase: PurchaseRow, payer: Payer) -> bool:
     """Whether the transaction is this purchase's: our signature, and exactly its amount from this
     wallet to its payee."""
     payee = present(purchase.pay_to, "what was signed has a payee")
-    return (
-        landed.error is None
-        and purchase.signature in landed.signatures
-        and landed.moved(payer.account, payer.mint) == -(purchase.amount_micros or 0)
-        and landed.moved(token_account(payee, payer.mint), payer.mint) == purchase.amount_micros
+    micros = present(purchase.amount_micros, "what was signed has a price")
+    return purchase.signature in landed.signatures and went(
+        landed, payer.address, payee, payer.mint, micros
     )
 
 

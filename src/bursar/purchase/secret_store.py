@@ -14,7 +14,7 @@ from bursar.purchase.model import PurchaseRow, SecretKind
 from bursar.purchase.order import Order
 from bursar.purchase.seller import SellerAnswer
 from bursar.purchase.view import PaymentHeader, SellerResponse
-from bursar.sql import Query
+from bursar.sql import Query, sweeping
 
 T = TypeVar("T")
 
@@ -58,6 +58,7 @@ _GET = Query("""
       FROM purchase_secret
      WHERE purchase_id = :purchase_id AND expires_at > clock_timestamp()
 """)
+_FORGET = sweeping("purchase_secret", "owner", "expires_at <= (SELECT clock_timestamp())")
 
 
 class Sent(msgspec.Struct, frozen=True, kw_only=True):
@@ -104,6 +105,11 @@ async def open_secrets(tx: Tx, vault: Vault, purchase_id: str) -> Secrets:
         _decoded(opened.get("header"), PaymentHeader),
         _decoded(opened.get("response"), SellerResponse),
     )
+
+
+async def forget_secrets(tx: Tx, limit: int) -> int:
+    """Deletes what is kept no longer; returns how many."""
+    return await _FORGET.count(tx, limit=limit)
 
 
 def as_response(answer: SellerAnswer) -> SellerResponse:

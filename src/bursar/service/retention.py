@@ -8,6 +8,7 @@ from bursar.access import store as access_store
 from bursar.config import Config
 from bursar.db import Database, Tx
 from bursar.event import store as event_store
+from bursar.purchase import secret_store
 from bursar.spend import refusal_store
 from bursar.spend.feed import EVENT_DAYS
 from bursar.webhook import store as webhook_store
@@ -24,6 +25,7 @@ FORGETTING: Final[dict[str, Callable[[Tx, Config], Awaitable[int]]]] = {
     "answers": lambda tx, _: access_store.delete_answers(tx, IDEMPOTENCY_DAYS, _AT_ONCE),
     "deliveries": lambda tx, _: webhook_store.sweep_deliveries(tx, EVENT_DAYS, _AT_ONCE),
     "sessions": lambda tx, _: access_store.delete_ended_sessions(tx, _AT_ONCE),
+    "purchase secrets": lambda tx, _: secret_store.forget_secrets(tx, _AT_ONCE),
     "events": lambda tx, _: event_store.delete_events(tx, EVENT_DAYS, _AT_ONCE),
     "refusals": lambda tx, config: refusal_store.forget_refusals(
         tx, config.refusals_days, _REFUSALS_AT_ONCE

@@ -46,11 +46,17 @@ async def adopt(
         await lock.lock_agents(tx, [agent_id], [wallet.realm_id])
         if await books_store.in_the_books(tx, account, [signature]):
             raise CommandFailed(f"{signature} is in the books already.")
+        bought = await books_store.presented_with(tx, landed.signatures)
+        if bought:
+            raise CommandFailed(
+                f"{signature} pays for the purchase {', '.join(bought)}. The worker settles it."
+            )
         ours = await books_store.still_to_pay(tx, landed.memos)
         if ours:
             raise CommandFailed(
                 f"{signature} is the payment {', '.join(ours)}. The worker finds and settles it;"
-                " one that waits for approval has to be approved or denied first."
+                " one that waits for approval has to be approved or denied first, and a purchase"
+                " that was not signed for has to end."
             )
         row = await withdrawals.withdraw(
             tx,

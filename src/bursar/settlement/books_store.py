@@ -1,7 +1,7 @@
 """Queries on what the books say, to be compared with the chain or completed from it."""
 
-from collections.abc import Mapping, Sequence
-from typing import Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, Literal, get_args
 
 from bursar.config import Mode
 from bursar.db import Tx
@@ -42,6 +42,11 @@ _STILL_TO_PAY = Query("""
     UNION ALL
     SELECT id FROM purchase WHERE id = ANY(:ids) AND status IN ('open', 'pending', 'presented')
 """)
+_PRESENTED_WITH = Query("""
+    SELECT id
+      FROM purchase
+     WHERE signature = ANY(:signatures::text[]) AND status = 'presented'
+""")
 
 
 async def in_the_books(tx: Tx, token_account: str, signatures: Sequence[str]) -> set[str]:
@@ -62,6 +67,11 @@ async def accounted_for(
     return {row["signature"] for row in rows}
 
 
+async def presented_with(tx: Tx, signatures: Sequence[str]) -> set[str]:
+    """The purchases that one of these was signed for, of those that the worker has yet to end."""
+    return {row["id"] for row in await _PRESENTED_WITH.rows(tx, signatures=signatures)}
+
+
 async def still_to_pay(tx: Tx, ids: Sequence[str]) -> set[str]:
     """Those of the ids that are spends or withdrawals the worker has yet to settle, or will once
     they are approved: then it finds them on the chain. And purchases that are not over: where the
@@ -72,12 +82,17 @@ async def still_to_pay(tx: Tx, ids: Sequence[str]) -> set[str]:
 # Settled payments --------------------------------------------------------------------------------
 
 
-def _settled(sample: str = "") -> str:
+Made = Literal["payment", "purchase"]
+MADE: Final[tuple[Made, ...]] = get_args(Made)
+
+
+def _payments(sample: str) -> str:
     """One that an operator entered by hand is `adopted`: it has no memo of ours."""
     return f"""
     SELECT p.id, p.amount_micros, p.destination, w.address AS source, w.mint,
+           (SELECT k.address FROM system_key k WHERE k.owner = 'fee_payer:' || p.mode) AS fee_payer,
            coalesce(s.signature, d.signature) AS signature,
-           coalesce(d.created_by = 'system', false) AS adopted
+           coalesce(d.created_by = 'system', false) AS adopted, NULL AS signed
       FROM payment p {sample}
       JOIN wallet w ON w.agent_id = p.agent_id
       LEFT JOIN spend s ON s.id = p.id
@@ -85,35 +100,61 @@ def _settled(sample: str = "") -> str:
      WHERE p.mode = :mode AND p.state = 'settled'"""
 
 
-# As many as are wanted of as many as the planner believes there are.
-_BY_CHANCE: Final = """
-           TABLESAMPLE SYSTEM ((SELECT least(100, 100 * :count / greatest(reltuples, 1))
-                                  FROM pg_class
-                                 WHERE oid = 'payment'::regclass))"""
-_SETTLED_AFTER = Query(f"""
-    {_settled()} AND p.id > :after
+def _purchases(sample: str) -> str:
+    return f"""
+    SELECT p.id, p.amount_micros, p.pay_to AS destination, w.address AS source, w.mint,
+           p.fee_payer, s.signature, false AS adopted, p.signature AS signed
+      FROM purchase p {sample}
+      JOIN wallet w ON w.agent_id = p.agent_id
+      JOIN spend s ON s.id = p.spend_id
+     WHERE p.mode = :mode AND p.status = 'paid'"""
+
+
+_SETTLED: Final[dict[Made, Callable[[str], str]]] = {
+    "payment": _payments,
+    "purchase": _purchases,
+}
+_SETTLED_AFTER = {
+    kind: Query(f"""
+    {settled("")} AND p.id > :after
      ORDER BY p.id
      LIMIT :limit
-""")
-_SAMPLES = Query(f"""
-    ({_settled()}
+    """)
+    for kind, settled in _SETTLED.items()
+}
+
+
+def _by_chance(kind: Made) -> str:
+    """As many as are wanted of as many as the planner believes there are."""
+    return f"""
+           TABLESAMPLE SYSTEM ((SELECT least(100, 100 * :count / greatest(reltuples, 1))
+                                  FROM pg_class
+                                 WHERE oid = '{kind}'::regclass))"""
+
+
+_SAMPLES = {
+    kind: Query(f"""
+    ({settled("")}
      ORDER BY p.id DESC
      LIMIT :count)
     UNION
-    ({_settled(_BY_CHANCE)}
+    ({settled(_by_chance(kind))}
      LIMIT :count)
-""")
+    """)
+    for kind, settled in _SETTLED.items()
+}
 
 
-async def settled_after(tx: Tx, mode: Mode, after: str, limit: int) -> list[SettledRow]:
-    """Payments that were made, in the order of their ids."""
-    rows = await _SETTLED_AFTER.rows(tx, mode=mode, after=after, limit=limit)
+async def settled_after(tx: Tx, mode: Mode, kind: Made, after: str, limit: int) -> list[SettledRow]:
+    """Payments or purchases that were made, in the order of their ids."""
+    rows = await _SETTLED_AFTER[kind].rows(tx, mode=mode, after=after, limit=limit)
     return [made(SettledRow, row) for row in rows]
 
 
-async def settled_samples(tx: Tx, mode: Mode, count: int) -> list[SettledRow]:
-    """The newest payments that were made, and about as many others by chance."""
-    return [made(SettledRow, row) for row in await _SAMPLES.rows(tx, mode=mode, count=count)]
+async def settled_samples(tx: Tx, mode: Mode, kind: Made, count: int) -> list[SettledRow]:
+    """The newest that were made, and about as many others by chance."""
+    rows = await _SAMPLES[kind].rows(tx, mode=mode, count=count)
+    return [made(SettledRow, row) for row in rows]
 
 
 # Wallets -----------------------------------------------------------------------------------------

@@ -176,12 +176,21 @@ def _too_long(account: str) -> ChainOutOfReach:
 
 
 def pays(landed: Landed, payment: PaymentRow | SettledRow) -> bool:
-    """Whether the transaction is this payment: its memo, from this wallet, exactly this amount."""
+    """Whether the transaction is this payment: its memo, paid for by us, from this wallet, exactly
+    this amount. Where others pay the fee it is a purchase, and they may choose the memo."""
     return (
         payment.id in landed.memos
-        and took(landed, payment)
-        and landed.moved(token_account(payment.destination, payment.mint), payment.mint)
-        == payment.amount_micros
+        and landed.fee_payer == payment.fee_payer
+        and went(landed, payment.source, payment.destination, payment.mint, payment.amount_micros)
+    )
+
+
+def went(landed: Landed, source: str, destination: str, mint: str, amount_micros: int) -> bool:
+    """Whether exactly this amount went from the one owner to the other."""
+    return (
+        landed.error is None
+        and landed.moved(token_account(source, mint), mint) == -amount_micros
+        and landed.moved(token_account(destination, mint), mint) == amount_micros
     )
 
 

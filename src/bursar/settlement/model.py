@@ -27,6 +27,8 @@ class PaymentRow(msgspec.Struct, frozen=True, kw_only=True):
     destination: str
     source: str
     mint: str
+    # Ours: it pays for whatever settlement sends.
+    fee_payer: str | None
     attempts: int
     created_at: datetime
     # Whether settling for its wallet raised before.
@@ -113,15 +115,18 @@ class Stored(NamedTuple):
 
 
 class SettledRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A payment that was made, as the books have it."""
+    """A payment or a purchase that was made, as the books have it. `signed`: our signature of a
+    purchase, whose fee payer is the seller's."""
 
     id: str
     amount_micros: int
     destination: str
     source: str
     mint: str
+    fee_payer: str | None
     signature: str
     adopted: bool
+    signed: str | None
 
 
 class Watch(msgspec.Struct, frozen=True, kw_only=True):

@@ -17,9 +17,11 @@ LEASE: Final = "interval '30 seconds'"
 # Nothing waits this long: what seems to was written by a clock that has been set back since.
 CLOCK_WAS_SET_BACK: Final = "interval '1 minute'"
 # Of the payment `p` and its wallet `w`.
+_NOT_ITS_OWN: Final = ("source", "mint", "fee_payer", "set_aside", "reserved_lamports")
 COLUMNS: Final = f"""
-        {columns(PaymentRow, "p", but=["source", "mint", "set_aside", "reserved_lamports"])},
+        {columns(PaymentRow, "p", but=_NOT_ITS_OWN)},
         w.address AS source, w.mint,
+        (SELECT k.address FROM system_key k WHERE k.owner = 'fee_payer:' || p.mode) AS fee_payer,
         coalesce((SELECT o.network_lamports FROM spend o WHERE o.id = p.id), 0)
           AS reserved_lamports,
         EXISTS (SELECT FROM quarantine q WHERE q.agent_id = p.agent_id AND q.duty = 'settle')

@@ -25,7 +25,7 @@ from bursar.money import format_micros
 from bursar.policy.model import PolicyChange
 from bursar.settlement import books_store
 from bursar.settlement.deposits import DepositWatcher, compare
-from bursar.settlement.evidence import pays, took
+from bursar.settlement.evidence import pays, took, went
 from bursar.settlement.model import SettledRow
 from bursar.settlement.turns import AT_ONCE, every_wallet
 from bursar.wallet import store as wallet_store
@@ -312,7 +312,7 @@ async def _left_unknown(db: Database, chain: Solana, mint: str, wallet: WatchedW
             continue
         landed = await chain.transaction(mention.signature)
         taken = 0 if landed is None else -landed.moved(account, mint)
-        if taken > 0:
+        if landed is not None and taken > 0 and not await _bought(db, landed):
             # Whoever signed it chose the memo: nothing of it may reach a terminal as it is.
             memos = ascii(", ".join(mention.memos))[1:-1][:_MEMO_SHOWN]
             memo = f" (memo {memos})" if memos else ""
@@ -325,6 +325,12 @@ async def _left_unknown(db: Database, chain: Solana, mint: str, wallet: WatchedW
     return lines
 
 
+async def _bought(db: Database, landed: Landed) -> bool:
+    """Whether a purchase was signed so that the worker has yet to settle."""
+    async with db.connection() as tx:
+        return bool(await books_store.presented_with(tx, landed.signatures))
+
+
 async def audit_payments(db: Database, chain: Solana, mode: Mode, *, everything: bool) -> Finding:
     """Every settled payment, or the newest and some others by chance, against the transaction that
     made it; changes nothing."""
@@ -335,7 +341,7 @@ async def audit_payments(db: Database, chain: Solana, mode: Mode, *, everything:
             for payment in payments:
                 finding.checked += 1
                 landed = shown[payment.signature] or await _shown_by_any(chain, payment.signature)
-                if landed is None or not (took if payment.adopted else pays)(landed, payment):
+                if landed is None or not _made(landed, payment):
                     finding.difference_count += 1
                     if len(finding.differences) < MAX_NAMED:
                         finding.differences.append(_unpaid(payment, known=landed is not None))
@@ -347,18 +353,29 @@ async def audit_payments(db: Database, chain: Solana, mode: Mode, *, everything:
 async def _settled(
     db: Database, mode: Mode, everything: bool
 ) -> AsyncGenerator[Sequence[SettledRow]]:
-    after = ""
-    while everything:
-        async with db.connection() as tx:
-            payments = await books_store.settled_after(tx, mode, after, _PAYMENTS_AT_ONCE)
-        if not payments:
-            return
-        yield payments
-        after = payments[-1].id
-    async with db.connection() as tx:
-        samples = await books_store.settled_samples(tx, mode, SAMPLES)
-    for start in range(0, len(samples), _PAYMENTS_AT_ONCE):
-        yield samples[start : start + _PAYMENTS_AT_ONCE]
+    for kind in books_store.MADE:
+        after = ""
+        while everything:
+            async with db.connection() as tx:
+                payments = await books_store.settled_after(tx, mode, kind, after, _PAYMENTS_AT_ONCE)
+            if not payments:
+                break
+            yield payments
+            after = payments[-1].id
+        if not everything:
+            async with db.connection() as tx:
+                samples = await books_store.settled_samples(tx, mode, kind, SAMPLES)
+            for start in range(0, len(samples), _PAYMENTS_AT_ONCE):
+                yield samples[start : start + _PAYMENTS_AT_ONCE]
+
+
+def _made(landed: Landed, payment: SettledRow) -> bool:
+    """Whether the transaction is what the books say it is."""
+    if payment.signed is None:
+        return (took if payment.adopted else pays)(landed, payment)
+    return payment.signed in landed.signatures and went(
+        landed, payment.source, payment.destination, payment.mint, payment.amount_micros
+    )
 
 
 async def _shown_by_any(chain: Solana, signature: str) -> Landed | None:
