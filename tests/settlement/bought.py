@@ -147,7 +147,7 @@ async def buy(
 
 async def note_history(stage: Stage) -> None:
     """As the worker does when it starts."""
-    await (await stage.settler()).watch()
+    await (await stage.settler()).note_history()
 
 
 async def follower(stage: Stage, *addresses: str) -> Follower:

@@ -1,6 +1,7 @@
 """Purchases and the books: after a failover nothing is signed before all that left is known, and no
 outflow is entered twice."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from bursar.purchase import compare, outflow_store
 from bursar.purchase.compare import OutflowCheck
 from bursar.purchase.sign import OutflowsUnknown
 from bursar.settlement.adopt import adopt
+from bursar.settlement.outside import Outside
 from bursar.settlement.reconcile import audit_chain, audit_payments
 from bursar_localnet.genesis import TEST_MINT
 from tests.settlement.bought import (
@@ -154,6 +156,39 @@ async def test_a_forgotten_purchase_that_was_paid_has_to_be_entered(stage: Stage
     await round_of(stage, check)
     assert await may_sign(stage, agent)
     assert (await stage.balance(agent))["balance"] == "8.000000"
+
+
+async def test_a_snapshot_that_was_put_back_is_noticed(stage: Stage, tmp_path: Path):
+    """Goal: the database has the same name as before, and has forgotten a purchase that the
+    worker's folder knows."""
+    agent = await stage.agent("10")
+    bought = await buy(stage, agent)
+    worker = await follower(stage)
+    worker.outside = Outside(tmp_path / "signed")
+    await follow(stage, worker)
+    await forget(bought)
+    restarted = await stage.settler()
+    restarted.outside = Outside(tmp_path / "signed")
+    await restarted.note_history()
+    assert not await may_sign(stage, agent)
+    await restarted.note_history()
+    assert not await may_sign(stage, agent)
+    await outflow_store.ask(stage.db, "test", agent["id"])
+    await past_the_quiet(stage)
+    await restarted.note_history()
+    await round_of(stage, await check_of(stage))
+    assert await may_sign(stage, agent)
+
+
+async def test_another_life_of_the_server_is_looked_at_first(stage: Stage):
+    """Goal: it may be a snapshot; a worker has to say that it knows no more."""
+    agent = await stage.agent("10")
+    await note_history(stage)
+    async with stage.db.connection() as tx:
+        await tx.execute("UPDATE settlement_watch SET life = 'another'")
+    assert not await may_sign(stage, agent)
+    await note_history(stage)
+    assert await may_sign(stage, agent)
 
 
 async def test_a_long_history_is_compared_in_several_rounds(

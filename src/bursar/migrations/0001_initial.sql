@@ -874,7 +874,10 @@ CREATE TABLE settlement_watch (
   careful_before     timestamptz,
   -- Attempts on the chain up to this slot that the database does not know are explained: by a
   -- restore that was noticed. Null until the first look that comes after the quiet.
-  explained_slot     bigint CHECK (explained_slot >= 0)
+  explained_slot     bigint CHECK (explained_slot >= 0),
+  -- The life of the server in which a worker last found that nothing outside of the database knows
+  -- more than it does: purchases are signed in no other. A snapshot that is put back begins one.
+  life               text NOT NULL DEFAULT ''
 );
 
 -- 11  Purchases -----------------------------------------------------------------------------------

@@ -45,7 +45,7 @@ class OutflowCheck:
     mode: Mode
     # By wallet and node: the oldest line that was compared, None when all were.
     _places: dict[tuple[str, str], str | None] = field(default_factory=dict)
-    _timeline: str = ""
+    _watch: Watch | None = None
 
     async def compare(self) -> int:
         """One round; returns how many wallets it looked at."""
@@ -54,13 +54,13 @@ class OutflowCheck:
             watch = await watch_store.get_watch(tx, self.mode)
         if watch is None or watch.timeline != timeline:
             return 0  # which history this is has to be noted first
-        if self._timeline != timeline:
-            self._places, self._timeline = {}, timeline
+        if self._watch != watch:
+            self._places, self._watch = {}, watch
         async with self.db.connection() as tx:
             asked = await outflow_store.asked(tx, self.mode, timeline, _WALLETS_AT_ONCE)
             if asked and watch.careful_before is None:
                 # Nothing was ever forgotten.
-                await outflow_store.note_known(tx, [wallet.agent_id for wallet in asked], timeline)
+                await outflow_store.note_known(tx, [wallet.agent_id for wallet in asked], watch)
                 return len(asked)
         for wallet in asked:
             await self._look(wallet, watch)
@@ -81,7 +81,7 @@ class OutflowCheck:
         problem = told[0] if told else "the books of this wallet cannot be read"
         async with self.db.connection() as tx:
             if problem is None:
-                await outflow_store.note_known(tx, [wallet.agent_id], watch.timeline)
+                await outflow_store.note_known(tx, [wallet.agent_id], watch)
             else:
                 _log.warning("outflows_unknown", agent=wallet.agent_id, problem=problem)
                 await outflow_store.note_problem(tx, wallet.agent_id, problem, _LOOK_AGAIN_SECONDS)

@@ -31,6 +31,7 @@ from bursar.purchase.model import PurchaseRow
 from bursar.purchase.search import Search
 from bursar.settlement import books_store
 from bursar.settlement.evidence import went
+from bursar.settlement.outside import Outside
 from bursar.wallet import store as wallet_store
 from bursar.wallet.quarantine import alone
 
@@ -59,6 +60,7 @@ class Follower:
     chain: Chain
     policies: PolicyCache
     mode: Mode
+    outside: Outside = field(default_factory=Outside)
     search: Search = field(init=False)
 
     def __post_init__(self) -> None:
@@ -71,6 +73,9 @@ class Follower:
         )
         if not claimed:
             return 0
+        # Known outside of the database too, as early as a worker can: `settlement/outside.py`.
+        newest = max(claimed, key=lambda followed: followed.last_valid_height)
+        await self.outside.remember(newest.last_valid_height, newest.signature)
         wallets: defaultdict[str, list[Followed]] = defaultdict(list)
         for followed in claimed:
             wallets[followed.purchase.agent_id].append(followed)

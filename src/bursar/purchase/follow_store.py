@@ -108,6 +108,10 @@ class Followed(msgspec.Struct, frozen=True, kw_only=True):
     lease: datetime
 
     @property
+    def signature(self) -> str:
+        return present(self.purchase.signature, "what was presented is signed")
+
+    @property
     def last_valid_height(self) -> int:
         return present(self.purchase.last_valid_height, "what was presented is signed")
 

@@ -9,12 +9,13 @@ import msgspec
 from bursar.config import Mode
 from bursar.db import Database, Tx
 from bursar.purchase.follow_store import Payer
+from bursar.settlement.model import Watch
 from bursar.sql import Query, made
 
 _MOST_PROBLEM: Final = 300
 
 _MAY_SIGN = Query("""
-    SELECT w.timeline = history()
+    SELECT w.timeline = history() AND w.life = server_life()
            AND (w.careful_before IS NULL
                 OR EXISTS (SELECT FROM outflows_known o
                             WHERE o.agent_id = :agent_id AND o.timeline = w.timeline))
@@ -37,11 +38,15 @@ _ASKED = Query("""
      ORDER BY o.next_look_at
      LIMIT :limit
 """)
-# The history may have changed meanwhile: then it is not this one that is known.
+# Another failover or restore may have been noticed meanwhile: then it is not this history that is
+# known, even if its name is the same.
 _KNOWN = Query("""
-    UPDATE outflows_known
-       SET timeline = :timeline, problem = NULL
-     WHERE agent_id = ANY(:agent_ids::text[]) AND :timeline = history()
+    UPDATE outflows_known o
+       SET timeline = w.timeline, problem = NULL
+      FROM settlement_watch w
+     WHERE o.agent_id = ANY(:agent_ids::text[]) AND w.mode = o.mode
+       AND w.timeline = :timeline AND w.timeline = history()
+       AND w.quiet_until_height = :quiet_until_height
 """)
 _NOT_KNOWN = Query("""
     UPDATE outflows_known
@@ -82,9 +87,14 @@ async def asked(tx: Tx, mode: Mode, timeline: str, limit: int) -> list[Asked]:
     return [made(Asked, row) for row in rows]
 
 
-async def note_known(tx: Tx, agent_ids: Sequence[str], timeline: str) -> None:
+async def note_known(tx: Tx, agent_ids: Sequence[str], watch: Watch) -> None:
     """In this history of the database, all that left these wallets is in the books."""
-    await _KNOWN.run(tx, agent_ids=agent_ids, timeline=timeline)
+    await _KNOWN.run(
+        tx,
+        agent_ids=agent_ids,
+        timeline=watch.timeline,
+        quiet_until_height=watch.quiet_until_height,
+    )
 
 
 async def note_problem(tx: Tx, agent_id: str, problem: str, seconds: float) -> None:

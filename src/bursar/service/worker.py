@@ -172,10 +172,10 @@ async def _settle(config: Config, db: Database, vault: Vault, mode: Mode, duties
 
         async def watch() -> int:
             """Purchases are signed elsewhere, and not before a failover was noticed."""
-            await settler.watch()
+            await settler.note_history()
             return 0
 
-        follower = Follower(db, chain, policies, mode)
+        follower = Follower(db, chain, policies, mode, outside)
         comparing = OutflowCheck(db, chain, mode)
         watcher = DepositWatcher(db, chain, policies, mode, mint, config.cold_sweep_seconds)
         reconciler = Reconciler(db, watcher)

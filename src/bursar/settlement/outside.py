@@ -2,7 +2,8 @@
 not know one of them is older than its own payments: somebody put a snapshot back (rule 6).
 
 Two places remember. The data folder keeps the last signatures that were stored, written after the
-commit and before they are sent. The chain keeps everything that landed: it also tells when the
+commit and before they are sent; those of purchases, which others send, as soon as a worker looks
+for them. The chain keeps everything that landed: it also tells when the
 folder went back with the database, as it does in a snapshot of a whole machine.
 
 Attempts are never deleted, and a machine that sleeps forgets none. So nothing else looks like this.

@@ -58,6 +58,10 @@ _KNOWN = Query("""
     SELECT signature
       FROM submission
      WHERE signature = ANY(:signatures::text[])
+    UNION ALL
+    SELECT signature
+      FROM purchase
+     WHERE signature = ANY(:signatures::text[])
 """)
 
 
@@ -102,6 +106,7 @@ async def insert_submissions(
 
 
 async def known_attempts(tx: Tx, signatures: Sequence[str]) -> set[str]:
+    """Those of these that were signed for a payment or a purchase."""
     return {row["signature"] for row in await _KNOWN.rows(tx, signatures=signatures)}
 
 

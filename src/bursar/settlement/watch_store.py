@@ -34,7 +34,19 @@ _PUT_EXPLAINED = Query("""
        SET explained_slot = :slot
      WHERE mode = :mode AND timeline = :timeline AND explained_slot IS NULL
 """)
+_LIFE = Query("SELECT server_life()")
+_PUT_LIFE = Query("""
+    UPDATE settlement_watch
+       SET life = :life
+     WHERE mode = :mode AND timeline = :timeline
+""")
+# The history may turn out to have the same name as before: what was known of outflows is not.
 _FORGET_TIMELINES = Query("""
+    WITH unknown AS (
+      UPDATE outflows_known
+         SET timeline = ''
+       WHERE mode = ANY(:modes::text[])
+    )
     UPDATE settlement_watch
        SET timeline = 'restored'
      WHERE mode = ANY(:modes::text[])
@@ -68,6 +80,16 @@ async def put_watch(
 async def put_explained(tx: Tx, watch: Watch, slot: int) -> None:
     """The first look after the quiet: what landed until now needs no other explanation."""
     await _PUT_EXPLAINED.run(tx, mode=watch.mode, timeline=watch.timeline, slot=slot)
+
+
+async def life(tx: Tx) -> str:
+    """Which life of which server this is."""
+    return await _LIFE.value(tx)
+
+
+async def put_life(tx: Tx, watch: Watch, life: str) -> None:
+    """In this life of the server, nothing outside of the database knows more than it does."""
+    await _PUT_LIFE.run(tx, mode=watch.mode, timeline=watch.timeline, life=life)
 
 
 async def forget_timelines(tx: Tx, *modes: Mode) -> int:

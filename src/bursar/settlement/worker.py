@@ -36,6 +36,7 @@ from bursar.chain.port import (
     Account,
     Chain,
     ChainOutOfReach,
+    Height,
     Landed,
     RefusalKind,
     Refused,
@@ -99,6 +100,8 @@ class Settler:
     bounds: Bounds
     histories: evidence.Histories = field(default_factory=evidence.Histories)
     outside: Outside = field(default_factory=Outside)
+    # The life of the server in which this worker has compared what it knows with the database.
+    _life: str = ""
 
     async def work(self) -> int:
         """One round; returns how many payments or attempts it touched."""
@@ -135,10 +138,7 @@ class Settler:
         async with self.db.connection() as tx:
             made = await custody_store.fee_payer_key(tx, self.mode)
         fee_payer = present(made, "the fee payer is made when the service starts")
-        if await self.outside.knows_more(self.db, self.chain, watch, fee_payer.address, final):
-            _log.warning("database_older_than_its_payments", mode=self.mode)
-            async with self.db.connection() as tx:
-                await watch_store.forget_timelines(tx, self.mode)
+        if await self._is_older(watch, fee_payer.address, final):
             await self._give_back(claimed, "quiet after a failover or restore", after_seconds=0)
             return
         unpaid = await self._adopt_forgotten(claimed, watch)
@@ -347,6 +347,35 @@ class Settler:
             return await watch_store.put_watch(
                 tx, self.mode, timeline, quiet_until, careful=known is not None
             )
+
+    async def note_history(self) -> None:
+        """Rule 6 for purchases, which are signed elsewhere: notes which history this is and, in
+        every life of the server, that nothing outside of the database knows more."""
+        watch = await self.watch()
+        async with self.db.connection() as tx:
+            life = await watch_store.life(tx)
+            made = await custody_store.fee_payer_key(tx, self.mode)
+        if life == self._life:
+            return
+        final = await self.chain.finalized()
+        if final.height <= watch.quiet_until_height:
+            return  # nothing is signed anyway
+        fee_payer = present(made, "the fee payer is made when the service starts")
+        if await self._is_older(watch, fee_payer.address, final):
+            return
+        async with self.db.connection() as tx:
+            await watch_store.put_life(tx, watch, life)
+        self._life = life
+
+    async def _is_older(self, watch: Watch, fee_payer: str, final: Height) -> bool:
+        """Whether the database is older than its own payments: then it is taken for a restored
+        one."""
+        if not await self.outside.knows_more(self.db, self.chain, watch, fee_payer, final):
+            return False
+        _log.warning("database_older_than_its_payments", mode=self.mode)
+        async with self.db.connection() as tx:
+            await watch_store.forget_timelines(tx, self.mode)
+        return True
 
     # Following -----------------------------------------------------------------------------------
 
