@@ -132,6 +132,38 @@ _REFUSED: Final = Counter(
 )
 
 
+_PURCHASES: Final = Gauge(
+    "bursar_purchases_presented",
+    "Purchases that were presented and of which the chain has not spoken.",
+    ["mode"],
+    multiprocess_mode="mostrecent",
+)
+_OLDEST_PURCHASE: Final = Gauge(
+    "bursar_purchase_oldest_seconds",
+    "How long ago the oldest of them was signed.",
+    ["mode"],
+    multiprocess_mode="mostrecent",
+)
+_PURCHASES_ENDED: Final = Counter(
+    "bursar_purchases_ended_total",
+    "Presented purchases that were paid, or unpaid.",
+    ["mode", "end"],
+)
+
+
+class Purchases:
+    """What becomes of purchases after they were presented."""
+
+    @staticmethod
+    def backlog(mode: str, presented: int, oldest_seconds: float) -> None:
+        _PURCHASES.labels(mode).set(presented)
+        _OLDEST_PURCHASE.labels(mode).set(oldest_seconds)
+
+    @staticmethod
+    def ended(mode: str, end: Literal["paid", "unpaid"]) -> None:
+        _PURCHASES_ENDED.labels(mode, end).inc()
+
+
 _SPENDS: Final = Counter(
     "bursar_spends_decided_total",
     "Spends that were decided: on what a process remembered of the agent, or under its lock.",

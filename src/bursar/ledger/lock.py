@@ -19,7 +19,7 @@ has to be, because
    `webhook/`, `stop/`); what stores a signed payment takes it FOR SHARE (`stop/store.py`); spends
    compare its `rules` and do not lock it
 3. wallet: here, in `wallet/store.py`, in `spend/refusal_store.py` and in `write_spends`
-4. api_key, spend, withdrawal, deposit, policy, usage: rows of the locked wallet's agent
+4. api_key, spend, withdrawal, deposit, purchase, policy, usage: rows of the locked wallet's agent
 5. payment, then submission (`settlement/`): claims skip what others hold
 6. payee_account, then network_cost (`cost/store.py`): the last that a transaction does
 

@@ -24,6 +24,7 @@ from bursar.chain.port import SAFETY_BLOCKS, Chain, ChainOutOfReach, Height, Lan
 from bursar.config import Mode
 from bursar.db import OUT_OF_REACH, Database
 from bursar.errors import present
+from bursar.metrics import Purchases as Metrics
 from bursar.policy.cache import PolicyCache
 from bursar.purchase import end, follow_store
 from bursar.purchase.follow_store import Followed, Payer
@@ -98,6 +99,13 @@ class Follower:
                 await self._look_again(claimed, 0)
             raise
         return len(claimed)
+
+    async def report(self) -> int:
+        """How many are followed and for how long, as metrics."""
+        async with self.db.connection() as tx:
+            presented, oldest = await follow_store.backlog(tx, self.mode)
+        Metrics.backlog(self.mode, presented, oldest)
+        return 0
 
     async def _follow(self, agent_id: str, claimed: Sequence[Followed], final: Height) -> None:
         """One wallet. Whatever happens to it, the others go on."""

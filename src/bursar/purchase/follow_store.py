@@ -78,6 +78,12 @@ _SIGNED_WITH = Query(f"""
       FROM purchase
      WHERE signature = ANY(:signatures::text[]) AND agent_id = :agent_id
 """)
+_BACKLOG = Query("""
+    SELECT count(*) AS presented,
+           coalesce(extract(epoch FROM clock_timestamp() - min(signed_at)), 0)::float8 AS oldest
+      FROM purchase
+     WHERE mode = :mode AND status = 'presented'
+""")
 _DISMISSED = Query("""
     SELECT signature
       FROM unread_deposit
@@ -152,6 +158,12 @@ async def signed_with(tx: Tx, agent_id: str, signatures: Sequence[str]) -> dict[
     """The wallet's purchases that were signed so, by our signature."""
     rows = await _SIGNED_WITH.rows(tx, agent_id=agent_id, signatures=signatures)
     return {row["signature"]: purchase_of(row) for row in rows}
+
+
+async def backlog(tx: Tx, mode: Mode) -> tuple[int, float]:
+    """How many were presented and are not over, and how many seconds ago the oldest was signed."""
+    row = await _BACKLOG.one(tx, mode=mode)
+    return row["presented"], row["oldest"]
 
 
 async def dismissed(tx: Tx, token_account: str, signatures: Sequence[str]) -> set[str]:

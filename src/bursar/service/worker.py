@@ -191,6 +191,7 @@ async def _settle(config: Config, db: Database, vault: Vault, mode: Mode, duties
                 mode,
             ),
             Duty("buy", follower.follow, _FOLLOW_SECONDS, mode, at_once=_ROUNDS_AT_ONCE),
+            Duty("report purchases", follower.report, _REPORT_SECONDS, mode),
             Duty("compare outflows", comparing.compare, _COMPARE_SECONDS, mode),
             Duty("block times", reconciler.fill_block_times, _BLOCK_TIME_SECONDS, mode),
         ]
