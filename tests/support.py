@@ -15,6 +15,7 @@ from bursar.ids import new_id
 from bursar.ledger import book, lock
 from bursar.money import parse_micros
 from bursar.policy.cache import PolicyCache
+from bursar.purchase import pin_store
 from bursar.service.first_key import make_key
 from bursar.spend import feed
 from bursar.wallet import store as wallet_store
@@ -98,6 +99,15 @@ class Service:
             assert credited is not None
 
         await self.db.transact(work)
+
+    async def pin(self, agent_id: str, origin: str, *, offered: str | None = None) -> None:
+        """A pin of the agent's account, as if the agent had bought there; and the other address
+        that the origin named since."""
+        async with self.db.transaction() as tx:
+            realm_id = await tx.fetchval("SELECT realm_id FROM agent WHERE id = $1", agent_id)
+            await pin_store.pin(tx, realm_id, origin, ADDRESS, agent_id)
+            if offered is not None:
+                await pin_store.note_offer(tx, realm_id, origin, offered)
 
 
 def new_account() -> str:

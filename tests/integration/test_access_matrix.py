@@ -35,6 +35,8 @@ class Objects:
     withdrawal: str = "wdr_00000000000000000000000000"
     webhook: str = "wh_00000000000000000000000000"
     event: str = "evt_00000000000000000000000000"
+    purchase: str = "pur_00000000000000000000000000"
+    origin: str = "https://nobody.example.com:443"
 
 
 Body = Callable[[Objects], dict[str, Any]]
@@ -57,6 +59,15 @@ class Expected:
 
 def _spend(objects: Objects) -> dict[str, Any]:
     return {"agentId": objects.agent, "amount": "1", "recipient": "api.example.com"}
+
+
+def _purchase(objects: Objects) -> dict[str, Any]:
+    # Not visited, because its host is not allowed.
+    return {"agentId": objects.agent, "url": "https://elsewhere.example.net/"}
+
+
+def _accept(objects: Objects) -> dict[str, Any]:
+    return {"origin": objects.origin, "address": ON_CURVE}
 
 
 def _agent_key(objects: Objects) -> dict[str, Any]:
@@ -110,6 +121,17 @@ EXPECTED: dict[str, Expected] = {
     "POST /v1/transactions/:id/approve": Expected("admin approver", 409, names="transaction"),
     "POST /v1/transactions/:id/deny": Expected("admin approver", 409, names="transaction"),
     "POST /v1/transactions/:id/cancel": Expected("admin agent", 409, names="transaction"),
+    "POST /v1/purchases": Expected("admin agent", 201, names="agent", body=_purchase),
+    "GET /v1/purchases": Expected(ALL),
+    "GET /v1/purchases/:id": Expected(ALL, names="purchase"),
+    # The world's purchase is rejected: there is nothing to present, and nothing to go on with.
+    "POST /v1/purchases/:id/retry": Expected("admin agent", 409, names="purchase"),
+    "POST /v1/purchases/:id/continue": Expected("admin agent", 409, names="purchase"),
+    "GET /v1/pins": Expected(PEOPLE),
+    "POST /v1/pins/accept": Expected("admin", names="origin", body=_accept, uses_up=True),
+    "POST /v1/pins/forget": Expected(
+        "admin", 204, names="origin", body=lambda objects: {"origin": objects.origin}, uses_up=True
+    ),
     "POST /v1/webhooks": Expected(
         "admin", 201, body=lambda _: {"url": "https://example.com/hook", "events": ["*"]}
     ),
@@ -135,6 +157,7 @@ PARAMETERS = {
     "/v1/withdrawals/": "withdrawal",
     "/v1/webhooks/": "webhook",
     "/v1/events/": "event",
+    "/v1/purchases/": "purchase",
 }
 
 
@@ -166,7 +189,7 @@ class World:
 _hosts = itertools.count(1)
 
 
-async def _new_objects(admin: httpx.AsyncClient) -> Objects:
+async def _new_objects(service: Service, admin: httpx.AsyncClient) -> Objects:
     agent = (await new_agent(admin))["id"]
     key = await admin.post("/v1/keys", json={"name": "spare", "scope": "read"})
     hostname = f"host-{next(_hosts)}.example.com"
@@ -176,7 +199,18 @@ async def _new_objects(admin: httpx.AsyncClient) -> Objects:
     if "POST /v1/spend/authorise" in ROUTE_NAMES:
         spend = {"agentId": agent, "amount": "1", "recipient": "api.example.com"}
         transaction = (await admin.post("/v1/spend/authorise", json=spend)).json()["data"]["id"]
-    return Objects(agent, key.json()["data"]["id"], hostname, transaction)
+    order = {"agentId": agent, "url": "https://elsewhere.example.net/"}
+    purchase = (await admin.post("/v1/purchases", json=order)).json()["data"]["id"]
+    origin = f"https://{hostname}:443"
+    await service.pin(agent, origin, offered=ON_CURVE)
+    return Objects(
+        agent,
+        key.json()["data"]["id"],
+        hostname,
+        transaction,
+        purchase=purchase,
+        origin=origin,
+    )
 
 
 @pytest.fixture(scope="module")
@@ -185,7 +219,7 @@ async def world(service: Service) -> AsyncGenerator[World]:
     accounts = (new_account(), new_account())
     for account, mode in itertools.product(accounts, MODES):
         admin = await service.admin(account=account, mode=mode)
-        own, other = await _new_objects(admin), await _new_objects(admin)
+        own, other = await _new_objects(service, admin), await _new_objects(service, admin)
         clients = {"admin": admin}
         for scope in SCOPES[1:]:
             agent_id = own.agent if scope == "agent" else None
@@ -230,6 +264,8 @@ def _absent() -> Objects:
         new_id("wdr"),
         new_id("wh"),
         new_id("evt"),
+        new_id("pur"),
+        f"https://absent-{next(_hosts)}.example.com:443",
     )
 
 
@@ -251,7 +287,9 @@ async def test_scopes_decide_over_own_objects(world: World, name: str):
             assert all(needed in error["message"] for needed in allowed), error
             assert not error["retryable"]
         else:
-            objects = await _new_objects(realm.admin) if expected.uses_up else realm.own
+            objects = realm.own
+            if expected.uses_up:
+                objects = await _new_objects(world.service, realm.admin)
             answer = await _send(client, name, objects)
             found = expected.exists and realm.mode in expected.modes
             status = expected.status if found else 404
@@ -283,7 +321,7 @@ async def test_what_belongs_to_others_does_not_exist(world: World, name: str):
         strangers = [other.own for other in world.others(realm)]
         if scope == "agent":
             strangers.append(realm.other_agent)
-        nonsense = Objects(*["nonsense"] * 7)
+        nonsense = Objects(*["nonsense"] * 9)
         for objects in [*strangers, nonsense]:
             answer = await _send(client, name, objects)
             assert answer.status_code == 404, (scope, realm.mode, answer.text)

@@ -28,6 +28,10 @@ async def filled(service: Service, client: httpx.AsyncClient) -> dict[str, str]:
         assert (await client.post("/v1/keys", json=key)).is_success
         await spend(client, agent["id"], "1")
         await service.fund(agent["id"], "10")
+        # Not visited, because its host is not allowed; so no seller names an address to pin.
+        order = {"agentId": agent["id"], "url": "https://elsewhere.example.net/"}
+        assert (await client.post("/v1/purchases", json=order)).is_success
+        await service.pin(agent["id"], f"https://seller-{number}.example.com:443")
         out = {"amount": "1", "destination": ON_CURVE}
         assert (await client.post(f"/v1/wallets/{agent['id']}/withdraw", json=out)).is_success
     paths: dict[str, str] = {}

@@ -251,6 +251,7 @@ async def test_the_budget_tells_what_one_spend_may_be(service: Service):
             "available": "20.000000",
             "maxAmountNow": "20.000000",
             "status": "active",
+            "accountStopped": False,
             "frozen": False,
             "policyVersion": 1,
             "dailyNetworkLamports": 100_000_000,

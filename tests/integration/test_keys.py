@@ -69,9 +69,10 @@ async def test_me_is_the_calling_key_and_its_limits(service: Service, mode: Any)
         made = await _new_key(admin, name="mine", scope="agent", agentId=agent["id"])
         async with service.client(made["key"]) as client:
             me = (await client.get("/v1/me")).json()["data"]
-        assert set(me) == KEY_FIELDS | {"account", "limits"}
+        assert set(me) == KEY_FIELDS | {"account", "limits", "stop"}
         assert me["id"] == made["id"]
         assert (me["account"], me["mode"], me["agentId"]) == (account, mode, agent["id"])
+        assert me["stop"] is None
         # The table of the specification, per minute, live and test.
         table = {
             "Agent Management": (120, 300),

@@ -50,7 +50,11 @@ class MetadataFilter:
         return Metadata().parse(value, path, faults)
 
     def schema(self) -> Schema:
-        return {"type": "object", "additionalProperties": {"type": "string"}}
+        return {
+            "type": "object",
+            "additionalProperties": {"type": "string"},
+            "examples": [{"team": "search"}],
+        }
 
 
 def parse_query(raw: bytes, fields: Sequence[Field], faults: list[Fault]) -> dict[str, Any]:
