@@ -17,6 +17,7 @@ from bursar.cli.exits import ExitCode
 from bursar.cli.main import app
 from tests.cli.console import Console
 from tests.processes import until
+from tests.sellers.served import selling
 from tests.support import ON_CURVE, Service
 
 # These run a service or work on its database, and have tests of their own.
@@ -39,12 +40,14 @@ ELSEWHERE_TOO = {("keys", "rotate-master"), ("version",)}
 OTHER_FILES = {("login",), ("logout",), ("profiles",), ("doctor",), ("demo",), ("demo", "shop")}
 
 
-async def test_a_day_at_the_desk(console: Console):
+async def test_a_day_at_the_desk(console: Console, served: Service):
     """Goal: every command of the tree works, and says what it did in its exit code too."""
     agent = await console.ok("agents", "create", "shopper", "--daily-cap", "20")
     assert re.fullmatch(r"ag_[a-z0-9]+", agent)
     for part in (_agents, _money, _approvals, _stop, _directory, _events, _keys):
         await part(console, agent)
+    async with selling(served, "other payee") as seller:
+        await _purchases(console, seller.url)
     ended = await console("agents", "terminate", agent)
     assert ended.code == ExitCode.USAGE
     assert "--yes" in ended.err
@@ -152,6 +155,37 @@ async def _money(console: Console, agent: str) -> None:
     assert taken["id"] in await console.ok("wallets", "withdrawals", agent)
     too_much = await console("withdraw", agent, "2000", ON_CURVE, "--yes")
     assert (too_much.code, "insufficient_funds" in too_much.err) == (ExitCode.FAILED, True)
+
+
+async def _purchases(console: Console, url: str) -> None:
+    agent = await console.ok("agents", "create", "buyer", "--daily-cap", "1", "--allow", "*")
+    await console.ok("fund", agent, "1")
+    bought = await console("buy", url, "--agent", agent, "--max-amount", "0.01", "-H", "A: b")
+    assert (bought.code, json.loads(bought.out)) == (ExitCode.DONE, {"weather": "fair"})
+    assert "0.001000 USDC to 127.0.0.1" in bought.err
+    refused = await console("buy", url, "--agent", agent)
+    assert (refused.code, refused.out) == (ExitCode.REFUSED, "")
+    assert "bursar pins accept ORIGIN ADDRESS" in refused.err
+    rows = await console.json("purchases", "list", "--agent", agent, "--host", "127.0.0.1")
+    assert [row["rejectCode"] for row in rows] == ["payee_changed", None]
+    first = rows[1]["id"]
+    assert (await console("purchases", "retry", first)).out == bought.out
+    assert f"url\t{url}" in await console.ok("purchases", "show", first)
+    assert (await console("purchases", "continue", first)).code == ExitCode.FAILED
+    (pin,) = await console.json("pins", "list")
+    asked = await console("pins", "accept", pin["origin"], pin["offered"])
+    assert (asked.code, "--yes" in asked.err) == (ExitCode.USAGE, True)
+    accepted = await console.json("pins", "accept", pin["origin"], pin["offered"], "--yes")
+    assert accepted["address"] == pin["offered"]
+    assert "forgotten" in await console.ok("pins", "forget", pin["origin"], "--yes")
+    await console.ok("policies", "set", agent, "--approval-threshold", "0", "--payees", "host")
+    waits = await console.json("buy", url, "--agent", agent, code=ExitCode.WAITING)
+    await console("buy", url, "--agent", agent)
+    await console.ok("approvals", "approve", waits["transactionId"])
+    went_on = await console("purchases", "continue", waits["id"])
+    assert (went_on.code, went_on.out) == (ExitCode.DONE, bought.out)
+    for wrong in (("-H", "no colon"), ("-d", "@/no/such/file")):
+        assert (await console("buy", url, *wrong)).code == ExitCode.USAGE
 
 
 async def _approvals(console: Console, agent: str) -> None:

@@ -24,6 +24,7 @@ from bursar.cli import (
     log,
     mcp,
     profiles,
+    purchases,
     recipients,
     shop,
     spends,
@@ -75,6 +76,9 @@ app.add_typer(agents.policies, name="policies", rich_help_panel=_AGENTS)
 app.command(rich_help_panel=_AGENTS)(wallets.fund)
 app.command(rich_help_panel=_AGENTS)(spends.spend)
 app.command(rich_help_panel=_AGENTS)(spends.preview)
+app.command(rich_help_panel=_AGENTS)(purchases.buy)
+app.add_typer(purchases.app, name="purchases", rich_help_panel=_AGENTS)
+app.add_typer(purchases.pins, name="pins", rich_help_panel=_AGENTS)
 app.add_typer(spends.approvals, name="approvals", rich_help_panel=_AGENTS)
 app.add_typer(transactions.app, name="transactions", rich_help_panel=_AGENTS)
 app.add_typer(wallets.app, name="wallets", rich_help_panel=_AGENTS)

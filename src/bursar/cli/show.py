@@ -31,10 +31,12 @@ ROWS: Final = 50
 _WIDEST: Final = 44
 _UNBOUNDED: Final = 10_000
 _STYLES: Final = {
-    **dict.fromkeys(["active", "settled", "funded", "credited", "enabled", "delivered"], "green"),
-    **dict.fromkeys(["approved"], "cyan"),
+    **dict.fromkeys(
+        ["active", "settled", "funded", "credited", "enabled", "delivered", "paid", "free"], "green"
+    ),
+    **dict.fromkeys(["approved", "presented", "open"], "cyan"),
     **dict.fromkeys(["pending", "paused", "provisioned"], "yellow"),
-    **dict.fromkeys(["rejected", "terminated", "depleted", "failed", "disabled"], "red"),
+    **dict.fromkeys(["rejected", "terminated", "depleted", "failed", "disabled", "unpaid"], "red"),
 }
 # Characters that `json` does not escape but a terminal obeys: C1 controls and marks that reverse
 # text.
@@ -143,6 +145,20 @@ class Output:
             for piece in pieces:
                 sys.stdout.buffer.write(piece)
         sys.stdout.buffer.flush()
+
+    def body(self, content: bytes) -> None:
+        """Prints what a stranger sent, as it is; on a terminal, only text and without control
+        characters."""
+        if not self.on_terminal:
+            sys.stdout.buffer.write(content)
+            sys.stdout.buffer.flush()
+            return
+        try:
+            text = content.decode()
+        except UnicodeDecodeError:
+            self.note(f"{len(content):,} bytes that are no text: send them to a file with > FILE")
+        else:
+            typer.echo(_harmless(text), nl=not text.endswith("\n"))
 
     def _table(self, rows: list[T], columns: Columns[T]) -> None:
         """A table with as many columns as fit without breaking a word; names the columns it leaves

@@ -22,7 +22,7 @@ from bursar.cli.remote import (
 from bursar.cli.show import ROWS, Columns
 
 if TYPE_CHECKING:
-    from bursar.client.model import Decision, Preview, Transaction
+    from bursar.client.model import Preview, Purchase, Transaction
 
 approvals = typer.Typer(no_args_is_help=True, help="Decide on spends that wait for a person.")
 
@@ -49,6 +49,8 @@ _ADVICE = {
     "recipient_blocked": "To lift the block: bursar policies set AGENT --unblock RECIPIENT",
     "recipient_not_allowed": "To allow it: bursar policies set AGENT --allow RECIPIENT",
     "recipient_unresolved": "To say where it is paid: bursar recipients set HOSTNAME ADDRESS",
+    "payee_mismatch": "If the directory is out of date: bursar recipients set HOSTNAME ADDRESS",
+    "payee_changed": "If the new address is right: bursar pins accept ORIGIN ADDRESS",
 }
 
 
@@ -136,13 +138,13 @@ def deny(to: Remote, transaction_id: _TransactionId, reason: _Reason = None) -> 
     to.out.done(f"{done.id}: {done.amount} to {done.recipient} is denied.", done)
 
 
-def explained(answer: "Transaction | Preview") -> list[str]:
+def explained(answer: "Transaction | Preview | Purchase") -> list[str]:
     """Why a spend was refused, what would pass, and when; nothing for a spend that was not
     refused."""
-    decision: Decision = answer.decision
+    decision = answer.decision
     if answer.status == "pending":
         return ["It waits for a person: bursar approvals list"]
-    if answer.status != "rejected":
+    if answer.status != "rejected" or decision is None:
         return []
     lines = [f"Refused: {answer.reject_code}."]
     # The first rule that failed gave the reject code.

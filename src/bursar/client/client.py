@@ -85,6 +85,7 @@ class Bursar(_Client[Transport]):
         agent_id: str | None = None,
         max_amount: Amount | None = None,
         memo: str | None = None,
+        metadata: Mapping[str, str] | None = None,
         wait: int | None = None,
         idempotency_key: str | None = None,
     ) -> Bought:
@@ -105,6 +106,7 @@ class Bursar(_Client[Transport]):
             agent_id=agent_id,
             max_amount=max_amount,
             memo=memo,
+            metadata=metadata,
             wait=wait,
             idempotency_key=idempotency_key,
         )
@@ -165,6 +167,7 @@ class AsyncBursar(_Client[AsyncTransport]):
         agent_id: str | None = None,
         max_amount: Amount | None = None,
         memo: str | None = None,
+        metadata: Mapping[str, str] | None = None,
         wait: int | None = None,
         idempotency_key: str | None = None,
     ) -> Bought:
@@ -179,6 +182,7 @@ class AsyncBursar(_Client[AsyncTransport]):
             agent_id=agent_id,
             max_amount=max_amount,
             memo=memo,
+            metadata=metadata,
             wait=wait,
             idempotency_key=idempotency_key,
         )

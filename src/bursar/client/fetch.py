@@ -78,6 +78,7 @@ def fetching(
     agent_id: str | None,
     max_amount: Amount | None,
     memo: str | None,
+    metadata: Mapping[str, str] | None,
     wait: int | None,
     idempotency_key: str | None,
 ) -> Steps:
@@ -94,6 +95,7 @@ def fetching(
         max_amount=max_amount,
         agent_id=agent_id,
         memo=memo,
+        metadata=metadata,
         wait=wait,
         idempotency_key=key,
     )

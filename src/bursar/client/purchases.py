@@ -1,7 +1,7 @@
 """Purchases from HTTP sellers, and the pins that say where an origin is paid."""
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from bursar.client.codec import Amount, When, amount_text, when_text
 from bursar.client.endpoint import Carrier, Request, Resource, listing, operation, present
@@ -89,7 +89,7 @@ class Purchases(Resource[Carrier]):
         self,
         *,
         agent_id: str | None = None,
-        status: PurchaseStatus | None = None,
+        status: PurchaseStatus | Literal["all"] | None = None,
         host: str | None = None,
         from_: When | None = None,
         to: When | None = None,
