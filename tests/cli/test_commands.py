@@ -178,7 +178,7 @@ async def _purchases(console: Console, url: str) -> None:
     accepted = await console.json("pins", "accept", pin["origin"], pin["offered"], "--yes")
     assert accepted["address"] == pin["offered"]
     assert "forgotten" in await console.ok("pins", "forget", pin["origin"], "--yes")
-    await console.ok("policies", "set", agent, "--approval-threshold", "0", "--payees", "host")
+    await console.ok("policies", "set", agent, "--approval-threshold", "0", "--payees", "pinned")
     waits = await console.json("buy", url, "--agent", agent, code=ExitCode.WAITING)
     await console("buy", url, "--agent", agent)
     await console.ok("approvals", "approve", waits["transactionId"])

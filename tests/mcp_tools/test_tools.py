@@ -7,6 +7,7 @@ from typing import Any, Final
 import pytest
 from mcp.types import TextContent
 
+from bursar.api.purchases import PURCHASE
 from bursar.api.routes import ROUTES
 from bursar.api.spends import SPEND
 from bursar.api.transactions import LIST_QUERY
@@ -18,6 +19,7 @@ from tests.mcp_tools.conftest import Connect, Spender, error_of, new_spender, ov
 from tests.support import Service
 
 HOST = "api.example.com"
+SPENDING = {"spend", "buy", "continue_purchase", "retry_purchase"}
 
 
 def purchase(amount: str, key: str, **fields: Any) -> dict[str, Any]:
@@ -30,7 +32,7 @@ async def test_a_model_is_refused_reads_why_and_spends_less(connect: Connect, sp
         tools = (await client.list_tools()).tools
         assert [tool.name for tool in tools] == [
             "get_budget", "preview_spend", "spend", "cancel_spend", "get_transaction",
-            "list_transactions",
+            "list_transactions", "buy", "get_purchase", "continue_purchase", "retry_purchase",
         ]  # fmt: skip
         budget = await client.call_tool("get_budget")
         assert budget.structured_content["maxAmountNow"] == "10.000000"
@@ -195,6 +197,15 @@ HOSTILE: list[tuple[str, dict[str, Any], str]] = [
     ("get_transaction", {"id": 7}, "validation_error"),
     ("cancel_spend", {"id": "../keys"}, "not_found"),
     ("cancel_spend", {"id": "txn_1/approve"}, "not_found"),
+    ("buy", {}, "validation_error"),
+    ("buy", {"url": "https://user@api.example.com/"}, "validation_error"),
+    ("buy", {"url": "file:///etc/passwd"}, "validation_error"),
+    ("buy", {"url": "https://api.example.com/", "maxAmount": 1}, "validation_error"),
+    ("buy", {"url": "https://api.example.com/", "headers": {"Host": "x"}}, "validation_error"),
+    ("buy", {"url": "https://api.example.com/", "paymentRequired": {}}, "validation_error"),
+    ("get_purchase", {"id": "../keys"}, "not_found"),
+    ("continue_purchase", {"id": "pur_1/retry"}, "not_found"),
+    ("retry_purchase", {"id": "pur_" + "0" * 26}, "not_found"),
     ("list_transactions", {"limit": 0}, "validation_error"),
     ("list_transactions", {"limit": 101}, "validation_error"),
     ("list_transactions", {"status": "all&agentId=ag_1"}, "validation_error"),
@@ -243,11 +254,12 @@ def test_every_refusal_has_its_advice():
 
 def test_tools_count_as_the_endpoints_they_stand_for():
     """Goal: limits, arguments and keys follow the API."""
-    agent_id, spend_id = "ag_" + "0" * 26, "txn_" + "0" * 26
+    agent_id, spend_id, purchase_id = (f"{kind}_{'0' * 26}" for kind in ("ag", "txn", "pur"))
     routes = {(route.method, route.path): route for route in ROUTES}
     for tool in TOOLS.values():
-        request = tool.request({**purchase("1", "k"), "id": spend_id}, agent_id)
-        path = request.path.replace(agent_id, ":id").replace(spend_id, ":id")
+        own = purchase_id if "purchase" in tool.name else spend_id
+        request = tool.request({**purchase("1", "k"), "id": own}, agent_id)
+        path = request.path.replace(agent_id, ":id").replace(own, ":id")
         assert routes[request.method, path].category is CATEGORIES[tool.name]
 
 
@@ -257,15 +269,17 @@ def test_arguments_are_the_apis():
     assert {field.name for field in TOOLS["preview_spend"].inputs.fields} <= spend
     own = {"idempotencyKey", "waitSeconds"}
     assert {field.name for field in TOOLS["spend"].inputs.fields} - own <= spend
+    bought = {field.name for field in TOOLS["buy"].inputs.fields}
+    assert bought - own == {field.name for field in PURCHASE.fields} - {"paymentRequired"}
     listed = {field.name for field in TOOLS["list_transactions"].inputs.fields}
     assert listed <= {field.name for field in LIST_QUERY}
 
 
 @pytest.mark.parametrize("tool", TOOLS.values(), ids=lambda tool: tool.name)
 def test_every_tool_explains_itself(tool: Any):
-    """Goal: each tool, argument and field has a sentence; one pays, and one calls off."""
+    """Goal: each tool, argument and field has a sentence, and says whether it pays or calls off."""
     assert len(tool.description) > 100
-    assert tool.spends == (tool.name == "spend")
+    assert tool.spends == (tool.name in SPENDING)
     assert tool.changes == (tool.name == "cancel_spend")
     properties = tool.inputs.schema()["properties"]
     assert all(schema["description"] for schema in properties.values())

@@ -27,7 +27,7 @@ from bursar.form.kind import Schema
 from bursar.form.kinds import Choice, Text
 from bursar.form.record import Field, Record
 from bursar.http.router import Router
-from bursar.mcp.tools import ApiAnswer, ApiRequest
+from bursar.mcp.tool import ApiAnswer, ApiRequest
 
 PATH: Final = "/mcp"
 # The rate limit of each tool: that of its API route. Every other message counts as a read.
@@ -38,6 +38,10 @@ CATEGORIES: Final = {
     "cancel_spend": Category.SPEND_AUTHORISE,
     "get_transaction": Category.TRANSACTIONS,
     "list_transactions": Category.TRANSACTIONS,
+    "buy": Category.SPEND_AUTHORISE,
+    "get_purchase": Category.TRANSACTIONS,
+    "continue_purchase": Category.SPEND_AUTHORISE,
+    "retry_purchase": Category.SPEND_AUTHORISE,
 }
 # The key in the ASGI scope under which a tool finds the API of its caller.
 API_KEY: Final = "bursar.api"

@@ -25,7 +25,8 @@ from mcp.types import (
 from mcp.types import Tool as ShownTool
 
 from bursar import __version__
-from bursar.mcp.tools import INSTRUCTIONS, TOOLS, Api, Result, Tool, call_tool
+from bursar.mcp.tool import Api, Result, Tool, call_tool
+from bursar.mcp.tools import INSTRUCTIONS, TOOLS
 
 Context = ServerRequestContext[Any, Any]
 
@@ -72,7 +73,8 @@ def _shown(tool: Tool) -> ShownTool:
         annotations=ToolAnnotations(
             read_only_hint=not (tool.spends or tool.changes),
             destructive_hint=tool.spends,
-            # A spend requires an idempotency key, so repeating it is harmless.
+            # A spend has an idempotency key, a purchase is known by what it buys, so repeating
+            # either is harmless.
             idempotent_hint=True,
             open_world_hint=tool.spends,
         ),

@@ -8,9 +8,10 @@ from mcp.server.stdio import stdio_server
 from bursar.client.address import check_address, past_proxies
 from bursar.errors import ApiError, ErrorCode, present, unavailable
 from bursar.mcp.server import make_server
-from bursar.mcp.tools import WAIT_SECONDS, ApiAnswer, ApiRequest
+from bursar.mcp.tool import WAIT_SECONDS, ApiAnswer, ApiRequest
 
-_TIMEOUT: Final = httpx.Timeout(15, read=WAIT_SECONDS + 15)
+# A seller may take its time, twice.
+_TIMEOUT: Final = httpx.Timeout(15, read=WAIT_SECONDS + 75)
 
 
 async def serve(base_url: str, key: str) -> None:
@@ -64,8 +65,8 @@ class _OverHttp:
             return _understood(answer)
         except (httpx.TransportError, ValueError):
             raise unavailable(
-                f"There is no answer from Bursar at {self._client.base_url}. If this was a spend,"
-                " call again with the same idempotencyKey: it is paid once."
+                f"There is no answer from Bursar at {self._client.base_url}. If this was a spend"
+                " or a purchase, call again with the same idempotencyKey: it is paid once."
             ) from None
 
 

@@ -1,25 +1,30 @@
-"""The tools. Each is one request to the API, so a key can do no more with them than with the
-API.
+"""The tools, all of them; those that buy from sellers on the web are in `mcp/buying.py`."""
 
-Arguments are validated before anything is sent, by the same kinds of value that the API uses, so
-that a model learns of all its mistakes at once. What they mean is for the API to judge.
-"""
+from collections.abc import Mapping
+from typing import Final
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
-
-from bursar.errors import ApiError, Fault, ValidationFailed, not_found
-from bursar.form.kind import LocalName, Schema
+from bursar.errors import not_found
+from bursar.form.kind import Schema
 from bursar.form.kinds import Amount, Choice, Flag, Metadata, Recipient, Text, Whole
 from bursar.form.record import Field, Record
 from bursar.ids import is_id
 from bursar.mcp import words
+from bursar.mcp.buying import BUYING
+from bursar.mcp.tool import (
+    AGENT,
+    DECISION,
+    KEY_PATTERN,
+    REJECT_CODE,
+    WAIT,
+    ApiAnswer,
+    ApiRequest,
+    Result,
+    Tool,
+    object_schema,
+    text_schema,
+)
 from bursar.mcp.words import Fields
 
-WAIT_SECONDS: Final = 30
-# A valid Idempotency-Key without spaces around it, which HTTP would strip.
-_KEY_PATTERN: Final = r"[!-~](?:[ -~]*[!-~])?"
 _PAGE_ROWS: Final = 20
 _MOST_PAGE_ROWS: Final = 100
 
@@ -29,90 +34,8 @@ INSTRUCTIONS: Final = (
     " not an error: read rejectCode, maxAmountNow and retryAt, and act on them or ask your"
     " operator. Give each purchase an idempotencyKey of its own and keep it: if a spend call fails"
     " or gets no answer, call again with the same key and arguments, and it is paid once."
+    " To get something from a URL that costs money (HTTP 402), use buy, not spend."
 )
-
-
-@dataclass(frozen=True, slots=True)
-class ApiRequest:
-    method: str
-    path: str
-    query: Mapping[str, str] = field(default_factory=dict[str, str])
-    body: Fields | None = None
-    headers: Mapping[str, str] = field(default_factory=dict[str, str])
-
-
-@dataclass(frozen=True, slots=True)
-class ApiAnswer:
-    status: int
-    headers: Mapping[str, str]
-    body: Fields
-
-
-class Api(Protocol):
-    """The API as one agent key sees it."""
-
-    async def agent_id(self) -> "str | ApiAnswer":
-        """The agent that the key is bound to, or the answer that says why there is none."""
-        ...
-
-    async def send(self, request: ApiRequest) -> ApiAnswer: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Result:
-    """What a tool returns: the same content as a sentence and as fields."""
-
-    text: str
-    fields: Fields
-    is_error: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Tool:
-    name: str
-    title: str
-    description: str
-    inputs: Record
-    output: Schema
-    # Makes the tool's one API request from its arguments and the agent's id.
-    request: Callable[[Fields, str], ApiRequest]
-    result: Callable[[ApiAnswer], Result]
-    spends: bool = False
-    # Changes something, but pays nobody.
-    changes: bool = False
-
-
-async def call_tool(tool: Tool, arguments: Fields, api: Api) -> Result:
-    """Never raises for a caller's mistake: a model can only correct what it is told."""
-    # Models often send null for an argument that they leave out.
-    given = {name: value for name, value in arguments.items() if value is not None}
-    faults: list[Fault] = []
-    tool.inputs.parse(given, "", faults)
-    try:
-        # Whether a local name may stand is for the service to say.
-        if not all(isinstance(fault, LocalName) for fault in faults):
-            raise ValidationFailed(faults)
-        agent_id = await api.agent_id()
-        if isinstance(agent_id, ApiAnswer):
-            answer = agent_id
-        elif given.get("agentId", agent_id) != agent_id:
-            raise not_found("agent")
-        else:
-            answer = await api.send(tool.request(given, agent_id))
-    except ApiError as problem:
-        return failure(problem.body("")["error"], problem.headers.get("Retry-After"))
-    if answer.status >= 400:
-        return failure(answer.body["error"], answer.headers.get("retry-after"))
-    return tool.result(answer)
-
-
-def failure(error: Fields, retry_after: str | None = None) -> Result:
-    shown = {name: value for name, value in error.items() if value != ""}
-    # Bursar writes seconds; a proxy in between may write a date.
-    seconds = int(retry_after) if retry_after and retry_after.isdecimal() else None
-    if seconds is not None:
-        shown["retryAfterSeconds"] = seconds
-    return Result(words.failed(error, seconds), {"error": shown}, is_error=True)
 
 
 # Requests -----------------------------------------------------------------------------------------
@@ -197,62 +120,26 @@ def _transactions(answer: ApiAnswer) -> Result:
 # Schemas ------------------------------------------------------------------------------------------
 
 
-def _object(properties: dict[str, Schema]) -> Schema:
-    return {"type": "object", "properties": properties, "required": list(properties)}
-
-
-def _text(doc: str, *, nullable: bool = False, **more: Any) -> Schema:
-    return {"type": ["string", "null"] if nullable else "string", "description": doc, **more}
-
-
 _STATUSES: Final = ["pending", "approved", "settled", "rejected"]
-_STATUS: Final = _text(
+_STATUS: Final = text_schema(
     "`approved`: reserved and being paid. `settled`: paid, final. `pending`: waits for a person."
     " `rejected`: refused, nothing is paid.",
     enum=_STATUSES,
 )
-_REJECT_CODE: Final = _text(
-    "Why it was refused; null unless `rejected`.", nullable=True, enum=[*words.RECOVERY, None]
-)
-_DECISION: Final[dict[str, Schema]] = {
-    "maxAmountNow": _text(
-        "The largest amount that passed for this recipient at the moment of the decision;"
-        ' "0.000000" when something other than the amount stands in the way.'
-    ),
-    "remainingToday": _text("What was left of the daily cap after the decision."),
-    "retryAt": _text(
-        "When this amount passes if nothing but time goes by; null when waiting does not help.",
-        nullable=True,
-    ),
-    "failedChecks": {
-        "type": "array",
-        "description": "The rules that stood in the way, in the order they are looked at.",
-        "items": _object(
-            {
-                "rule": _text("The rule of the policy."),
-                "limit": _text("What it allows.", nullable=True),
-                "observed": _text("What it saw.", nullable=True),
-            }
-        ),
-    },
-}
 _TRANSACTION: Final[dict[str, Schema]] = {
-    "id": _text("For get_transaction."),
+    "id": text_schema("For get_transaction."),
     "status": _STATUS,
-    "rejectCode": _REJECT_CODE,
-    "amount": _text("Six decimal places."),
-    "currency": _text("USDC."),
-    "recipient": _text("Hostname or address, in its canonical form."),
-    "memo": _text("Your note.", nullable=True),
-    "createdAt": _text("When it was decided, UTC."),
-    "settledAt": _text("When it was final on the chain.", nullable=True),
-    "signature": _text("The payment's signature on the chain, once settled.", nullable=True),
-    "expiresAt": _text("Until when a pending spend can be approved.", nullable=True),
-    "decisionReason": _text("What the person who decided wrote.", nullable=True),
+    "rejectCode": REJECT_CODE,
+    "amount": text_schema("Six decimal places."),
+    "currency": text_schema("USDC."),
+    "recipient": text_schema("Hostname or address, in its canonical form."),
+    "memo": text_schema("Your note.", nullable=True),
+    "createdAt": text_schema("When it was decided, UTC."),
+    "settledAt": text_schema("When it was final on the chain.", nullable=True),
+    "signature": text_schema("The payment's signature on the chain, once settled.", nullable=True),
+    "expiresAt": text_schema("Until when a pending spend can be approved.", nullable=True),
+    "decisionReason": text_schema("What the person who decided wrote.", nullable=True),
 }
-_AGENT: Final = Field(
-    "agentId", Text(1, 100), "Leave it out: the key says whose wallet it is. No other is allowed."
-)
 _PURCHASE: Final = (
     Field(
         "amount",
@@ -274,7 +161,7 @@ _PURCHASE: Final = (
     ),
     Field("memo", Text(0, 200), "What it is for, for the books; up to 200 characters."),
     Field("metadata", Metadata(), "Up to 50 pairs of your own, string values, 8 KiB in all."),
-    _AGENT,
+    AGENT,
 )
 
 TOOLS: Final[Mapping[str, Tool]] = {
@@ -289,16 +176,16 @@ TOOLS: Final[Mapping[str, Tool]] = {
                 " remainingToday say how much of the day is used; resetsAt is when the day's count"
                 " starts again; available is what the wallet holds. Changes nothing."
             ),
-            inputs=Record("Budget", (_AGENT,)),
-            output=_object(
+            inputs=Record("Budget", (AGENT,)),
+            output=object_schema(
                 {
-                    "dailyCap": _text("The most that may be spent in a UTC day."),
-                    "spentToday": _text("Counted towards today, waiting spends included."),
-                    "remainingToday": _text("What is left of the daily cap."),
-                    "available": _text("What the wallet holds and has not reserved."),
-                    "maxAmountNow": _text("The largest single payment that passes now."),
-                    "resetsAt": _text("When the day's count starts again, UTC."),
-                    "status": _text("Of the agent.", enum=["active", "paused", "terminated"]),
+                    "dailyCap": text_schema("The most that may be spent in a UTC day."),
+                    "spentToday": text_schema("Counted towards today, waiting spends included."),
+                    "remainingToday": text_schema("What is left of the daily cap."),
+                    "available": text_schema("What the wallet holds and has not reserved."),
+                    "maxAmountNow": text_schema("The largest single payment that passes now."),
+                    "resetsAt": text_schema("When the day's count starts again, UTC."),
+                    "status": text_schema("Of the agent.", enum=["active", "paused", "terminated"]),
                     "frozen": {"type": "boolean", "description": "True: nothing can be spent."},
                     "accountStopped": {
                         "type": "boolean",
@@ -321,7 +208,7 @@ TOOLS: Final[Mapping[str, Tool]] = {
                 " decides: things may change in between."
             ),
             inputs=Record("Preview", _PURCHASE),
-            output=_object({"status": _STATUS, "rejectCode": _REJECT_CODE, **_DECISION}),
+            output=object_schema({"status": _STATUS, "rejectCode": REJECT_CODE, **DECISION}),
             request=_ask_preview,
             result=_preview,
         ),
@@ -348,23 +235,18 @@ TOOLS: Final[Mapping[str, Tool]] = {
                     *_PURCHASE,
                     Field(
                         "idempotencyKey",
-                        Text(1, 255, pattern=_KEY_PATTERN),
+                        Text(1, 255, pattern=KEY_PATTERN),
                         "One for each purchase, the same at every retry of it: 1 to 255 printable"
                         " ASCII characters, such as order-1042.",
                         required=True,
                     ),
-                    Field(
-                        "waitSeconds",
-                        Whole(0, WAIT_SECONDS),
-                        "Wait up to so many seconds for the payment to be final; 0 answers at once"
-                        " and is the default.",
-                    ),
+                    WAIT,
                 ),
             ),
-            output=_object(
+            output=object_schema(
                 {
                     **_TRANSACTION,
-                    **_DECISION,
+                    **DECISION,
                     "replayed": {
                         "type": "boolean",
                         "description": "True: the answer of an earlier call with this key. Nothing"
@@ -391,7 +273,7 @@ TOOLS: Final[Mapping[str, Tool]] = {
                     Field("reason", Text(0, 500), "Why, for the books."),
                 ),
             ),
-            output=_object(_TRANSACTION),
+            output=object_schema(_TRANSACTION),
             request=_ask_cancel,
             result=_cancelled,
             changes=True,
@@ -409,7 +291,7 @@ TOOLS: Final[Mapping[str, Tool]] = {
                 "Transaction",
                 (Field("id", Text(1, 100), "As `spend` or a list gave it: txn_…", required=True),),
             ),
-            output=_object({**_TRANSACTION, **_DECISION}),
+            output=object_schema({**_TRANSACTION, **DECISION}),
             request=_ask_transaction,
             result=_transaction,
         ),
@@ -433,13 +315,13 @@ TOOLS: Final[Mapping[str, Tool]] = {
                         f"How many; {_PAGE_ROWS} by default, at most {_MOST_PAGE_ROWS}.",
                     ),
                     Field("after", Text(1, 1_000), "`nextCursor` of the page before."),
-                    _AGENT,
+                    AGENT,
                 ),
             ),
-            output=_object(
+            output=object_schema(
                 {
-                    "transactions": {"type": "array", "items": _object(_TRANSACTION)},
-                    "nextCursor": _text(
+                    "transactions": {"type": "array", "items": object_schema(_TRANSACTION)},
+                    "nextCursor": text_schema(
                         "Pass it as `after`; null on the last page.", nullable=True
                     ),
                 }
@@ -447,5 +329,6 @@ TOOLS: Final[Mapping[str, Tool]] = {
             request=_ask_transactions,
             result=_transactions,
         ),
+        *BUYING,
     )
 }

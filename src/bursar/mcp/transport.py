@@ -9,7 +9,7 @@ from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
 from bursar.form.strict_json import MAX_BODY_BYTES
 from bursar.mcp.server import Context, make_server
-from bursar.mcp.tools import Api
+from bursar.mcp.tool import Api
 
 
 @asynccontextmanager

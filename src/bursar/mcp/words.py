@@ -59,6 +59,22 @@ RECOVERY: Final[Mapping[str, str]] = {
 }
 _NEW_KEY: Final = "Another try needs a new idempotencyKey: this one only repeats this answer."
 _NOTHING: Final = "0.000000"
+# What a model is shown of a seller's answer at most; base64 of it stays valid where it is cut.
+_MOST_CHARACTERS: Final = 64 * 1024
+_ASK_AGAIN: Final = (
+    "retry_purchase asks for the goods with the same payment, at no further cost. Do not buy again."
+)
+_BOUGHT: Final[Mapping[str, str]] = {
+    "open": "Still being made. get_purchase shows how it went on. Do not buy again.",
+    "free": "The seller asked for no money; `response` has its answer.",
+    "pending": "Costs {amount} USDC, and a person has to approve it; the amount is reserved. Once"
+    " it is approved call continue_purchase. Do not buy again.",
+    "presented": "The payment of {amount} USDC is with the seller; it is final when the status is"
+    " `paid`.",
+    "paid": "Paid {amount} USDC, final on the chain.",
+    "unpaid": "The seller never took the payment of {amount} USDC; nothing was paid and the amount"
+    " is available again.",
+}
 _STATUS: Final[Mapping[str, str]] = {
     "approved": "Approved: the amount is reserved and is being paid; status `settled` means it is"
     " final. get_transaction shows how it went on. Do not spend again for the same purchase.",
@@ -88,6 +104,57 @@ def decision(found: Fields) -> Fields:
             if check["outcome"] == "fail"
         ],
     }
+
+
+def purchase(found: Fields) -> Fields:
+    """One purchase, with as much of what was bought as a model can read."""
+    names = (
+        "id", "status", "url", "amount", "rejectCode", "failureCode", "problem", "transactionId",
+        "createdAt",
+    )  # fmt: skip
+    answer, made = found["response"], found["decision"]
+    return {
+        **{name: found[name] for name in names},
+        "response": None if answer is None else _goods(answer),
+        "decision": None if made is None else decision(found),
+    }
+
+
+def bought(found: Fields, *, replayed: bool) -> str:
+    """What became of a purchase."""
+    status: str = found["status"]
+    if status == "rejected":
+        spend: Fields = found["transaction"] or {}
+        said = ["Refused, nothing was paid.", *_refusal({**spend, **found})]
+    elif status == "failed":
+        said = [f"Nothing was paid: {found['failureCode']}. {found['problem'] or ''}".rstrip()]
+    elif status in ("presented", "paid"):
+        said = [_BOUGHT[status].format(amount=found["amount"]), *_delivery(found["response"])]
+    else:
+        said = [_BOUGHT[status].format(amount=found["amount"])]
+    if replayed:
+        said.insert(0, "You asked for this before: nothing was fetched or paid again.")
+    return f"{found['id']}: {' '.join(said)}"
+
+
+def _goods(answer: Fields) -> Fields:
+    kinds = [value for name, value in answer["headers"].items() if name.lower() == "content-type"]
+    body: str = answer["body"]
+    return {
+        "status": answer["status"],
+        "contentType": kinds[0] if kinds else None,
+        "body": body[:_MOST_CHARACTERS],
+        "encoding": answer["encoding"],
+        "truncated": answer["truncated"] or len(body) > _MOST_CHARACTERS,
+    }
+
+
+def _delivery(answer: Fields | None) -> list[str]:
+    if answer is None:
+        return [f"No answer of the seller is there. {_ASK_AGAIN}"]
+    if answer["status"] >= 400:
+        return [f"The seller answered {answer['status']}. {_ASK_AGAIN}"]
+    return [f"The seller answered {answer['status']}; `response` has it."]
 
 
 def spent(found: Fields, *, replayed: bool) -> str:
