@@ -19,8 +19,9 @@ SOURCE: Final = ROOT / "src/bursar"
 # kernel, which has no folder, is at the bottom. docs/architecture.md says what lives in each.
 ORDER: Final = (
     "", "form", "outbound", "migrations", "chain", "trail", "heartbeat", "custody", "policy",
-    "cost", "event", "wallet", "ledger", "stop", "access", "recipient", "withdrawal", "spend",
-    "agent", "webhook", "settlement", "purchase", "api", "http", "mcp", "console", "service", "cli",
+    "budget", "cost", "event", "wallet", "ledger", "stop", "access", "recipient", "withdrawal",
+    "spend", "agent", "webhook", "settlement", "purchase", "api", "http", "mcp", "console",
+    "service", "cli",
 )  # fmt: skip
 # Beside the house: the SDK knows the kernel and nothing else.
 ASIDE: Final = "client"

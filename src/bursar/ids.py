@@ -2,6 +2,7 @@
 
 import os
 import re
+from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Final, Literal
 
@@ -20,8 +21,10 @@ os.register_at_fork(after_in_child=_drawn.clear)
 _TIME_SHIFTS: Final = tuple(range(45, -1, -5))
 _FORM: Final = re.compile(r"[0-7][0-9a-hjkmnp-tv-z]{25}", re.ASCII)
 
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
 Prefix = Literal["acc", "ag", "pol", "txn", "wdr", "dep", "wh", "evt", "dlv", "key", "log", "req",
-                 "ses", "pur"]  # fmt: skip
+                 "ses", "pur", "bud", "lim"]  # fmt: skip
 
 
 def new_id(prefix: Prefix) -> str:
@@ -41,6 +44,15 @@ def _random() -> str:
 @lru_cache(maxsize=16)
 def _time(milliseconds: int) -> str:
     return "".join([_ALPHABET[(milliseconds >> shift) & 31] for shift in _TIME_SHIFTS])
+
+
+def made_at(id_: str) -> datetime:
+    """When an id was made, to the millisecond."""
+    letters = id_.rpartition("_")[2][: len(_TIME_SHIFTS)]
+    milliseconds = 0
+    for letter in letters:
+        milliseconds = milliseconds * 32 + _ALPHABET.index(letter)
+    return _EPOCH + timedelta(milliseconds=milliseconds)
 
 
 def is_id(prefix: Prefix, text: str) -> bool:

@@ -9,7 +9,8 @@ from bursar.config import load_config
 from bursar.db import Database, numbers, words
 from bursar.policy.cache import PolicyCache
 from bursar.recipient.resolve import Directory
-from bursar.spend.authorise import Authorised, Authoriser, SpendRequest
+from bursar.spend.authorise import Authorised, Authoriser
+from bursar.spend.deciding import SpendRequest
 from bursar.spend.model import bounds_of
 from tests.support import Service, new_account, new_agent
 

@@ -1,116 +1,226 @@
-"""Rate limits over HTTP, in real time: what counts, what is told, and that waiting helps."""
+"""Limits of policies and budgets above agents: exact, explained, given back, changed at once."""
 
 import asyncio
+import random
+from collections.abc import AsyncGenerator
+from typing import Any
 
 import httpx
+import pytest
 
-from tests.support import Service, error_of, new_account
+from tests.support import Service, error_of, new_agent, spend
 
-UNKNOWN_KEY = "/v1/keys/key_00000000000000000000000000"
-
-
-def remaining(answer: httpx.Response) -> int:
-    return int(answer.headers["ratelimit-remaining"])
+WINDOWS = ("hour", "day", "week", "month", "lifetime")
 
 
-async def test_what_counts_and_what_does_not(service: Service):
-    """Goal: every authenticated request to a known route counts, whatever its answer is."""
-    account = new_account()
-    key = await service.key(account=account, mode="live")
-    async with service.client(key) as client, service.client(None) as nobody:
-        left = 120
-        for answer, status in (
-            (await client.delete(UNKNOWN_KEY), 404),
-            (await client.post("/v1/agents", content=b"{"), 400),
-            (await client.post("/v1/agents", json={}), 400),
-            (await client.post("/v1/agents", content=b"x", headers={"Content-Type": "a/b"}), 415),
-            (await client.post("/v1/agents", content=b" " * 600_000), 413),
-            (await client.post("/v1/keys", json={"name": "k", "scope": "read"}), 201),
-        ):
-            left -= 1
-            assert answer.status_code == status
-            assert answer.headers["ratelimit-limit"] == "120"
-            assert remaining(answer) == left
-            assert 1 <= int(answer.headers["ratelimit-reset"]) <= 60
-        # Nobody to count against, or nothing to count.
-        for answer, status in (
-            (await client.put("/v1/agents", json={}), 405),
-            (await client.post("/v1/agents/", json={}), 404),
-            (await client.post("/v1/nothing", json={}), 404),
-            (await nobody.post("/v1/agents", json={}), 401),
-            (await client.get("/healthz"), 200),
-        ):
-            assert answer.status_code == status
-            assert not [name for name in answer.headers if name.startswith("ratelimit")]
-        assert remaining(await client.delete(UNKNOWN_KEY)) == left - 1
+@pytest.fixture
+async def client(service: Service) -> AsyncGenerator[httpx.AsyncClient]:
+    async with await service.admin() as opened:
+        yield opened
 
 
-async def test_forbidden_requests_count_too(service: Service):
-    """Goal: a key without the scope cannot knock for ever."""
-    key = await service.key(account=new_account(), mode="live", scope="read")
-    async with service.client(key) as client:
-        for left in (119, 118, 117):
-            answer = await client.delete(UNKNOWN_KEY)
-            error_of(answer, 403, "forbidden")
-            assert remaining(answer) == left
+async def funded(service: Service, client: httpx.AsyncClient, **fields: Any) -> dict[str, Any]:
+    agent = await new_agent(client, **fields)
+    await service.fund(agent["id"], "1000")
+    return agent
 
 
-async def test_categories_keys_and_modes_are_counted_apart(service: Service):
-    """Goal: each key has the whole limit of each category, with the numbers of its mode."""
-    account = new_account()
-    async with (
-        await service.admin(account=account, mode="live") as first,
-        await service.admin(account=account, mode="live") as second,
-        await service.admin(account=account, mode="test") as test,
-    ):
-        await asyncio.gather(*(first.delete(UNKNOWN_KEY) for _ in range(10)))
-        assert remaining(await first.delete(UNKNOWN_KEY)) == 109
-        assert remaining(await second.delete(UNKNOWN_KEY)) == 119
-        assert remaining(await test.delete(UNKNOWN_KEY)) == 299
-        for client, (reads, wallets) in ((first, (600, 300)), (test, (1200, 600))):
-            assert remaining(await client.get("/v1/me")) == reads - 1
-            assert remaining(await client.get("/v1/agents")) == reads - 2
-            assert remaining(await client.get("/v1/wallets/x")) == wallets - 1
-            limits = (await client.get("/v1/me")).json()["data"]["limits"]
-            assert {row["category"]: row["requestsPerMinute"] for row in limits}["Agent Reads"] == (
-                reads
-            )
+async def new_budget(client: httpx.AsyncClient, *limits: dict[str, Any], **fields: Any) -> Any:
+    answer = await client.post("/v1/budgets", json={"name": "b", "limits": limits, **fields})
+    assert answer.status_code == 201, answer.text
+    return answer.json()["data"]
 
 
-async def test_the_request_after_the_limit_waits_as_long_as_it_is_told(service: Service):
-    """Goal: 120 pass, the next is 429, none passes early, and after `Retry-After` one does."""
-    loop = asyncio.get_running_loop()
-    account = new_account()
-    async with (
-        await service.admin(account=account, mode="live") as client,
-        await service.admin(account=account, mode="live") as other,
-    ):
-        started = loop.time()
-        answers = await asyncio.gather(*(client.delete(UNKNOWN_KEY) for _ in range(120)))
-        assert {answer.status_code for answer in answers} == {404}
-        assert sorted(map(remaining, answers)) == list(range(120))
+async def read(client: httpx.AsyncClient, path: str) -> Any:
+    answer = await client.get(path)
+    assert answer.status_code == 200, answer.text
+    return answer.json()["data"]
 
-        refused = await client.delete(UNKNOWN_KEY)
-        seen = loop.time()
-        error = error_of(refused, 429, "rate_limit_exceeded")
-        assert error["retryable"] is True
-        assert "120" in error["message"]
-        assert refused.headers["ratelimit-limit"] == "120"
-        assert refused.headers["ratelimit-remaining"] == "0"
-        assert refused.headers["ratelimit-reset"] == refused.headers["retry-after"]
-        promised = int(refused.headers["retry-after"])
-        assert 1 <= promised <= 60
 
-        # Others go on meanwhile, and asking again neither helps nor harms.
-        assert (await client.get("/v1/me")).status_code == 200
-        assert (await other.delete(UNKNOWN_KEY)).status_code == 404
-        while loop.time() < started + 58:
-            early = await client.delete(UNKNOWN_KEY)
-            error_of(early, 429, "rate_limit_exceeded")
-            assert loop.time() + int(early.headers["retry-after"]) <= seen + promised + 2
-            await asyncio.sleep(4)
+def check_of(made: dict[str, Any], rule: str) -> list[dict[str, Any]]:
+    return [check for check in made["decision"]["checks"] if check["rule"] == rule]
 
-        await asyncio.sleep(seen + promised - loop.time())
-        passed = await client.delete(UNKNOWN_KEY)
-        assert passed.status_code == 404, passed.text
-        assert loop.time() - started >= 60, "no span of 60 s holds 121"
+
+@pytest.mark.parametrize("window", WINDOWS)
+async def test_an_amount_is_never_passed(service: Service, client: httpx.AsyncClient, window: str):
+    """Goal: to the micro-unit; the refusal names the limit, what would pass, and when."""
+    agent = await funded(service, client, policy={"limits": [{"window": window, "amount": "5.00"}]})
+    (limit,) = agent["policy"]["limits"]
+    assert (await spend(client, agent["id"], "3"))["status"] == "approved"
+    refused = await spend(client, agent["id"], "2.000001")
+    assert (refused["status"], refused["rejectCode"]) == ("rejected", "limit_exceeded")
+    assert check_of(refused, "limit") == [
+        {
+            "rule": "limit",
+            "outcome": "fail",
+            "limit": "5.000000",
+            "observed": "5.000001",
+            "limitId": limit["id"],
+        }
+    ]
+    assert refused["decision"]["maxAmountNow"] == "2.000000"
+    assert (refused["decision"]["retryAt"] is None) == (window == "lifetime")
+    assert (await read(client, f"/v1/agents/{agent['id']}/budget"))["maxAmountNow"] == "2.000000"
+    assert (await spend(client, agent["id"], "2"))["status"] == "approved"
+    assert (await read(client, f"/v1/agents/{agent['id']}/budget"))["maxAmountNow"] == "0.000000"
+
+
+async def test_a_count_is_never_passed(service: Service, client: httpx.AsyncClient):
+    """Goal: refusals do not count, and what is given back does not either."""
+    policy = {"limits": [{"window": "day", "count": 2}], "approvalThreshold": "5.00"}
+    agent = await funded(service, client, policy=policy)
+    waiting = await spend(client, agent["id"], "6")
+    assert waiting["status"] == "pending"
+    assert (await spend(client, agent["id"], "1"))["status"] == "approved"
+    for _ in range(3):
+        refused = await spend(client, agent["id"], "1")
+        assert refused["rejectCode"] == "limit_exceeded"
+        assert refused["decision"]["maxAmountNow"] == "0.000000"
+    denied = await client.post(f"/v1/transactions/{waiting['id']}/deny", json={})
+    assert denied.status_code == 200
+    assert (await spend(client, agent["id"], "1"))["status"] == "approved"
+    assert (await spend(client, agent["id"], "1"))["rejectCode"] == "limit_exceeded"
+
+
+async def test_what_was_spent_before_counts(service: Service, client: httpx.AsyncClient):
+    """Goal: a new limit holds for the window that is running; of one recipient, from when it was
+    set, and it keeps its count when it stays."""
+    agent = await funded(service, client, policy={"allowlist": ["*"]})
+    path = f"/v1/agents/{agent['id']}"
+    assert (await spend(client, agent["id"], "4"))["status"] == "approved"
+    limits = [
+        {"window": "week", "amount": "6.00"},
+        {"window": "day", "amount": "3.00", "recipient": "*.example.com"},
+    ]
+    answer = await client.patch(path, json={"policy": {"limits": limits}})
+    assert answer.status_code == 200, answer.text
+    stands = answer.json()["data"]["policy"]["limits"]
+    assert [limit["countsFrom"] is None for limit in stands] == [True, False]
+    assert (await spend(client, agent["id"], "2.5"))["rejectCode"] == "limit_exceeded"
+    assert (await spend(client, agent["id"], "1.5"))["status"] == "approved"
+    # With their ids they stay as they are counted, though the amounts change.
+    for limit in stands:
+        limit["amount"] = "2.00" if limit["recipient"] else "100.00"
+        del limit["countsFrom"]
+    answer = await client.patch(path, json={"policy": {"limits": stands}})
+    assert answer.status_code == 200, answer.text
+    refused = await spend(client, agent["id"], "0.6")
+    assert refused["rejectCode"] == "limit_exceeded"
+    assert refused["decision"]["maxAmountNow"] == "0.500000"
+    # Another recipient is not its business.
+    elsewhere = await spend(client, agent["id"], "5", recipient="example.org")
+    assert elsewhere["status"] == "approved"
+    assert len(check_of(elsewhere, "limit")) == 1
+
+
+async def test_limits_of_others_cannot_be_named(service: Service, client: httpx.AsyncClient):
+    """Goal: no agent gets at what another one's limit has counted."""
+    limits = [{"window": "day", "amount": "3.00", "recipient": "a.example.com"}]
+    one = await funded(service, client, policy={"limits": limits})
+    two = await funded(service, client)
+    named = [{**limits[0], "id": one["policy"]["limits"][0]["id"]}]
+    answer = await client.patch(f"/v1/agents/{two['id']}", json={"policy": {"limits": named}})
+    assert error_of(answer, 400, "validation_error")["param"] == "policy.limits[0].id"
+    body = {"name": "x", "policy": {"dailyCap": "1", "allowlist": [], "limits": named}}
+    error_of(await client.post("/v1/agents", json=body), 400, "validation_error")
+
+
+async def test_a_spend_passes_every_budget_above_it(service: Service, client: httpx.AsyncClient):
+    """Goal: the nearest and the highest alike, and the refusal names which."""
+    company = await new_budget(client, {"window": "month", "amount": "10.00"})
+    team = await new_budget(
+        client, {"window": "day", "amount": "6.00"}, {"window": "hour", "count": 3},
+        parentId=company["id"],
+    )  # fmt: skip
+    ours = [await funded(service, client, budgetId=team["id"]) for _ in range(2)]
+    other = await funded(service, client, budgetId=company["id"])
+    assert (await spend(client, ours[0]["id"], "4"))["status"] == "approved"
+    refused = await spend(client, ours[1]["id"], "3")
+    assert refused["rejectCode"] == "budget_exceeded"
+    (day, hour, month) = check_of(refused, "budget")
+    assert [c["outcome"] for c in (day, hour, month)] == ["fail", "pass", "pass"]
+    assert (day["budgetId"], month["budgetId"]) == (team["id"], company["id"])
+    assert refused["decision"]["maxAmountNow"] == "2.000000"
+    assert (await spend(client, other["id"], "5"))["status"] == "approved"
+    refused = await spend(client, ours[1]["id"], "2")
+    assert [c["outcome"] for c in check_of(refused, "budget")] == ["pass", "pass", "fail"]
+    assert (await spend(client, ours[1]["id"], "1"))["status"] == "approved"
+    shown = await read(client, f"/v1/budgets/{company['id']}")
+    assert shown["use"]["month"] == {"amount": "10.000000", "count": 3}
+    assert (await read(client, f"/v1/budgets/{team['id']}"))["use"]["hour"]["count"] == 2
+    answer = await client.patch(f"/v1/budgets/{company['id']}", json={"frozen": True})
+    assert answer.status_code == 200
+    frozen = await spend(client, ours[0]["id"], "1")
+    assert frozen["rejectCode"] == "budget_frozen"
+    error_of(await client.delete(f"/v1/budgets/{team['id']}"), 409, "invalid_state")
+
+
+async def test_what_is_given_back_is_given_to_every_budget(
+    service: Service, client: httpx.AsyncClient
+):
+    """Goal: also when the agent has left the budget meanwhile."""
+    top = await new_budget(client, {"window": "day", "amount": "100.00"})
+    low = await new_budget(client, {"window": "day", "amount": "100.00"}, parentId=top["id"])
+    agent = await funded(service, client, budgetId=low["id"], policy={"approvalThreshold": "1.00"})
+    waiting = await spend(client, agent["id"], "5")
+    answer = await client.patch(f"/v1/agents/{agent['id']}", json={"budgetId": None})
+    assert answer.json()["data"]["budgetId"] is None
+    await client.post(f"/v1/transactions/{waiting['id']}/deny", json={})
+    for budget in (top, low):
+        use = (await read(client, f"/v1/budgets/{budget['id']}"))["use"]
+        assert {tuple(window.values()) for window in use.values()} == {("0.000000", 0)}
+
+
+async def test_an_approval_looks_at_limits_again(service: Service, client: httpx.AsyncClient):
+    """Goal: by the limits as they are now, the spend itself not counted twice."""
+    budget = await new_budget(client, {"window": "day", "amount": "5.00"})
+    limits = [{"window": "day", "amount": "5.00", "count": 1}]
+    policy = {"approvalThreshold": "1.00", "limits": limits}
+    agent = await funded(service, client, budgetId=budget["id"], policy=policy)
+    waiting = await spend(client, agent["id"], "5")
+    path = f"/v1/budgets/{budget['id']}"
+    lowered = [{"window": "day", "amount": "4.99"}]
+    await client.patch(path, json={"limits": lowered})
+    approve = f"/v1/transactions/{waiting['id']}/approve"
+    error = error_of(await client.post(approve, json={}), 409, "invalid_state")
+    assert "budget_exceeded" in error["message"]
+    await client.patch(path, json={"limits": [{"window": "day", "amount": "5.00"}]})
+    assert (await client.post(approve, json={})).json()["data"]["status"] == "approved"
+
+
+async def test_a_crowd_under_one_budget_gets_exactly_what_it_has(
+    service: Service, client: httpx.AsyncClient
+):
+    """Goal: forty agents at once, two levels, amounts at random: what fits is approved to the last
+    micro-unit, and the numbers that each decision rests on follow from those before it."""
+    seed = random.randrange(2**32)
+    chance = random.Random(seed)
+    top = await new_budget(client, {"window": "month", "amount": "30.00"})
+    low = await new_budget(client, {"window": "day", "count": 60}, parentId=top["id"])
+    agents = [
+        await funded(service, client, budgetId=chance.choice([top, low])["id"]) for _ in range(12)
+    ]
+    wanted = [
+        (chance.choice(agents)["id"], f"{chance.randrange(1, 2_000_000) / 1_000_000:.6f}")
+        for _ in range(120)
+    ]
+    made = await asyncio.gather(*(spend(client, agent, amount) for agent, amount in wanted))
+    approved = [each for each in made if each["status"] == "approved"]
+    total = sum(_micros(each["amount"]) for each in approved)
+    assert total <= 30_000_000, seed
+    # Nothing that still fits is refused: the smallest refusal is larger than what is left.
+    left = 30_000_000 - total
+    refused = [_micros(e["amount"]) for e in made if e["rejectCode"] == "budget_exceeded"]
+    under_low = {a["id"] for a in agents if a["budgetId"] == low["id"]}
+    low_count = sum(each["agentId"] in under_low for each in approved)
+    assert low_count <= 60, seed
+    assert refused, seed
+    last = await spend(client, agents[0]["id"], f"{left / 1_000_000:.6f}") if left else None
+    assert last is None or last["status"] == "approved" or low_count == 60, seed
+    use = (await read(client, f"/v1/budgets/{top['id']}"))["use"]["month"]
+    spent = total + (_micros(last["amount"]) if last and last["status"] == "approved" else 0)
+    assert _micros(use["amount"]) == spent, seed
+
+
+def _micros(amount: str) -> int:
+    return int(amount.replace(".", ""))

@@ -21,8 +21,9 @@ from bursar.recipient.resolve import Directory
 from bursar.service.postgres import ADMIN_ROLE
 from bursar.settlement import payment_store
 from bursar.spend import authorise, memory, store
-from bursar.spend.authorise import Authorised, Authoriser, SpendRequest
+from bursar.spend.authorise import Authorised, Authoriser
 from bursar.spend.close import reject_spends
+from bursar.spend.deciding import SpendRequest
 from bursar.spend.model import bounds_of
 from tests.simulation.replay import replay_agent
 from tests.simulation.world import HOST, LONG, World, assert_clean, make_agent

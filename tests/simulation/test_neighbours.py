@@ -18,7 +18,8 @@ from bursar.policy.cache import PolicyCache
 from bursar.recipient.resolve import Directory
 from bursar.service.postgres import EmbeddedPostgres
 from bursar.spend import batches
-from bursar.spend.authorise import Authorised, Authoriser, SpendRequest
+from bursar.spend.authorise import Authorised, Authoriser
+from bursar.spend.deciding import SpendRequest
 from bursar.spend.model import bounds_of
 from tests.processes import ApiProcess, spawn_api, until
 from tests.simulation.wire import Answer, Connection

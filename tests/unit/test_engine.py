@@ -23,6 +23,7 @@ from bursar.policy.engine import (
     purchase_terms,
     terms_of,
 )
+from bursar.policy.limits import BudgetTerms, Limit
 from bursar.policy.model import Bounds, Policy
 
 HOST: Final = "api.example.com"
@@ -30,6 +31,7 @@ PAY_TO: Final = "7EqQdEULxWcraVx3mXKFjc84LhCkMGZCkRvDpvcMwJeK"
 ELSEWHERE: Final = "4zvwRjXUKGfvwnParsHAS3HuSVzV5cA4McphgmoCtajS"
 OWN: Final = "So11111111111111111111111111111111111111112"
 MIDNIGHT: Final = datetime(2026, 11, 1, tzinfo=UTC)
+AT: Final = datetime(2026, 10, 31, 23, 59, 59, tzinfo=UTC)
 CENT: Final = 10_000
 USDC: Final = 1_000_000
 
@@ -49,6 +51,7 @@ class Case:
     # None is a plain spend.
     payee_faults: frozenset[RejectCode] | None = None
     max_micros: int | None = None
+    budgets: tuple[BudgetTerms, ...] = ()
 
     @property
     def terms(self) -> Terms:
@@ -61,6 +64,7 @@ class Case:
             recipient=self.recipient,
             pay_to=self.pay_to,
             pays_blocked_host=self.pays_blocked_host,
+            budgets=self.budgets,
         )
         if self.payee_faults is None:
             return terms
@@ -70,7 +74,13 @@ class Case:
     @property
     def rules(self) -> list[Rule]:
         """Those that it is judged by, in their order."""
-        return [r for r in Rule if self.payee_faults is not None or r not in OF_PURCHASES]
+        return [
+            rule
+            for rule in Rule
+            if (self.payee_faults is not None or rule not in OF_PURCHASES)
+            and (self.policy.limits or rule is not Rule.LIMIT)
+            and (self.budgets or rule not in OF_BUDGETS)
+        ]
 
     @property
     def shown_pay_to(self) -> str | None:
@@ -83,7 +93,7 @@ class Case:
             self.amount_micros,
             self.recipient,
             self.shown_pay_to,
-            MIDNIGHT,
+            AT,
         )
 
     def with_policy(self, **changes: object) -> "Case":
@@ -97,6 +107,7 @@ class Case:
         return replace(self, payee_faults=(self.payee_faults or frozenset()) | {code})
 
 
+OF_BUDGETS: Final = (Rule.BUDGET_FROZEN, Rule.BUDGET)
 OF_PURCHASES: Final = (Rule.PAYEE, Rule.PAYEE_ACCOUNT, Rule.MAX_AMOUNT)
 
 
@@ -123,9 +134,33 @@ PASSES: Final = Case(
         network_cost_lamports=20_000,
         pending_count=3,
         transfers=7,
+        # Two meters, each with 40 USDC in 5 spends in every window.
+        meters=(9, *(40 * USDC, 5) * 5) * 2,
     ),
 )
 BUYS: Final = replace(PASSES, payee_faults=frozenset(), max_micros=19 * USDC)
+# Under a limit of a week and one level of budget.
+METERED: Final = replace(
+    PASSES,
+    policy=replace(PASSES.policy, limits=(Limit("lim_a", "week", 60 * USDC, None),)),
+    budgets=(BudgetTerms("bud_a", False, (Limit("lim_b", "month", 70 * USDC, 7),)),),
+)
+
+
+def under(case: Case, *, frozen: bool | None = None, limit: Limit | None = None) -> Case:
+    """Under a budget that is changed so, and as it is otherwise."""
+    (budget,) = case.budgets or METERED.budgets
+    return replace(
+        case,
+        budgets=(
+            BudgetTerms(
+                budget.id,
+                budget.frozen if frozen is None else frozen,
+                budget.limits if limit is None else (limit,),
+            ),
+        ),
+    )
+
 
 # One row per reject code, in the contract's order: the change that brings it about, and the rule
 # that shows it. Changes can be laid over one another.
@@ -134,6 +169,7 @@ TABLE: Final[list[tuple[str, str, Callable[[Case], Case]]]] = [
     ("agent_terminated", "agent_status", lambda c: replace(c, agent_status="terminated")),
     ("agent_paused", "agent_status", lambda c: replace(c, agent_status="paused")),
     ("policy_frozen", "policy_frozen", lambda c: c.with_policy(frozen=True)),
+    ("budget_frozen", "budget_frozen", lambda c: under(c, frozen=True)),
     ("recipient_blocked", "blocklist", lambda c: c.with_policy(blocklist=("*.example.com",))),
     ("recipient_not_allowed", "allowlist", lambda c: c.with_policy(allowlist=())),
     ("recipient_unresolved", "recipient_resolved", lambda c: replace(c, pay_to=None)),
@@ -160,6 +196,16 @@ TABLE: Final[list[tuple[str, str, Callable[[Case], Case]]]] = [
         lambda c: c.with_used(spent_today_micros=c.policy.cap_micros_daily - c.amount_micros + 1),
     ),
     (
+        "limit_exceeded",
+        "limit",
+        lambda c: c.with_policy(limits=(Limit("lim_a", "week", 50 * USDC - 1, None),)),
+    ),
+    (
+        "budget_exceeded",
+        "budget",
+        lambda c: under(c, limit=Limit("lim_b", "month", None, 5)),
+    ),
+    (
         "network_cost_exceeded",
         "network_cost",
         lambda c: c.with_used(network_today_lamports=80_001),
@@ -179,6 +225,7 @@ ABOUT_THE_AMOUNT: Final = {
     "max_amount_exceeded",
     "per_transaction_cap_exceeded",
     "daily_cap_exceeded",
+    "limit_exceeded",
     "too_many_pending",
     "insufficient_funds",
 }
@@ -219,7 +266,7 @@ def test_what_nothing_speaks_against_is_approved_with_every_check_shown():
 def test_a_purchase_is_also_judged_by_its_payee_and_the_callers_own_bound():
     decision = BUYS.decide()
     assert (decision.status, decision.reject_code) == ("approved", None)
-    assert [c.rule for c in decision.checks] == list(Rule)
+    assert [c.rule for c in decision.checks] == BUYS.rules
     assert [
         (c.rule.value, c.outcome, c.limit, c.observed)
         for c in decision.checks
@@ -231,16 +278,22 @@ def test_a_purchase_is_also_judged_by_its_payee_and_the_callers_own_bound():
     ]
     assert decision.max_amount_now_micros == 19 * USDC
     unbounded = replace(BUYS, max_micros=None).decide()
-    assert unbounded.checks[list(Rule).index(Rule.MAX_AMOUNT)].outcome == "not_evaluated"
+    assert unbounded.checks[BUYS.rules.index(Rule.MAX_AMOUNT)].outcome == "not_evaluated"
     assert unbounded.max_amount_now_micros == 20 * USDC
 
 
-@pytest.mark.parametrize("start", [PASSES, BUYS], ids=["spend", "purchase"])
+@pytest.mark.parametrize(
+    "start", [PASSES, BUYS, METERED], ids=["spend", "purchase", "under limits"]
+)
 @pytest.mark.parametrize(("code", "rule", "change"), TABLE, ids=[row[0] for row in TABLE])
 def test_each_code_is_given_for_its_reason_alone(
     code: str, rule: str, change: Callable[[Case], Case], start: Case
 ):
-    case = change(BUYS if rule in OF_PURCHASES else start)
+    if rule in OF_PURCHASES:
+        start = BUYS
+    elif rule in (Rule.LIMIT, *OF_BUDGETS):
+        start = METERED
+    case = change(start)
     decision = case.decide()
     assert (decision.status, decision.reject_code) == ("rejected", code)
     outcomes = {c.rule.value: c.outcome for c in decision.checks}
@@ -252,8 +305,10 @@ def test_each_code_is_given_for_its_reason_alone(
     assert outcomes == expected
     if code not in ABOUT_THE_AMOUNT:
         assert decision.max_amount_now_micros == 0
-    of_the_day = code in ("daily_cap_exceeded", "network_cost_exceeded")
+    # The budget's month ends with the day; the week on Sunday.
+    of_the_day = code in ("daily_cap_exceeded", "network_cost_exceeded", "budget_exceeded")
     assert (decision.retry_at == MIDNIGHT) == of_the_day
+    assert (decision.retry_at == datetime(2026, 11, 2, tzinfo=UTC)) == (code == "limit_exceeded")
 
 
 @pytest.mark.parametrize(
@@ -270,8 +325,10 @@ def test_of_two_reasons_the_earlier_gives_the_code_and_both_are_shown(
         assert decision.reject_code == earlier[0]
         failed = [c.rule.value for c in decision.checks[:-1] if c.outcome == "fail"]
         assert failed == [earlier[1], later[1]]
-        days = {"daily_cap_exceeded", "network_cost_exceeded"}
-        assert (decision.retry_at is not None) == ({earlier[0], later[0]} == days)
+        windows = {
+            "daily_cap_exceeded", "limit_exceeded", "budget_exceeded", "network_cost_exceeded"
+        }  # fmt: skip
+        assert (decision.retry_at is not None) == ({earlier[0], later[0]} <= windows)
         if not {earlier[0], later[0]} <= ABOUT_THE_AMOUNT:
             assert decision.max_amount_now_micros == 0
 
@@ -554,7 +611,7 @@ def test_a_stored_decision_is_explained_again_from_what_its_spend_keeps(case: Ca
     """Goal: no policy, no directory and no clock of that day is needed."""
     terms = msgspec.json.decode(msgspec.json.encode(case.terms), type=Terms)
     asked = case.amount_micros, case.recipient, case.shown_pay_to
-    again = decide(terms, Used(*case.used), *asked, MIDNIGHT)
+    again = decide(terms, Used(*case.used), *asked, AT)
     assert again == case.decide()
 
 
@@ -565,8 +622,14 @@ def test_terms_that_were_stored_once_read_for_ever():
     assert msgspec.json.decode(stored, type=Terms) == PASSES.terms
     bought = stored[:-1].replace(b"ppp", b"pppppp") + b",19000000]"
     assert msgspec.json.decode(bought, type=Terms) == BUYS.terms
+    metered = (
+        stored[:-1]
+        + b',null,[["lim_a","week",60000000,null]],'
+        + b'[["bud_a",false,[["lim_b","month",70000000,7]]]]]'
+    )
+    assert msgspec.json.decode(metered, type=Terms) == METERED.terms
     # Written by a newer process beside this one.
-    assert msgspec.json.decode(bought[:-1] + b',"new"]', type=Terms) == BUYS.terms
+    assert msgspec.json.decode(metered[:-1] + b',"new"]', type=Terms) == METERED.terms
     assert Used._fields == (
         "spent_today_micros",
         "available_micros",
@@ -574,4 +637,5 @@ def test_terms_that_were_stored_once_read_for_ever():
         "network_cost_lamports",
         "pending_count",
         "transfers",
+        "meters",
     )

@@ -12,16 +12,18 @@ from bursar.access import store as access_store
 from bursar.agent import store
 from bursar.agent.model import AgentChange, AgentRow, NewAgent
 from bursar.agent.view import AgentPolicyUpdated, show_agent
+from bursar.budget import store as budget_store
 from bursar.custody.vault import Vault
 from bursar.db import Tx, moment
-from bursar.errors import ApiError, ErrorCode, not_found
+from bursar.errors import ApiError, ErrorCode, Fault, ValidationFailed, not_found
 from bursar.event.catalog import EventType
 from bursar.event.outbox import NewEvent, emit
 from bursar.ids import is_id, new_id
 from bursar.ledger import lock
 from bursar.policy import store as policy_store
 from bursar.policy.engine import RejectCode
-from bursar.policy.model import Policy
+from bursar.policy.limits import named_limits
+from bursar.policy.model import Policy, PolicyChange
 from bursar.policy.view import show_policy
 from bursar.spend import store as spend_store
 from bursar.spend.close import reject_spends
@@ -45,6 +47,7 @@ class Actor:
 
 async def create_agent(tx: Tx, vault: Vault, actor: Actor, wanted: NewAgent, mint: str) -> AgentRow:
     """The agent, version 1 of its policy, and its wallet."""
+    await _check_budget(tx, actor.realm_id, wanted.budget_id)
     agent_id = new_id("ag")
     created_at = await store.insert_agent(
         tx,
@@ -53,6 +56,7 @@ async def create_agent(tx: Tx, vault: Vault, actor: Actor, wanted: NewAgent, min
         name=wanted.name,
         metadata=wanted.metadata,
         policy_id=new_id("pol"),
+        budget_id=wanted.budget_id,
     )
     await policy_store.insert_policies(tx, [(agent_id, wanted.policy)], actor.name, created_at)
     # A new wallet is low without an event: only later changes are news.
@@ -78,6 +82,8 @@ async def change_agent(tx: Tx, actor: Actor, agent_id: str, change: AgentChange)
     Takes the wallet's lock first: a spend is decided wholly before this change or wholly after.
     """
     before = await lock_agent(tx, actor.realm_id, agent_id)
+    if change.budget_id is not UNSET:
+        await _check_budget(tx, actor.realm_id, change.budget_id)
     return await apply_change(tx, actor, before, _changed(before, change))
 
 
@@ -102,6 +108,8 @@ async def change_agents(
         if agent.status in (("active", "paused") if status is None else (status,))
         and metadata.items() <= agent.metadata.items()
     ]
+    if change.budget_id is not UNSET:
+        await _check_budget(tx, actor.realm_id, change.budget_id)
     changed = await apply_changes(
         tx, actor, [(before, _changed(before, change)) for before in matching]
     )
@@ -126,8 +134,22 @@ def _changed(before: AgentRow, change: AgentChange) -> AgentRow:
         name=before.name if change.name is UNSET else change.name,
         status=before.status if change.status is UNSET else change.status,
         metadata=before.metadata if change.metadata is UNSET else change.metadata,
-        policy=before.policy.changed(change.policy),
+        budget_id=before.budget_id if change.budget_id is UNSET else change.budget_id,
+        policy=before.policy.changed(_named(change.policy, before.policy)),
     )
+
+
+def _named(change: PolicyChange, before: Policy) -> PolicyChange:
+    if change.limits is UNSET:
+        return change
+    limits = named_limits(change.limits, before.limits)
+    return msgspec.structs.replace(change, limits=limits)
+
+
+async def _check_budget(tx: Tx, realm_id: int, budget_id: str | None) -> None:
+    """Raises ValidationFailed when there is no such budget here."""
+    if budget_id is not None and await budget_store.get_budget(tx, realm_id, budget_id) is None:
+        raise ValidationFailed([Fault("budgetId", "budgetId names no budget of this account.")])
 
 
 async def terminate_agent(tx: Tx, actor: Actor, agent_id: str) -> AgentRow:

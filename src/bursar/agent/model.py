@@ -20,6 +20,8 @@ class AgentRow:
     metadata: dict[str, str]
     policy_id: str
     policy: Policy
+    # The budget that it is under, if it is under one.
+    budget_id: str | None
     wallet: WalletRow
     created_at: datetime
     updated_at: datetime
@@ -32,6 +34,7 @@ class NewAgent(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     metadata: dict[str, str]
     policy: Policy
+    budget_id: str | None
 
 
 class AgentChange(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,6 +43,7 @@ class AgentChange(msgspec.Struct, frozen=True, kw_only=True):
     name: str | UnsetType = UNSET
     status: Literal["active", "paused"] | UnsetType = UNSET
     metadata: dict[str, str] | UnsetType = UNSET
+    budget_id: str | UnsetType | None = UNSET
     policy: PolicyChange = PolicyChange()
     # The version of the policy that the caller saw last; UNSET changes whichever is in force.
     seen_version: int | UnsetType = UNSET

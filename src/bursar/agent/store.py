@@ -23,8 +23,8 @@ _POLICY_AND_WALLET = """
       JOIN wallet w ON w.agent_id = a.id
 """
 _INSERT = Query("""
-    INSERT INTO agent (id, realm_id, name, metadata, policy_id, created_at, updated_at)
-    SELECT :agent_id, :realm_id, :name, :metadata, :policy_id, now.at, now.at
+    INSERT INTO agent (id, realm_id, name, metadata, policy_id, budget_id, created_at, updated_at)
+    SELECT :agent_id, :realm_id, :name, :metadata, :policy_id, :budget_id, now.at, now.at
       FROM (SELECT moment() AS at) now
     RETURNING created_at
 """)
@@ -102,7 +102,7 @@ _GET_MANY = Query(f"""
 """)
 _UPDATE = Query("""
     UPDATE agent
-       SET name = :name, status = :status, metadata = :metadata,
+       SET name = :name, status = :status, metadata = :metadata, budget_id = :budget_id,
            policy_version = :policy_version, updated_at = :updated_at,
            terminated_at = :terminated_at
      WHERE id = :agent_id
@@ -126,6 +126,7 @@ async def insert_agent(
     name: str,
     metadata: Mapping[str, str],
     policy_id: str,
+    budget_id: str | None,
 ) -> datetime:
     """Returns the moment of creation."""
     created_at: datetime = await _INSERT.value(
@@ -135,6 +136,7 @@ async def insert_agent(
         name=name,
         metadata=_json(metadata),
         policy_id=policy_id,
+        budget_id=budget_id,
     )
     await _insert_labels(tx, agent_id, realm_id, metadata, created_at)
     return created_at
@@ -208,6 +210,7 @@ async def update_agents(tx: Tx, changes: Sequence[tuple[AgentRow, AgentRow]]) ->
                 "name": after.name,
                 "status": after.status,
                 "metadata": _json(after.metadata),
+                "budget_id": after.budget_id,
                 "policy_version": after.policy.version,
                 "updated_at": after.updated_at,
                 "terminated_at": after.terminated_at,

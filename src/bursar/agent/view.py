@@ -18,6 +18,7 @@ class Agent(msgspec.Struct, rename="camel", kw_only=True):
     wallet: WalletSummary
     policy: PolicyView
     metadata: dict[str, str]
+    budget_id: str | None
     created_at: str
     updated_at: str
     terminated_at: str | None
@@ -44,6 +45,7 @@ def show_agent(row: AgentRow) -> Agent:
         wallet=show_summary(row.wallet),
         policy=show_policy(row.policy_id, row.policy),
         metadata=row.metadata,
+        budget_id=row.budget_id,
         created_at=iso(row.created_at),
         updated_at=iso(row.updated_at),
         terminated_at=iso_or_none(row.terminated_at),

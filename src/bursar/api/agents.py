@@ -18,7 +18,7 @@ from bursar.chain.networks import usdc_mint
 from bursar.clock import iso
 from bursar.errors import ApiError, ErrorCode, Fault, ValidationFailed, not_found
 from bursar.form.cursor import Place, bad_cursor
-from bursar.form.kinds import Choice, Metadata, Text
+from bursar.form.kinds import ID, Choice, Metadata, Text
 from bursar.form.query import MetadataFilter
 from bursar.form.record import Field, Record
 from bursar.ids import is_id
@@ -28,6 +28,7 @@ from bursar.policy import store as policy_store
 from bursar.policy.engine import Used, terms_of
 from bursar.policy.engine import budget as budget_of
 from bursar.policy.view import PolicyVersion, show_version
+from bursar.spend.memory import Memory
 from bursar.spend.model import bounds_of, midnight_after
 from bursar.spend.view import Budget
 
@@ -40,12 +41,20 @@ _METADATA = Field(
     "Up to 50 pairs of your own, string values, 8 KiB in all; the list of agents can be filtered by"
     " them.",
 )
+_BUDGET = Field(
+    "budgetId",
+    ID,
+    "The budget that the agent is under; null: under none. Its spends must then fit that budget and"
+    " every one above it.",
+    nullable=True,
+)
 NEW_AGENT = Record(
     "NewAgent",
     (
         _NAME,
         Field("policy", NEW_POLICY, "What the agent may spend.", required=True),
         _METADATA,
+        _BUDGET,
     ),
 )
 AGENT_CHANGE = Record(
@@ -61,6 +70,7 @@ AGENT_CHANGE = Record(
             "`paused` stops new spends; `active` lets them go on.",
         ),
         _METADATA,
+        _BUDGET,
         Field("policy", POLICY_CHANGE, "Any of its fields; lists are replaced whole."),
     ),
 )
@@ -129,6 +139,7 @@ async def create(call: Call) -> Answer:
         name=call.body["name"],
         metadata=call.body.get("metadata", {}),
         policy=new_policy(call.body["policy"], call.caller.mode),
+        budget_id=call.body.get("budgetId"),
     )
     row = await lifecycle.create_agent(call.tx, call.services.vault, actor(call), wanted, mint)
     return data(show_agent(row), 201)
@@ -230,6 +241,7 @@ def _wanted(body: dict[str, Any]) -> AgentChange:
         name=body.get("name", UNSET),
         status=body.get("status", UNSET),
         metadata=body.get("metadata", UNSET),
+        budget_id=body.get("budgetId", UNSET),
         policy=policy_change(policy),
         seen_version=policy.get("version", UNSET),
     )
@@ -299,10 +311,11 @@ async def budget(call: Call) -> Answer:
         found = await lock.read_agent(call.tx, agent_id, call.caller.realm_id)
     if found is None:
         raise not_found("agent")
-    policies = await call.services.policies.get(call.tx, [found.policy_key])
-    policy = policies[found.policy_key]
-    resets_at = midnight_after(found.wallet.now)
     bounds = bounds_of(call.services.config)
+    memory = Memory(call.services.policies, call.services.directory, bounds)
+    agent = (await memory.seen(call.tx, {agent_id: found}))[agent_id]
+    policy = agent.policy
+    resets_at = midnight_after(found.wallet.now)
     # The budget is the same for every recipient, so it is asked for none.
     terms = terms_of(
         policy,
@@ -313,6 +326,7 @@ async def budget(call: Call) -> Answer:
         recipient="",
         pay_to=None,
         pays_blocked_host=False,
+        budgets=agent.budgets,
     )
     used = Used(
         found.spent_today_micros,
@@ -321,6 +335,7 @@ async def budget(call: Call) -> Answer:
         0,
         found.pending_count,
         found.wallet.transfers,
+        memory.numbers(agent, terms),
     )
     remaining, most = budget_of(terms, used)
     return data(

@@ -94,6 +94,7 @@ def _policy(version: int, cap: str) -> PolicyView:
         allowlist=["api.example.com"],
         blocklist=[],
         payees="pinned",
+        limits=[],
         per_transaction_cap=None,
         approval_threshold="20.00",
         daily_network_lamports=None,
@@ -107,6 +108,7 @@ _AGENT_FIELDS: Final[dict[str, Any]] = {
     "wallet": WalletSummary(address=_ADDRESS, balance="42.500000", status="funded"),
     "policy": _policy(2, "50.00"),
     "metadata": {"team": "search"},
+    "budget_id": None,
     "created_at": "2026-11-01T08:00:00.000Z",
     "updated_at": _NOW,
 }

@@ -31,6 +31,8 @@ BODIES: Final[dict[str, Any]] = {
         },
         "metadata": {"team": "search"},
     },
+    "NewBudget": {"name": "research", "limits": [{"window": "week", "amount": "250.00"}]},
+    "BudgetChange": {"limits": [{"window": "week", "amount": "300.00", "count": 1000}]},
     "AgentChange": {"status": "paused", "policy": {"dailyCap": "50.00", "version": 1}},
     "Spend": {
         "agentId": _AGENT_ID,
@@ -81,6 +83,7 @@ _POLICY: Final = {
     "allowlist": ["api.example.com", "*.example.org"],
     "blocklist": [],
     "payees": "pinned",
+    "limits": [],
     "perTransactionCap": None,
     "approvalThreshold": "10.00",
     "dailyNetworkLamports": None,
@@ -137,6 +140,7 @@ ANSWERS: Final[dict[str, Any]] = {
         "wallet": {"address": _ADDRESS, "balance": "0.000000", "status": "provisioned"},
         "policy": _POLICY,
         "metadata": {"team": "search"},
+        "budgetId": None,
         "createdAt": _AT,
         "updatedAt": _AT,
         "terminatedAt": None,
@@ -183,6 +187,33 @@ ANSWERS: Final[dict[str, Any]] = {
         "updatedAt": "2026-11-15T09:30:01.456Z",
         "purchaseId": None,
         "decision": _DECISION,
+    },
+    "BudgetView": {
+        "id": "bud_01m7ems3jh6g4n1d6r6d1y9v0m",
+        "name": "research",
+        "parentId": None,
+        "limits": [
+            {
+                "id": "lim_01m7ems3jh6g4n1d6r6d1y9v0n",
+                "window": "week",
+                "amount": "250.00",
+                "count": None,
+                "recipient": None,
+                "countsFrom": None,
+            }
+        ],
+        "frozen": False,
+        "use": {
+            "hour": {"amount": "3.500000", "count": 1},
+            "day": {"amount": "12.000000", "count": 4},
+            "week": {"amount": "96.250000", "count": 31},
+            "month": {"amount": "214.000000", "count": 77},
+            "lifetime": {"amount": "214.000000", "count": 77},
+        },
+        "agentCount": 12,
+        "createdBy": _KEY_ID,
+        "createdAt": _AT,
+        "updatedAt": _AT,
     },
     "Preview": {
         "status": "approved",

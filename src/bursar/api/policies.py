@@ -1,11 +1,71 @@
 """The policy of an agent, as callers send it."""
 
-from typing import Any, Final, get_args
+from dataclasses import dataclass
+from typing import Any, Final, cast, get_args
 
 from bursar.config import Mode
-from bursar.form.kinds import Cap, Choice, Entries, Flag, Whole
+from bursar.errors import Fault
+from bursar.form.kind import Schema, json_name
+from bursar.form.kinds import ID, Cap, Choice, Entries, Entry, Flag, Whole
 from bursar.form.record import Field, Record
+from bursar.ids import is_id
+from bursar.policy.limits import MOST_LIMITS, WINDOWS, Limit
 from bursar.policy.model import Payees, Policy, PolicyChange
+
+_LIMIT = Record(
+    "Limit",
+    (
+        Field("id", ID, "Of a limit that stands already; a new one gets its own."),
+        Field("window", Choice(WINDOWS), "The UTC calendar window.", required=True),
+        Field("amount", Cap(), "How much may be spent in it.", nullable=True),
+        Field("count", Whole(0, 1_000_000_000), "How many spends.", nullable=True),
+        Field("recipient", Entry(), "Only spends to this entry count.", nullable=True),
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Up to 20 limits, to those that the engine judges by. A budget's have no recipient."""
+
+    of_budget: bool = False
+
+    def parse(self, value: Any, path: str, faults: list[Fault]) -> Any:
+        if not isinstance(value, list):
+            faults.append(
+                Fault(path, f"{path} must be an array of limits, not {json_name(value)}.")
+            )
+            return None
+        items = cast("list[Any]", value)
+        if len(items) > MOST_LIMITS:
+            faults.append(Fault(path, f"{path} may hold at most {MOST_LIMITS} limits."))
+            return None
+        limits = [self._limit(item, f"{path}[{i}]", faults) for i, item in enumerate(items)]
+        return tuple(limit for limit in limits if limit is not None)
+
+    def _limit(self, item: Any, path: str, faults: list[Fault]) -> Limit | None:
+        before = len(faults)
+        given = _LIMIT.parse(item, path, faults)
+        if len(faults) > before:
+            return None
+        amount, count = given.get("amount"), given.get("count")
+        if amount is None and count is None:
+            faults.append(Fault(path, f"{path} needs an amount, a count, or both."))
+        if self.of_budget and given.get("recipient") is not None:
+            faults.append(Fault(f"{path}.recipient", "A budget's limits have no recipient."))
+        limit_id = given.get("id")
+        if limit_id is not None and not is_id("lim", limit_id):
+            faults.append(Fault(f"{path}.id", f"{path}.id is no limit's id."))
+        return Limit(limit_id or "", given["window"], amount, count, given.get("recipient"))
+
+    def schema(self) -> Schema:
+        return {
+            "type": "array",
+            "maxItems": MOST_LIMITS,
+            "items": _LIMIT.schema(),
+            "examples": [[{"window": "week", "amount": "50.00"}]],
+        }
+
 
 _DAILY_CAP = "What the agent may spend per UTC day; 0 allows nothing."
 
@@ -32,6 +92,14 @@ _OPTIONAL = (
         nullable=True,
     ),
     Field("blocklist", Entries(), "Never paid, whatever the allowlist says; the same entries."),
+    Field(
+        "limits",
+        Limits(),
+        "Up to 20 limits beside the daily cap: an `amount`, a `count` of spends or both, in a UTC"
+        " `window` (`hour`, `day`, `week` from Monday, `month`, `lifetime`), for everybody or for"
+        " one `recipient` entry as of the allowlist. Sending one with its `id` keeps what it has"
+        " counted.",
+    ),
     Field(
         "payees",
         Choice(get_args(Payees)),
@@ -74,6 +142,7 @@ _ATTRIBUTES = {
     "allowlist": "allowlist",
     "blocklist": "blocklist",
     "payees": "payees",
+    "limits": "limits",
     "dailyNetworkLamports": "network_lamports_daily",
     "frozen": "frozen",
 }
@@ -86,7 +155,8 @@ def new_policy(body: dict[str, Any], mode: Mode) -> Policy:
 
 
 def policy_change(body: dict[str, Any]) -> PolicyChange:
-    """From a validated POLICY_CHANGE."""
+    """From a validated POLICY_CHANGE. New limits have no ids yet: `lifecycle.change_agent` names
+    them, once it knows which stand."""
     return PolicyChange(**_given(body))
 
 

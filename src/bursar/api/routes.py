@@ -5,6 +5,7 @@ from typing import Final
 from bursar.api import (
     agents,
     audit_log,
+    budgets,
     events,
     keys,
     pins,
@@ -22,6 +23,7 @@ ROUTES: Final[tuple[Route, ...]] = (
     *agents.endpoints.routes,
     *spends.endpoints.routes,
     *transactions.endpoints.routes,
+    *budgets.endpoints.routes,
     *purchases.endpoints.routes,
     *pins.endpoints.routes,
     *wallets.endpoints.routes,

@@ -14,7 +14,7 @@ from bursar.form.kinds import ID, Amount, Choice, Metadata, Recipient, Text
 from bursar.form.record import Field, Record
 from bursar.ids import is_id
 from bursar.spend import store
-from bursar.spend.authorise import SpendRequest
+from bursar.spend.deciding import SpendRequest
 from bursar.spend.view import Preview, Transaction, show_decision, show_spend
 from bursar.spend.wait import MAX_SECONDS, wanted_seconds
 

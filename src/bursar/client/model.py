@@ -21,6 +21,7 @@ DeliveryStatus = Literal["pending", "delivered", "failed"]
 Unsigned = Literal["pay", "cancel"]
 Outcome = Literal["pass", "fail", "not_evaluated"]
 Payees = Literal["directory", "pinned", "host"]
+Window = Literal["hour", "day", "week", "month", "lifetime"]
 PurchaseStatus = Literal[
     "open", "free", "failed", "rejected", "pending", "presented", "paid", "unpaid"
 ]
@@ -32,6 +33,19 @@ Encoding = Literal["text", "base64"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Limit:
+    """So much, or so many spends, in a UTC calendar window. One with a `recipient` counts from when
+    it was set."""
+
+    id: str
+    window: Window
+    amount: Decimal | None
+    count: int | None
+    recipient: str | None
+    counts_from: datetime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
     """The policy in force."""
 
@@ -40,6 +54,7 @@ class Policy:
     allowlist: tuple[str, ...]
     blocklist: tuple[str, ...]
     payees: Payees
+    limits: tuple[Limit, ...]
     per_transaction_cap: Decimal | None
     approval_threshold: Decimal | None
     daily_network_lamports: int | None
@@ -74,6 +89,7 @@ class Agent:
     wallet: WalletSummary
     policy: Policy
     metadata: Mapping[str, str]
+    budget_id: str | None
     created_at: datetime
     updated_at: datetime
     terminated_at: datetime | None
@@ -116,6 +132,9 @@ class Check:
     outcome: Outcome
     limit: str | None
     observed: str | None
+    # Of which limit, and of which budget, it speaks, if of any.
+    limit_id: str | None = None
+    budget_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -167,6 +167,15 @@ class Recipient(Hostname):
         return _canonical(canonical_recipient, value, path, faults)
 
 
+class Entry(Hostname):
+    """One entry of an allowlist, to its canonical form."""
+
+    __slots__ = ()
+
+    def parse(self, value: Any, path: str, faults: list[Fault]) -> Any:
+        return _canonical(canonical_entry, value, path, faults)
+
+
 @dataclass(frozen=True, slots=True)
 class Address:
     """A Solana address: base58 of 32 bytes."""

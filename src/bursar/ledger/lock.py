@@ -19,6 +19,8 @@ has to be, because
    `webhook/`, `stop/`); what stores a signed payment takes it FOR SHARE (`stop/store.py`); spends
    compare its `rules` and do not lock it
 3. wallet: here, in `wallet/store.py`, in `spend/refusal_store.py` and in `write_spends`
+   then meter, of budgets and of limits with a recipient: `close_meters`, `release_meters`,
+   `write_spends`, and `budget/store.py`, which changes budgets
 4. api_key, spend, withdrawal, deposit, purchase, policy, usage: rows of the locked wallet's agent
 5. payment, then submission (`settlement/`): claims skip what others hold
 6. payee_account, then network_cost (`cost/store.py`): the last that a transaction does
@@ -51,7 +53,8 @@ from bursar.policy.model import AgentStatus, PolicyKey
 from bursar.sql import Query, made
 
 _LOCK = Query("SELECT * FROM read_agents(:agent_ids, :realm_ids, lock => true)")
-_CLOSE_WINDOWS = Query("SELECT close_windows(:agent_ids)")
+_CLOSE_WINDOWS = Query("SELECT close_windows(:agent_ids, :closed_at)")
+_CLOSE_METERS = Query("SELECT close_meters(:meter_ids, :not_before)")
 _READ = Query("SELECT * FROM read_agents(:agent_ids, :realm_ids, lock => false)")
 
 
@@ -75,6 +78,10 @@ class LockedAgent:
     day_micros: int
     day_lamports: int
     pending_count: int
+    # All that the wallet's meter counts (`policy/limits.py`), in the windows of `windows_at`.
+    numbers: tuple[int, ...]
+    # The budget that the agent is under.
+    budget_id: str | None
 
     @property
     def policy_key(self) -> PolicyKey:
@@ -111,10 +118,17 @@ async def lock_agents(
     return {row["agent_id"]: _locked(row) for row in rows}
 
 
-async def close_windows(tx: Tx, agent_ids: Sequence[str]) -> datetime:
+async def close_windows(
+    tx: Tx, agent_ids: Sequence[str], closed_at: datetime | None = None
+) -> datetime:
     """Locks the wallets to decide spends: windows that are over end, and those of the moment that
-    is returned begin."""
-    return await _CLOSE_WINDOWS.value(tx, agent_ids=agent_ids)
+    is returned begin: of now, or of when their meters were closed."""
+    return await _CLOSE_WINDOWS.value(tx, agent_ids=agent_ids, closed_at=closed_at)
+
+
+async def close_meters(tx: Tx, meter_ids: Sequence[str], not_before: datetime) -> datetime:
+    """The same for meters, after the wallets that they count for."""
+    return await _CLOSE_METERS.value(tx, meter_ids=meter_ids, not_before=not_before)
 
 
 async def wait_for_locks(tx: Tx, millis: int) -> None:
@@ -136,4 +150,4 @@ async def read_agent(tx: Tx, agent_id: str, realm_id: int) -> LockedAgent | None
 
 def _locked(row: Row) -> LockedAgent:
     wallet = made(LockedWallet, row, status=row["wallet_status"], moves=[])
-    return made(LockedAgent, row, wallet=wallet)
+    return made(LockedAgent, row, wallet=wallet, numbers=tuple(row["numbers"]))

@@ -3,7 +3,7 @@
 --
 --   1  Ground           domains, the moment, what triggers refuse
 --   2  Accounts         account, realm, network
---   3  Agents           agent, agent_label, policy
+--   3  Agents           budget, meter, agent, agent_label, policy
 --   4  Access           api_key, console_session, idempotency
 --   5  Directory        recipient
 --   6  Wallets          wallet, wallet_stop; master_key, wallet_key, system_key
@@ -134,6 +134,68 @@ CREATE TABLE network (
 
 -- 3  Agents ---------------------------------------------------------------------------------------
 
+-- Counters of what was spent, and how often, in the windows that contain `windows_at`: of a budget,
+-- or of a policy's limit that has a recipient. A wallet has the same columns. Windows that are over
+-- are not kept: what is released later goes to windows that are still open.
+CREATE TABLE meter (
+  id           id PRIMARY KEY,
+  realm_id     integer NOT NULL REFERENCES realm,
+  -- Rises with every change of the budget that it belongs to.
+  rules        bigint NOT NULL DEFAULT 1,
+  -- How many decisions and releases it has counted: the order in which they came.
+  decisions    counted NOT NULL DEFAULT 0,
+  windows_at   timestamptz(3),
+  hour_micros  micros NOT NULL DEFAULT 0,
+  hour_count   counted NOT NULL DEFAULT 0,
+  day_micros   micros NOT NULL DEFAULT 0,
+  day_count    counted NOT NULL DEFAULT 0,
+  week_micros  micros NOT NULL DEFAULT 0,
+  week_count   counted NOT NULL DEFAULT 0,
+  month_micros micros NOT NULL DEFAULT 0,
+  month_count  counted NOT NULL DEFAULT 0,
+  life_micros  micros NOT NULL DEFAULT 0,
+  life_count   counted NOT NULL DEFAULT 0,
+  -- From when on it counts.
+  created_at   timestamptz(3) NOT NULL DEFAULT moment()
+) WITH (fillfactor = 50);
+CREATE TRIGGER meter_only_rises BEFORE UPDATE ON meter FOR EACH ROW
+  WHEN (NEW.decisions < OLD.decisions OR NEW.rules < OLD.rules OR NEW.windows_at < OLD.windows_at)
+  EXECUTE FUNCTION refuse_move();
+
+-- A ceiling that agents share. A spend must pass every budget above its agent.
+CREATE TABLE budget (
+  id         id PRIMARY KEY REFERENCES meter,
+  realm_id   integer NOT NULL REFERENCES realm,
+  name       text NOT NULL CHECK (length(name) BETWEEN 1 AND 100),
+  parent_id  id REFERENCES budget,
+  -- How many are above it, itself included.
+  level      smallint NOT NULL CHECK (level BETWEEN 1 AND 4),
+  -- JSON of the limits, as `policy/limits.py` has them.
+  limits     text NOT NULL,
+  frozen     boolean NOT NULL DEFAULT false,
+  created_by text NOT NULL,
+  created_at timestamptz(3) NOT NULL,
+  updated_at timestamptz(3) NOT NULL,
+  UNIQUE (id, realm_id),
+  FOREIGN KEY (parent_id, realm_id) REFERENCES budget (id, realm_id)
+);
+-- The list; and the budgets below one.
+CREATE INDEX budget_by_age ON budget (realm_id, created_at, id);
+CREATE INDEX budget_by_parent ON budget (parent_id) WHERE parent_id IS NOT NULL;
+CREATE TRIGGER budget_stays_in_place BEFORE UPDATE ON budget FOR EACH ROW
+  WHEN (NEW.parent_id IS DISTINCT FROM OLD.parent_id OR NEW.level <> OLD.level
+        OR NEW.realm_id <> OLD.realm_id)
+  EXECUTE FUNCTION refuse_move();
+-- What processes remember of a budget is checked against its meter's `rules`.
+CREATE FUNCTION raise_meter_rules() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  UPDATE meter SET rules = rules + 1 WHERE id = NEW.id;
+  RETURN NULL;
+END $$;
+CREATE TRIGGER budget_raises_rules AFTER UPDATE ON budget FOR EACH ROW
+  WHEN (NEW.limits <> OLD.limits OR NEW.frozen <> OLD.frozen)
+  EXECUTE FUNCTION raise_meter_rules();
+
 -- What spends. Never deleted: its spends, policies and audit lines tell of it.
 CREATE TABLE agent (
   id             id PRIMARY KEY,
@@ -146,12 +208,15 @@ CREATE TABLE agent (
   policy_id      id NOT NULL UNIQUE,
   -- The version in force; it must exist (see the foreign key below `policy`).
   policy_version integer NOT NULL DEFAULT 1 CHECK (policy_version >= 1),
+  -- The budget that it is under, if it is under one.
+  budget_id      id,
   created_at     timestamptz(3) NOT NULL,
   updated_at     timestamptz(3) NOT NULL,
   terminated_at  timestamptz(3),
   CONSTRAINT terminated_has_a_date CHECK ((status = 'terminated') = (terminated_at IS NOT NULL)),
   -- What the foreign keys of an agent's rows point at.
-  UNIQUE (id, realm_id)
+  UNIQUE (id, realm_id),
+  FOREIGN KEY (budget_id, realm_id) REFERENCES budget (id, realm_id)
 );
 CREATE TRIGGER agent_ends_for_good BEFORE UPDATE ON agent FOR EACH ROW
   WHEN (OLD.status = 'terminated' AND NEW.status <> 'terminated') EXECUTE FUNCTION refuse_move();
@@ -163,11 +228,14 @@ BEGIN
   RETURN NULL;
 END $$;
 CREATE TRIGGER agent_raises_rules AFTER UPDATE ON agent FOR EACH ROW
-  WHEN (NEW.status <> OLD.status OR NEW.policy_version <> OLD.policy_version)
+  WHEN (NEW.status <> OLD.status OR NEW.policy_version <> OLD.policy_version
+        OR NEW.budget_id IS DISTINCT FROM OLD.budget_id)
   EXECUTE FUNCTION raise_rules();
 -- The list of agents, and the same by status.
 CREATE INDEX agent_by_age ON agent (realm_id, created_at, id);
 CREATE INDEX agent_by_status ON agent (realm_id, status, created_at, id);
+-- A budget's agents.
+CREATE INDEX agent_by_budget ON agent (budget_id, created_at, id) WHERE budget_id IS NOT NULL;
 
 -- One row per metadata pair, ordered as the list is: a page of a filter costs the same however
 -- many agents there are. Values are hashed because an index entry has a size limit.
@@ -192,6 +260,8 @@ CREATE TABLE policy (
   cap_micros_daily            micros NOT NULL CHECK (cap_micros_daily % 10000 = 0),
   cap_micros_per_transaction  micros CHECK (cap_micros_per_transaction % 10000 = 0),
   approval_threshold_micros   micros CHECK (approval_threshold_micros % 10000 = 0),
+  -- JSON of its limits, as `policy/limits.py` has them.
+  limits                      text NOT NULL DEFAULT '[]',
   -- What its payments may cost on the chain in a day; null is the service's own limit.
   network_lamports_daily      bigint CHECK (network_lamports_daily >= 0),
   -- Bounded, because every decision of an agent goes through them.
@@ -518,6 +588,8 @@ CREATE TABLE spend (
   -- The purchase that it pays for, if it is one's: then others submit the payment, and settlement
   -- makes none.
   purchase_id      id UNIQUE,
+  -- The budget that its agent was under when it was decided.
+  budget_id        id,
   -- Of the request that made it, if it had one; the fingerprint tells requests apart.
   idempotency_key  text COLLATE "C",
   fingerprint      bytea,
@@ -577,6 +649,7 @@ CREATE TRIGGER spend_terms_are_fixed BEFORE UPDATE ON spend FOR EACH ROW
         OR NEW.recipient <> OLD.recipient OR NEW.pay_to IS DISTINCT FROM OLD.pay_to
         OR NEW.created_at <> OLD.created_at OR NEW.verdict <> OLD.verdict
         OR NEW.purchase_id IS DISTINCT FROM OLD.purchase_id
+        OR NEW.budget_id IS DISTINCT FROM OLD.budget_id
         OR NEW.terms <> OLD.terms OR NEW.used <> OLD.used
         OR NEW.idempotency_key IS DISTINCT FROM OLD.idempotency_key
         OR NEW.fingerprint IS DISTINCT FROM OLD.fingerprint)
@@ -599,6 +672,8 @@ CREATE INDEX spend_by_recipient ON spend (realm_id, recipient, created_at, id);
 CREATE INDEX spend_by_status ON spend (realm_id, status, created_at, id);
 CREATE INDEX spend_by_settlement ON spend (realm_id, settled_at, id)
   WHERE settled_at IS NOT NULL;
+-- What counts in a budget, for the audit and for replays.
+CREATE INDEX spend_by_budget ON spend (budget_id, created_at, id) WHERE budget_id IS NOT NULL;
 -- Those whose creation event is of a rarer kind than "approved", for the list of events.
 CREATE INDEX spend_made_pending ON spend (realm_id, created_at, id) WHERE verdict = 'pending';
 CREATE INDEX spend_failed_later ON spend (realm_id, created_at, id)
@@ -1244,8 +1319,8 @@ RETURNS TABLE (
   credits_posted bigint, debits_posted bigint, debits_pending bigint, transfers bigint,
   decisions bigint, pending_count integer, is_low boolean, last_funded_at timestamptz,
   now timestamptz, windows_at timestamptz, day_micros bigint, day_lamports bigint,
-  agent_status text, policy_version integer, rules bigint, realm_rules bigint, stopped boolean,
-  life text)
+  numbers bigint[], agent_status text, policy_version integer, budget_id id, rules bigint,
+  realm_rules bigint, stopped boolean, life text)
 LANGUAGE plpgsql AS $$
 DECLARE
   read_at timestamptz;
@@ -1261,22 +1336,27 @@ BEGIN
            w.debits_posted::bigint, w.debits_pending::bigint, w.transfers::bigint,
            w.decisions::bigint, w.pending_count::integer, w.is_low, w.last_funded_at::timestamptz,
            greatest(read_at, w.windows_at), w.windows_at::timestamptz, w.day_micros::bigint,
-           w.day_lamports::bigint, a.status, a.policy_version, w.rules, r.rules,
-           r.stopped_at IS NOT NULL, server_life()
+           w.day_lamports::bigint,
+           ARRAY[w.decisions, w.hour_micros, w.hour_count, w.day_micros, w.day_count,
+                 w.week_micros, w.week_count, w.month_micros, w.month_count, w.life_micros,
+                 w.life_count]::bigint[],
+           a.status, a.policy_version, a.budget_id, w.rules, r.rules, r.stopped_at IS NOT NULL,
+           server_life()
       FROM wallet w
       JOIN agent a ON a.id = w.agent_id
       JOIN realm r ON r.id = w.realm_id
      WHERE w.agent_id = ANY (agent_ids) AND w.realm_id = ANY (realm_ids);
 END $$;
 
--- Locks these wallets, moves their windows that are over to `usage`, and begins those of now.
--- Returns the moment of it.
-CREATE FUNCTION close_windows(agent_ids text[]) RETURNS timestamptz LANGUAGE plpgsql AS $$
+-- Locks these wallets, moves their windows that are over to `usage`, and begins those of now, or of
+-- the moment that their meters were closed at. Returns the moment of it.
+CREATE FUNCTION close_windows(agent_ids text[], closed_at timestamptz)
+RETURNS timestamptz LANGUAGE plpgsql AS $$
 DECLARE
   read_at timestamptz;
 BEGIN
   PERFORM FROM wallet w WHERE w.agent_id = ANY (agent_ids) ORDER BY w.agent_id FOR NO KEY UPDATE;
-  read_at := moment();
+  read_at := coalesce(closed_at, moment());
   INSERT INTO usage (agent_id, window_kind, window_start, micros, spends, lamports)
   SELECT w.agent_id, k.kind, date_trunc(k.kind, w.windows_at, 'UTC'), k.micros, k.spends, k.lamports
     FROM wallet w CROSS JOIN LATERAL (VALUES
@@ -1307,6 +1387,71 @@ BEGIN
                                           > date_trunc('hour', o.windows_at, 'UTC'))) s
    WHERE w.agent_id = s.agent_id;
   RETURN read_at;
+END $$;
+
+-- The same for meters, whose windows are forgotten when they are over. The moment is no earlier
+-- than what any of them has reached: time never runs back. Wallets are locked before meters.
+CREATE FUNCTION close_meters(meter_ids text[], not_before timestamptz)
+RETURNS timestamptz LANGUAGE plpgsql AS $$
+DECLARE
+  read_at timestamptz;
+BEGIN
+  PERFORM FROM meter m WHERE m.id = ANY (meter_ids) ORDER BY m.id FOR NO KEY UPDATE;
+  SELECT greatest(not_before, moment(), max(m.windows_at)) INTO read_at
+    FROM meter m WHERE m.id = ANY (meter_ids);
+  UPDATE meter m
+     SET windows_at = read_at, hour_micros = 0, hour_count = 0,
+         day_micros = CASE WHEN s.day THEN m.day_micros ELSE 0 END,
+         day_count = CASE WHEN s.day THEN m.day_count ELSE 0 END,
+         week_micros = CASE WHEN s.week THEN m.week_micros ELSE 0 END,
+         week_count = CASE WHEN s.week THEN m.week_count ELSE 0 END,
+         month_micros = CASE WHEN s.month THEN m.month_micros ELSE 0 END,
+         month_count = CASE WHEN s.month THEN m.month_count ELSE 0 END
+    FROM (SELECT o.id,
+                 date_trunc('day', read_at, 'UTC') = date_trunc('day', o.windows_at, 'UTC') AS day,
+                 date_trunc('week', read_at, 'UTC') = date_trunc('week', o.windows_at, 'UTC')
+                   AS week,
+                 date_trunc('month', read_at, 'UTC') = date_trunc('month', o.windows_at, 'UTC')
+                   AS month
+            FROM meter o
+           WHERE o.id = ANY (meter_ids)
+             AND (o.windows_at IS NULL OR date_trunc('hour', read_at, 'UTC')
+                                          > date_trunc('hour', o.windows_at, 'UTC'))) s
+   WHERE m.id = s.id;
+  RETURN read_at;
+END $$;
+
+-- Gives back to those windows of meters that contain these moments and are still open. The caller
+-- has locked the wallets; meters come after them, in the order of their ids.
+CREATE FUNCTION release_meters(meter_ids text[], moments timestamptz[], micros bigint[])
+RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+  PERFORM FROM meter m WHERE m.id = ANY (meter_ids) ORDER BY m.id FOR NO KEY UPDATE;
+  UPDATE meter m
+     SET decisions = m.decisions + s.releases,
+         hour_micros = m.hour_micros - s.hour_micros, hour_count = m.hour_count - s.hour_count,
+         day_micros = m.day_micros - s.day_micros, day_count = m.day_count - s.day_count,
+         week_micros = m.week_micros - s.week_micros, week_count = m.week_count - s.week_count,
+         month_micros = m.month_micros - s.month_micros,
+         month_count = m.month_count - s.month_count,
+         life_micros = m.life_micros - s.micros, life_count = m.life_count - s.releases
+    FROM (SELECT g.id, count(*) AS releases, sum(g.micros) AS micros,
+                 coalesce(sum(g.micros) FILTER (WHERE hour), 0) AS hour_micros,
+                 count(*) FILTER (WHERE hour) AS hour_count,
+                 coalesce(sum(g.micros) FILTER (WHERE day), 0) AS day_micros,
+                 count(*) FILTER (WHERE day) AS day_count,
+                 coalesce(sum(g.micros) FILTER (WHERE week), 0) AS week_micros,
+                 count(*) FILTER (WHERE week) AS week_count,
+                 coalesce(sum(g.micros) FILTER (WHERE month), 0) AS month_micros,
+                 count(*) FILTER (WHERE month) AS month_count
+            FROM (SELECT r.id, r.micros, date_trunc('hour', o.windows_at, 'UTC') <= r.at AS hour,
+                         date_trunc('day', o.windows_at, 'UTC') <= r.at AS day,
+                         date_trunc('week', o.windows_at, 'UTC') <= r.at AS week,
+                         date_trunc('month', o.windows_at, 'UTC') <= r.at AS month
+                    FROM unnest($1, $2, $3) AS r (id, at, micros)
+                    JOIN meter o ON o.id = r.id) g
+           GROUP BY g.id) s
+   WHERE m.id = s.id;
 END $$;
 
 -- Adds to the windows that contain these moments, open or closed; what is given back is negative.
@@ -1372,6 +1517,62 @@ BEGIN ATOMIC
      AND u.window_kind = 'day' AND u.window_start = date_trunc('day', at, 'UTC');
 END;
 
+-- Whether each number of a meter lies between its bounds: least and most, in the meter's order.
+CREATE FUNCTION within(
+  bounds bigint[], hour_micros bigint, hour_count bigint, day_micros bigint, day_count bigint,
+  week_micros bigint, week_count bigint, month_micros bigint, month_count bigint,
+  life_micros bigint, life_count bigint)
+RETURNS boolean LANGUAGE sql IMMUTABLE
+  RETURN hour_micros BETWEEN bounds[1] AND bounds[2] AND hour_count BETWEEN bounds[3] AND bounds[4]
+     AND day_micros BETWEEN bounds[5] AND bounds[6] AND day_count BETWEEN bounds[7] AND bounds[8]
+     AND week_micros BETWEEN bounds[9] AND bounds[10]
+     AND week_count BETWEEN bounds[11] AND bounds[12]
+     AND month_micros BETWEEN bounds[13] AND bounds[14]
+     AND month_count BETWEEN bounds[15] AND bounds[16]
+     AND life_micros BETWEEN bounds[17] AND bounds[18]
+     AND life_count BETWEEN bounds[19] AND bounds[20];
+
+-- What a meter counted, once a batch has added to it.
+CREATE FUNCTION numbers_after(
+  decisions bigint, hour_micros bigint, hour_count bigint, day_micros bigint, day_count bigint,
+  week_micros bigint, week_count bigint, month_micros bigint, month_count bigint,
+  life_micros bigint, life_count bigint, more_decisions bigint, more_micros bigint,
+  more_moves bigint)
+RETURNS text LANGUAGE sql IMMUTABLE
+  RETURN concat_ws(',', decisions + more_decisions, hour_micros + more_micros,
+                   hour_count + more_moves, day_micros + more_micros, day_count + more_moves,
+                   week_micros + more_micros, week_count + more_moves, month_micros + more_micros,
+                   month_count + more_moves, life_micros + more_micros, life_count + more_moves);
+
+-- By spend of a batch, the numbers of its meters that it is judged on: the wallet's, then those of
+-- its uses. The caller has locked wallets and meters, and has written nothing yet.
+CREATE FUNCTION meters_of(
+  spend_ids text[], spend_agent_ids text[], decisions_before integer[], micros_before bigint[],
+  moves_before integer[], use_spends integer[], use_meters text[], use_decisions integer[],
+  use_micros bigint[], use_moves integer[])
+RETURNS text[] LANGUAGE sql STABLE
+BEGIN ATOMIC
+  SELECT array_agg(
+           '{' || concat_ws(',',
+             numbers_after(w.decisions, w.hour_micros, w.hour_count, w.day_micros, w.day_count,
+                           w.week_micros, w.week_count, w.month_micros, w.month_count,
+                           w.life_micros, w.life_count, d.decisions, d.micros, d.moves),
+             u.numbers) || '}' ORDER BY d.place)
+    FROM unnest($1, $2, $3, $4, $5) WITH ORDINALITY
+           AS d (id, agent_id, decisions, micros, moves, place)
+    JOIN wallet w ON w.agent_id = d.agent_id
+    LEFT JOIN (
+      SELECT s.spend, string_agg(
+               numbers_after(m.decisions, m.hour_micros, m.hour_count, m.day_micros, m.day_count,
+                             m.week_micros, m.week_count, m.month_micros, m.month_count,
+                             m.life_micros, m.life_count, s.decisions, s.micros, s.moves),
+               ',' ORDER BY s.place) AS numbers
+        FROM unnest($6, $7, $8, $9, $10) WITH ORDINALITY
+               AS s (spend, meter_id, decisions, micros, moves, place)
+        JOIN meter m ON m.id = s.meter_id
+       GROUP BY s.spend) u ON u.spend = d.place;
+END;
+
 -- Writes a batch of decided spends: each wallet whose guard holds, and of the others nothing. It is
 -- a transaction of its own, or the last statement of one that closed the windows of the wallets,
 -- and so locked them, at `locked_at`.
@@ -1381,6 +1582,11 @@ END;
 -- the server's life that the facts were read in. Under the locks only what the locks do not hold
 -- still can differ: the realm's rules, which may have changed on either side of the decision, and
 -- the hour, which is that of `locked_at`. So the guard always holds there.
+--
+-- Limits: a wallet that has some is guarded by its windows too (`wallet_bounds`, least and most of
+-- each number of a meter but the first). Meters are locked after the wallets, guarded alike, and
+-- shared, so that a batch with meters is written whole or not at all. `uses` says which spends they
+-- count, and what the batch had added to them before each.
 --
 -- What a spend keeps of the numbers it was judged on (`used`, in the order of the engine's `Used`),
 -- and what its transfer says of the wallet, follows from the values found here.
@@ -1400,7 +1606,13 @@ CREATE FUNCTION write_spends(
   lamports_before bigint[], pendings_before integer[], total_recipients text[],
   idempotency_keys text[], fingerprints text[],
   -- Of the one spend of the batch, where it pays for a purchase.
-  purchase text)
+  purchase text,
+  -- Of batches that are metered: by wallet, by meter, and by spend and meter.
+  wallet_bounds text[], wallet_budgets text[],
+  meter_ids text[], meter_rules bigint[], meter_decisions integer[], meter_micros bigint[],
+  meter_moves integer[], meter_bounds text[],
+  use_spends integer[], use_meters text[], use_decisions integer[], use_micros bigint[],
+  use_moves integer[])
 RETURNS TABLE (
   agent_id id, at timestamptz, credits_posted bigint, debits_posted bigint, debits_pending bigint,
   decisions_until bigint, transfers_until bigint, spent_micros bigint, lamports_until bigint,
@@ -1410,6 +1622,8 @@ LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan AS $$
 #variable_conflict use_column
 DECLARE
   read_at timestamptz;
+  meters text[];
+  written_count bigint;
 BEGIN
   IF current_setting('transaction_isolation') <> 'read committed' THEN
     RAISE EXCEPTION 'spends are written at READ COMMITTED'
@@ -1426,13 +1640,39 @@ BEGIN
     END IF;
   END IF;
   read_at := coalesce(locked_at, moment());
+  IF meter_ids IS NOT NULL THEN
+    IF locked_at IS NULL THEN
+      PERFORM FROM meter m WHERE m.id = ANY (meter_ids) ORDER BY m.id FOR NO KEY UPDATE;
+    END IF;
+    -- One moment for all, no earlier than what any of them has reached.
+    SELECT greatest(read_at, max(o.windows_at)) INTO read_at
+      FROM (SELECT m.windows_at FROM meter m WHERE m.id = ANY (meter_ids)
+            UNION ALL SELECT w.windows_at FROM wallet w WHERE w.agent_id = ANY ($4)) o;
+    PERFORM FROM unnest(meter_ids, meter_rules, meter_bounds) AS g (id, rules, bounds)
+      LEFT JOIN meter m ON m.id = g.id AND m.rules = g.rules
+       AND date_trunc('hour', m.windows_at, 'UTC') = date_trunc('hour', read_at, 'UTC')
+       AND within(g.bounds::bigint[], m.hour_micros, m.hour_count, m.day_micros, m.day_count,
+                  m.week_micros, m.week_count, m.month_micros, m.month_count, m.life_micros,
+                  m.life_count)
+     WHERE m.id IS NULL;
+    IF FOUND THEN
+      RETURN;
+    END IF;
+  END IF;
+  IF wallet_bounds IS NOT NULL THEN
+    meters := meters_of(
+      $24, $25, decisions_before, micros_before, moves_before, use_spends, use_meters,
+      use_decisions, use_micros, use_moves);
+  END IF;
   RETURN QUERY
   WITH guarded AS (
     SELECT * FROM unnest(
-      $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23)
+      $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23,
+      $47, $48)
       AS g (agent_id, realm_id, rules, realm_rules, hour, decisions, moves, micros, lamports,
             pendings, cap_micros, cap_lamports, spent_least, spent_most, available_least,
-            available_most, lamports_least, lamports_most, pending_least, pending_most)
+            available_most, lamports_least, lamports_most, pending_least, pending_most, bounds,
+            budget_id)
   ), written AS (
     UPDATE wallet w
        SET debits_pending = w.debits_pending + g.micros, transfers = w.transfers + g.moves,
@@ -1456,34 +1696,39 @@ BEGIN
            BETWEEN g.available_least AND g.available_most
        AND w.day_lamports BETWEEN g.lamports_least AND g.lamports_most
        AND w.pending_count BETWEEN g.pending_least AND g.pending_most
-    RETURNING w.agent_id, w.realm_id, r.mode, w.windows_at AS at,
+       AND (g.bounds IS NULL
+            OR within(g.bounds::bigint[], w.hour_micros, w.hour_count, w.day_micros, w.day_count,
+                      w.week_micros, w.week_count, w.month_micros, w.month_count, w.life_micros,
+                      w.life_count))
+    RETURNING w.agent_id, w.realm_id, r.mode, w.windows_at AS at, g.budget_id,
               w.credits_posted::bigint, w.debits_posted::bigint,
               w.debits_pending - g.micros AS debits_pending,
               w.transfers - g.moves AS transfers, w.decisions - g.decisions AS decisions,
               w.day_micros - g.micros AS spent_micros, w.day_lamports - g.lamports AS lamports,
               (w.pending_count - g.pendings)::integer AS pendings
   ), decided AS (
-    SELECT d.*, w.realm_id, w.mode, w.at, w.credits_posted, w.debits_posted,
+    SELECT d.*, w.realm_id, w.mode, w.at, w.budget_id, w.credits_posted, w.debits_posted,
            w.decisions + d.decisions_before + 1 AS decision_number,
            w.transfers + d.moves_before + 1 AS transfer_number,
            w.debits_pending + d.micros_before AS reserved,
            ARRAY[w.spent_micros + d.micros_before,
                  w.credits_posted - w.debits_posted - w.debits_pending - d.micros_before,
                  w.lamports + d.lamports_before, d.cost, w.pendings + d.pendings_before,
-                 w.transfers + d.moves_before] AS used
+                 w.transfers + d.moves_before] || d.meters::bigint[] AS used
       FROM unnest($24, $25, $26, $27, $28, $29, $30, $31, $32, $33, $34, $35, $36, $37, $38, $39,
-                  $40, $41, $42, $43, $44, $45)
+                  $40, $41, $42, $43, $44, $45, meters)
         AS d (id, agent_id, amount, recipient, pay_to, verdict, reject_code, memo, metadata,
               policy_version, terms, network, created_by, cost, decisions_before, moves_before,
-              micros_before, lamports_before, pendings_before, total_recipient, key, fingerprint)
+              micros_before, lamports_before, pendings_before, total_recipient, key, fingerprint,
+              meters)
       JOIN written w ON w.agent_id = d.agent_id
   ), spends AS (
     INSERT INTO spend (id, realm_id, agent_id, amount_micros, recipient, pay_to, memo, metadata,
-                       network, created_by, created_at, purchase_id, idempotency_key, fingerprint,
-                       status, reject_code, updated_at, verdict, terms, used, policy_version,
-                       decision_number, expires_at, network_lamports)
+                       network, created_by, created_at, purchase_id, budget_id, idempotency_key,
+                       fingerprint, status, reject_code, updated_at, verdict, terms, used,
+                       policy_version, decision_number, expires_at, network_lamports)
     SELECT id, realm_id, agent_id, amount, recipient, nullif(pay_to, ''), memo, metadata,
-           network, created_by, at, purchase, nullif(key, ''),
+           network, created_by, at, purchase, nullif(budget_id, ''), nullif(key, ''),
            decode(nullif(fingerprint, ''), 'hex'), verdict, nullif(reject_code, ''), at, verdict,
            terms, used, policy_version, decision_number,
            CASE WHEN verdict = 'pending' THEN at + make_interval(secs => approval_seconds) END,
@@ -1517,6 +1762,24 @@ BEGIN
   SELECT w.agent_id, w.at::timestamptz, w.credits_posted, w.debits_posted, w.debits_pending,
          w.decisions, w.transfers, w.spent_micros, w.lamports, w.pendings
     FROM written w;
+  IF meter_ids IS NOT NULL THEN
+    GET DIAGNOSTICS written_count = ROW_COUNT;
+    IF written_count < cardinality($4) THEN
+      -- What the meters count must be what was written, so nothing is.
+      RAISE EXCEPTION 'a metered batch is written whole or not at all'
+        USING ERRCODE = 'serialization_failure';
+    END IF;
+    UPDATE meter m
+       SET windows_at = read_at, decisions = m.decisions + u.decisions,
+           hour_micros = m.hour_micros + u.micros, hour_count = m.hour_count + u.moves,
+           day_micros = m.day_micros + u.micros, day_count = m.day_count + u.moves,
+           week_micros = m.week_micros + u.micros, week_count = m.week_count + u.moves,
+           month_micros = m.month_micros + u.micros, month_count = m.month_count + u.moves,
+           life_micros = m.life_micros + u.micros, life_count = m.life_count + u.moves
+      FROM unnest(meter_ids, meter_decisions, meter_micros, meter_moves)
+             AS u (id, decisions, micros, moves)
+     WHERE m.id = u.id;
+  END IF;
 END $$;
 
 -- One round of a delivery worker in one round trip: records what became of its claims, then claims

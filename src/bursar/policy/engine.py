@@ -8,7 +8,7 @@ Every rule is checked, so that a refusal names everything that stands in the way
 that fails, in the order of `Rule`, gives the reject code.
 """
 
-from collections.abc import Container
+from collections.abc import Container, Sequence
 from datetime import datetime
 from enum import StrEnum
 from typing import Final, Literal, NamedTuple
@@ -16,6 +16,15 @@ from typing import Final, Literal, NamedTuple
 import msgspec
 
 from bursar.money import format_cents, format_cents_or_none, format_micros
+from bursar.policy.limits import (
+    Applied,
+    BudgetTerms,
+    Limit,
+    applied,
+    exceeds,
+    meter_ids,
+    window_end,
+)
 from bursar.policy.model import Bounds, Policy
 
 
@@ -25,6 +34,8 @@ class Rule(StrEnum):
     ACCOUNT_STOPPED = "account_stopped"
     AGENT_STATUS = "agent_status"
     POLICY_FROZEN = "policy_frozen"
+    # Of agents below a budget only.
+    BUDGET_FROZEN = "budget_frozen"
     BLOCKLIST = "blocklist"
     ALLOWLIST = "allowlist"
     RECIPIENT_RESOLVED = "recipient_resolved"
@@ -34,6 +45,9 @@ class Rule(StrEnum):
     MAX_AMOUNT = "max_amount"
     PER_TRANSACTION_CAP = "per_transaction_cap"
     DAILY_CAP = "daily_cap"
+    # One check for each limit, of the policy and of the budgets above the agent.
+    LIMIT = "limit"
+    BUDGET = "budget"
     NETWORK_COST = "network_cost"
     PENDING_COUNT = "pending_count"
     FUNDS = "funds"
@@ -48,6 +62,7 @@ class RejectCode(StrEnum):
     AGENT_TERMINATED = "agent_terminated"
     AGENT_PAUSED = "agent_paused"
     POLICY_FROZEN = "policy_frozen"
+    BUDGET_FROZEN = "budget_frozen"
     RECIPIENT_BLOCKED = "recipient_blocked"
     RECIPIENT_NOT_ALLOWED = "recipient_not_allowed"
     RECIPIENT_UNRESOLVED = "recipient_unresolved"
@@ -57,6 +72,8 @@ class RejectCode(StrEnum):
     MAX_AMOUNT_EXCEEDED = "max_amount_exceeded"
     PER_TRANSACTION_CAP_EXCEEDED = "per_transaction_cap_exceeded"
     DAILY_CAP_EXCEEDED = "daily_cap_exceeded"
+    LIMIT_EXCEEDED = "limit_exceeded"
+    BUDGET_EXCEEDED = "budget_exceeded"
     NETWORK_COST_EXCEEDED = "network_cost_exceeded"
     TOO_MANY_PENDING = "too_many_pending"
     INSUFFICIENT_FUNDS = "insufficient_funds"
@@ -101,6 +118,20 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     stopped: bool = False
     # What the caller itself would pay at most; of purchases only.
     max_micros: int | None = None
+    # Of the policy, as far as they concern the recipient; and the budgets above the agent, the
+    # nearest first.
+    limits: tuple[Limit, ...] = ()
+    budgets: tuple[BudgetTerms, ...] = ()
+
+    @property
+    def is_metered(self) -> bool:
+        """Whether more is counted for it than the day and the wallet's funds."""
+        return bool(self.limits or self.budgets)
+
+    @property
+    def meter_ids(self) -> list[str]:
+        """The meters beside the wallet's own that count it."""
+        return meter_ids(self.limits, self.budgets)
 
     @property
     def standing(self) -> "RejectCode | None":
@@ -113,6 +144,8 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
             return RejectCode.AGENT_PAUSED
         if self.frozen:
             return RejectCode.POLICY_FROZEN
+        if self.budgets and any(budget.frozen for budget in self.budgets):
+            return RejectCode.BUDGET_FROZEN
         at = self.lists.find("f")
         return None if at < 0 else _LIST_CODES[at]
 
@@ -142,15 +175,21 @@ class Used(NamedTuple):
     # How many transfers the wallet's journal has: the place of the decision among deposits,
     # releases and other spends.
     transfers: int
+    # The numbers of its meters (`policy/limits.py`), where the terms have limits or budgets: the
+    # wallet's, then those that `Terms.meter_ids` names.
+    meters: tuple[int, ...] = ()
 
 
-class Check(msgspec.Struct, frozen=True):
+class Check(msgspec.Struct, frozen=True, omit_defaults=True):
     """One rule: what it allows, and what it observed."""
 
     rule: Rule
     outcome: Outcome
     limit: str | None
     observed: str | None
+    # Of which limit, and of which budget, it speaks, if of any.
+    limit_id: str | None = msgspec.field(default=None, name="limitId")
+    budget_id: str | None = msgspec.field(default=None, name="budgetId")
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
@@ -178,6 +217,7 @@ def terms_of(
     pay_to: str | None,
     # Whether the directory gives that address to a host that the policy blocks.
     pays_blocked_host: bool,
+    budgets: tuple[BudgetTerms, ...] = (),
 ) -> Terms:
     # Host and address stand for each other: a policy that blocks one blocks the other as well.
     blocked = pays_blocked_host or policy.blocks.matches_any(recipient, pay_to)
@@ -196,6 +236,8 @@ def terms_of(
         network_budget_lamports=policy.network_budget(bounds),
         payment_lamports=bounds.payment_lamports,
         pending_max=bounds.pending_max,
+        limits=policy.limits_for(recipient),
+        budgets=budgets,
     )
 
 
@@ -221,6 +263,8 @@ def judge(terms: Terms, used: Used, amount_micros: int) -> RejectCode | None:
         return RejectCode.PER_TRANSACTION_CAP_EXCEEDED
     if used.spent_today_micros + amount_micros > terms.cap_micros_daily:
         return RejectCode.DAILY_CAP_EXCEEDED
+    if terms.is_metered and (limit := first_exceeded(terms, used, amount_micros)) is not None:
+        return _limit_code(limit)
     network_after = used.network_today_lamports + used.network_cost_lamports
     if network_after > terms.network_budget_lamports:
         return RejectCode.NETWORK_COST_EXCEEDED
@@ -229,6 +273,28 @@ def judge(terms: Terms, used: Used, amount_micros: int) -> RejectCode | None:
     if amount_micros > used.available_micros:
         return RejectCode.INSUFFICIENT_FUNDS
     return None
+
+
+def first_exceeded(terms: Terms, used: Used, amount_micros: int) -> Applied | None:
+    """The first limit that the amount does not fit."""
+    return next(
+        (
+            each
+            for each in applied(terms.limits, terms.budgets)
+            if exceeds(
+                each.limit,
+                used.meters[each.place],
+                used.meters[each.place + 1],
+                amount_micros,
+            )
+        ),
+        None,
+    )
+
+
+def _limit_code(limit: Applied) -> RejectCode:
+    of_budget = limit.budget_id is not None
+    return RejectCode.BUDGET_EXCEEDED if of_budget else RejectCode.LIMIT_EXCEEDED
 
 
 def waits(terms: Terms, amount_micros: int) -> bool:
@@ -243,8 +309,8 @@ def decide(
     amount_micros: int,
     recipient: str,
     pay_to: str | None,
-    # Midnight UTC after the decision, when the day's count starts again.
-    resets_at: datetime,
+    # When it was decided: from it follows when each window ends.
+    at: datetime,
 ) -> Decision:
     """The decision with all that explains it."""
     code = judge(terms, used, amount_micros)
@@ -259,6 +325,12 @@ def decide(
     beyond_network = network_after > terms.network_budget_lamports
     beyond_single = single_cap is not None and amount_micros > single_cap
     lacks_funds = amount_micros > used.available_micros
+    limits = applied(terms.limits, terms.budgets)
+    beyond_limits = [
+        each
+        for each in limits
+        if exceeds(each.limit, used.meters[each.place], used.meters[each.place + 1], amount_micros)
+    ]
     beyond_own = terms.max_micros is not None and amount_micros > terms.max_micros
     blocked, refused, unresolved = (letter == "f" for letter in terms.lists[:_PLAIN])
     checks = [
@@ -280,6 +352,16 @@ def decide(
             "false",
             "true" if terms.frozen else "false",
         ),
+        *(
+            Check(
+                Rule.BUDGET_FROZEN,
+                _passes(not budget.frozen),
+                "false",
+                "true" if budget.frozen else "false",
+                budget_id=budget.id,
+            )
+            for budget in terms.budgets
+        ),
         Check(Rule.BLOCKLIST, _passes(not blocked), None, recipient),
         Check(Rule.ALLOWLIST, _passes(not refused), None, recipient),
         Check(Rule.RECIPIENT_RESOLVED, _passes(not unresolved), None, pay_to),
@@ -295,6 +377,10 @@ def decide(
             _passes(not beyond_day),
             format_cents(terms.cap_micros_daily),
             format_micros(spent_after),
+        ),
+        *(
+            _limit_check(each, used.meters, amount_micros, passes=each not in beyond_limits)
+            for each in limits
         ),
         Check(
             Rule.NETWORK_COST,
@@ -325,21 +411,25 @@ def decide(
         min(remaining, used.available_micros - taken),
         used.pending_count + (must_wait and not code),
         used.network_today_lamports if code else network_after,
+        [_left(each.limit, used.meters, each.place, taken) for each in limits],
     )
-    tomorrow = (
-        (beyond_day or beyond_network)
-        and terms.standing is None
+    time_alone = (
+        terms.standing is None
         and not (beyond_own or beyond_single or crowded or lacks_funds)
         and amount_micros <= terms.cap_micros_daily
         and used.network_cost_lamports <= terms.network_budget_lamports
+        and not any(exceeds(each.limit, 0, 0, amount_micros) for each in beyond_limits)
     )
+    ends: list[datetime | None] = [window_end(each.limit.window, at) for each in beyond_limits]
+    if beyond_day or beyond_network:
+        ends.append(window_end("day", at))
     return Decision(
         status="rejected" if code else "pending" if must_wait else "approved",
         reject_code=code,
         checks=checks,
         remaining_today_micros=remaining,
         max_amount_now_micros=most if amount_alone else 0,
-        retry_at=resets_at if tomorrow else None,
+        retry_at=_last(ends) if time_alone else None,
     )
 
 
@@ -363,17 +453,67 @@ def _payee_checks(terms: Terms, pay_to: str | None, amount: str, beyond_own: boo
 def budget(terms: Terms, used: Used) -> tuple[int, int]:
     """(remaining today, the most that one spend may be now), to any recipient."""
     remaining = max(terms.cap_micros_daily - used.spent_today_micros, 0)
-    if terms.stopped or terms.agent_status != "active" or terms.frozen:
+    stands = not terms.stopped and terms.agent_status == "active" and not terms.frozen
+    if not stands or any(budget.frozen for budget in terms.budgets):
         return remaining, 0
+    left = [
+        _left(each.limit, used.meters, each.place, 0)
+        for each in applied(terms.limits, terms.budgets)
+    ]
     most = min(remaining, used.available_micros)
-    return remaining, _most(terms, most, used.pending_count, used.network_today_lamports)
+    return remaining, _most(terms, most, used.pending_count, used.network_today_lamports, left)
 
 
-def _most(terms: Terms, most: int, pending_count: int, network_today_lamports: int) -> int:
-    """The most that one spend may be. `most` is what day and wallet have left."""
+def _left(limit: Limit, meters: Sequence[int], place: int, taken: int) -> int | None:
+    """What one more spend may be by this limit, once `taken` counts; None: it does not say."""
+    if limit.count is not None and meters[place + 1] + (taken > 0) >= limit.count:
+        return 0
+    if limit.amount_micros is None:
+        return None
+    return max(limit.amount_micros - meters[place] - taken, 0)
+
+
+def _limit_check(
+    each: Applied, meters: Sequence[int], amount_micros: int, *, passes: bool
+) -> Check:
+    limit = each.limit
+    return Check(
+        Rule.LIMIT if each.budget_id is None else Rule.BUDGET,
+        _passes(passes),
+        _measure(limit, limit.amount_micros or 0, limit.count or 0),
+        _measure(limit, meters[each.place] + amount_micros, meters[each.place + 1] + 1),
+        limit.id,
+        each.budget_id,
+    )
+
+
+def _measure(limit: Limit, micros: int, count: int) -> str:
+    """Such as `12.500000 in 3 spends`, of what the limit speaks of."""
+    spends = f"{count} spend{'' if count == 1 else 's'}"
+    if limit.amount_micros is None:
+        return spends
+    amount = format_micros(micros)
+    return amount if limit.count is None else f"{amount} in {spends}"
+
+
+def _last(ends: Sequence[datetime | None]) -> datetime | None:
+    """The last of these moments; None where there is none, or one that never comes."""
+    come = [end for end in ends if end is not None]
+    return max(come) if come and len(come) == len(ends) else None
+
+
+def _most(
+    terms: Terms,
+    most: int,
+    pending_count: int,
+    network_today_lamports: int,
+    left: Sequence[int | None],
+) -> int:
+    """The most that one spend may be. `most` is what day and wallet have left, `left` what each
+    limit has."""
     if terms.network_budget_lamports - network_today_lamports < terms.payment_lamports:
         return 0
-    for cap in (terms.cap_micros_per_transaction, terms.max_micros):
+    for cap in (terms.cap_micros_per_transaction, terms.max_micros, *left):
         if cap is not None:
             most = min(most, cap)
     threshold = terms.approval_threshold_micros

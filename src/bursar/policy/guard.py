@@ -6,14 +6,62 @@ a refusal on the other, and for a refusal the rules that stand before its own mu
 that its first failing rule stays the first.
 """
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 from bursar.policy.engine import RejectCode, Terms, Used, waits
+from bursar.policy.limits import METER, WINDOWS, Limit, applied
 
 # Beyond all that a bigint and an integer column can hold.
 _MOST: Final = 2**63 - 1
 _MOST_PENDING: Final = 2**31 - 1
+
+
+@dataclass(slots=True)
+class MeterGuard:
+    """A meter while a batch is decided: what it had before, what the batch adds, and between which
+    values of what it had the decisions stay what they are."""
+
+    id: str
+    rules: int
+    numbers: tuple[int, ...]
+    decisions: int = 0
+    micros: int = 0
+    moves: int = 0
+    least: list[int] = field(default_factory=lambda: [0] * (METER - 1))
+    most: list[int] = field(default_factory=lambda: [_MOST] * (METER - 1))
+
+    def now(self) -> tuple[int, ...]:
+        """Its numbers, with what the batch has added."""
+        decisions, *windows = self.numbers
+        added = (self.micros, self.moves)
+        return (
+            decisions + self.decisions,
+            *(number + added[place % 2] for place, number in enumerate(windows)),
+        )
+
+    def hold(self, limit: Limit, amount_micros: int) -> bool:
+        """Narrows the bounds to where this limit goes on passing, or failing, as it does now;
+        returns whether it passes."""
+        place = 2 * WINDOWS.index(limit.window)
+        rooms: list[tuple[int, int]] = []
+        if limit.amount_micros is not None:
+            rooms.append((place, limit.amount_micros - self.micros - amount_micros))
+        if limit.count is not None:
+            rooms.append((place + 1, limit.count - self.moves - 1))
+        for at, room in rooms:
+            if self.numbers[1 + at] > room:
+                self.least[at] = max(self.least[at], room + 1)
+                return False
+        for at, room in rooms:
+            self.most[at] = min(self.most[at], room)
+        return True
+
+    def bounds(self) -> str:
+        """As `within` of the schema takes them."""
+        pairs = zip(self.least, self.most, strict=True)
+        return "{" + ",".join(f"{least},{most}" for least, most in pairs) + "}"
 
 
 @dataclass(slots=True)
@@ -30,10 +78,17 @@ class Guard:
     pending_most: int = _MOST_PENDING
 
     def hold(
-        self, terms: Terms, amount_micros: int, cost: int, code: RejectCode | None, added: Used
+        self,
+        terms: Terms,
+        amount_micros: int,
+        cost: int,
+        code: RejectCode | None,
+        added: Used,
+        meters: Sequence[MeterGuard] = (),
     ) -> None:
         """Narrows the intervals to those in which this decision stands. `added` is what earlier
-        decisions of the batch added; what they took of the funds counts as spent."""
+        decisions of the batch added; what they took of the funds counts as spent. `meters` are
+        those of `Used.meters`."""
         if code in _STANDING:
             return
         cap = terms.cap_micros_daily - added.spent_today_micros - amount_micros
@@ -41,6 +96,9 @@ class Guard:
             self.spent_least = max(self.spent_least, cap + 1)
             return
         self.spent_most = min(self.spent_most, cap)
+        for each in applied(terms.limits, terms.budgets) if terms.is_metered else ():
+            if not meters[each.meter].hold(each.limit, amount_micros):
+                return
         budget = terms.network_budget_lamports - added.network_today_lamports - cost
         if code is RejectCode.NETWORK_COST_EXCEEDED:
             self.lamports_least = max(self.lamports_least, budget + 1)
@@ -66,6 +124,7 @@ _STANDING: Final = frozenset(
         RejectCode.AGENT_TERMINATED,
         RejectCode.AGENT_PAUSED,
         RejectCode.POLICY_FROZEN,
+        RejectCode.BUDGET_FROZEN,
         RejectCode.RECIPIENT_BLOCKED,
         RejectCode.RECIPIENT_NOT_ALLOWED,
         RejectCode.RECIPIENT_UNRESOLVED,

@@ -8,6 +8,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from bursar.hostnames import is_address
+from bursar.policy.limits import Limit
 
 AgentStatus = Literal["active", "paused", "terminated"]
 # What tells where a host is paid that the directory does not have, in purchases: nothing, what the
@@ -66,6 +67,7 @@ class PolicyChange(msgspec.Struct, frozen=True, kw_only=True):
     payees: Payees | UnsetType = UNSET
     frozen: bool | UnsetType = UNSET
     network_lamports_daily: int | UnsetType | None = UNSET
+    limits: tuple[Limit, ...] | UnsetType = UNSET
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,6 +84,17 @@ class Policy:
     frozen: bool = False
     # What its payments may cost in SOL per day; None: what the settings allow.
     network_lamports_daily: int | None = None
+    limits: tuple[Limit, ...] = ()
+
+    def limits_for(self, recipient: str) -> tuple[Limit, ...]:
+        """Those for everybody, and those for this recipient, in canonical form."""
+        if not self.limits:
+            return ()
+        return tuple(
+            limit
+            for limit in self.limits
+            if limit.recipient is None or self._entries[limit.recipient].matches(recipient)
+        )
 
     def network_budget(self, bounds: Bounds) -> int:
         own = self.network_lamports_daily
@@ -90,11 +103,17 @@ class Policy:
     @property
     def bytes_in_memory(self) -> int:
         """An estimate, on the high side, with the lists ready to be matched."""
-        return 1_000 + sum(200 + 2 * len(e) for e in (*self.allowlist, *self.blocklist))
+        entries = sum(200 + 2 * len(e) for e in (*self.allowlist, *self.blocklist))
+        return 1_000 + entries + 1_000 * len(self.limits)
 
     @cached_property
     def allows(self) -> EntryList:
         return EntryList(self.allowlist)
+
+    @cached_property
+    def _entries(self) -> dict[str, EntryList]:
+        named = [limit.recipient for limit in self.limits if limit.recipient is not None]
+        return {entry: EntryList((entry,)) for entry in named}
 
     @cached_property
     def blocks(self) -> EntryList:

@@ -4,17 +4,31 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import datetime
 
+import msgspec
+
 from bursar.db import Row, Tx
+from bursar.policy.limits import Limit
 from bursar.policy.model import Policy
 from bursar.sql import Query, columns, made
 
+_encode = msgspec.json.Encoder().encode
+decode_limits = msgspec.json.Decoder(tuple[Limit, ...]).decode
+
 _INSERT = Query("""
     INSERT INTO policy (agent_id, version, cap_micros_daily, cap_micros_per_transaction,
-                        approval_threshold_micros, allowlist, blocklist, payees, frozen,
+                        approval_threshold_micros, allowlist, blocklist, payees, limits, frozen,
                         network_lamports_daily, changed_by, changed_at)
     VALUES (:agent_id, :version, :cap_micros_daily, :cap_micros_per_transaction,
-            :approval_threshold_micros, :allowlist, :blocklist, :payees, :frozen,
+            :approval_threshold_micros, :allowlist, :blocklist, :payees, :limits, :frozen,
             :network_lamports_daily, :changed_by, :changed_at)
+""")
+# A limit of one recipient that stays, stays as it was counted.
+_INSERT_METER = Query("""
+    INSERT INTO meter (id, realm_id, created_at)
+    SELECT :meter_id, a.realm_id, :at
+      FROM agent a
+     WHERE a.id = :agent_id
+        ON CONFLICT (id) DO NOTHING
 """)
 _LIST = Query(f"""
     SELECT {columns(Policy)}, changed_by, changed_at
@@ -44,10 +58,24 @@ async def insert_policies(
                 "changed_by": changed_by,
                 "changed_at": changed_at,
                 **asdict(policy),
+                "limits": encode_limits(policy.limits),
             }
             for agent_id, policy in policies
         ],
     )
+    await _INSERT_METER.run_each(
+        tx,
+        [
+            {"meter_id": limit.id, "agent_id": agent_id, "at": changed_at}
+            for agent_id, policy in policies
+            for limit in policy.limits
+            if limit.recipient is not None
+        ],
+    )
+
+
+def encode_limits(limits: Sequence[Limit]) -> str:
+    return _encode(limits).decode()
 
 
 async def list_versions(
@@ -68,4 +96,10 @@ async def get_versions(
 
 
 def policy_of(row: Row) -> Policy:
-    return made(Policy, row, allowlist=tuple(row["allowlist"]), blocklist=tuple(row["blocklist"]))
+    return made(
+        Policy,
+        row,
+        allowlist=tuple(row["allowlist"]),
+        blocklist=tuple(row["blocklist"]),
+        limits=decode_limits(row["limits"]),
+    )

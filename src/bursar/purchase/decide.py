@@ -19,9 +19,9 @@ from bursar.purchase.offer import Offer
 from bursar.purchase.payee import Binding
 from bursar.recipient import store as directory_store
 from bursar.recipient.resolve import Directory
-from bursar.spend.authorise import SpendRequest, authorise_purchase
-from bursar.spend.memory import Known, Memory, Remembered
-from bursar.spend.model import midnight_after
+from bursar.spend.authorise import authorise_purchase
+from bursar.spend.deciding import SpendRequest
+from bursar.spend.memory import Known, Memory, Remembered, lock_to_decide
 from bursar.spend.view import show_decision
 
 # What a host is judged by before it has named a price.
@@ -84,7 +84,7 @@ class Judge:
             agent.pending_count,
             0,
         )
-        decision = decide(terms, used, 0, host, None, midnight_after(now))
+        decision = decide(terms, used, 0, host, None, now)
         checks = [
             check
             if check.rule in _OF_HOSTS
@@ -121,8 +121,9 @@ class Judge:
         takes turns, so that the second to name one sees the first."""
         if may_pin:
             await store.take_turns(tx, purchase.realm_id)
-        locked_at = await lock.close_windows(tx, [purchase.agent_id])
-        locked = await lock.lock_agents(tx, [purchase.agent_id], [purchase.realm_id])
+        locked_at, locked = await lock_to_decide(
+            tx, self._memory, [purchase.agent_id], [purchase.realm_id]
+        )
         if not await store.is_open(tx, purchase.id):
             return None
         agent = (await self._memory.seen(tx, locked, windows_are_new=True))[purchase.agent_id]
@@ -154,6 +155,7 @@ class Judge:
             agent,
             Known(terms, _encode(terms).decode(), offer.pay_to),
             self._bounds,
+            self._memory,
             locked_at,
             self._approval_seconds,
         )
@@ -190,4 +192,5 @@ class Judge:
             recipient=host,
             pay_to=pay_to,
             pays_blocked_host=pays_blocked_host,
+            budgets=agent.budgets,
         )

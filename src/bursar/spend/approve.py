@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
+from bursar.budget import store as budget_store
 from bursar.config import Mode
 from bursar.db import Database, Tx
 from bursar.errors import ApiError, ErrorCode, check, not_found, present
@@ -14,7 +15,8 @@ from bursar.ids import is_id
 from bursar.ledger import lock
 from bursar.ledger.lock import LockedAgent
 from bursar.policy.cache import PolicyCache
-from bursar.policy.engine import RejectCode, Used, judge, terms_of
+from bursar.policy.engine import RejectCode, Terms, Used, judge, terms_of
+from bursar.policy.limits import BudgetTerms, without
 from bursar.policy.model import Bounds
 from bursar.recipient import store as directory_store
 from bursar.recipient.resolve import Directory
@@ -92,6 +94,8 @@ async def approve_spend(
         recipient=spend.recipient,
         pay_to=pay_to,
         pays_blocked_host=pay_to in blocked,
+        # Those that it counts in, even if its agent is under others by now.
+        budgets=await _budgets(tx, spend),
     )
     # What was used on the day it was requested on, without what is reserved for this spend itself.
     micros, lamports = await store.used_in_day(tx, spend.agent_id, spend.created_at)
@@ -103,6 +107,7 @@ async def approve_spend(
         # An approved spend is not pending, so the bound on pending ones does not apply.
         pending_count=0,
         transfers=wallet.transfers,
+        meters=await _meters(tx, locked, spend, terms) if terms.is_metered else (),
     )
     code = judge(terms, used, spend.amount_micros)
     if code is not None:
@@ -136,6 +141,34 @@ async def approve_spend(
     )
     await _trail(tx, approver, "transaction.approved", spend, moved[0])
     return moved[0]
+
+
+async def _budgets(tx: Tx, spend: SpendRow) -> tuple[BudgetTerms, ...]:
+    if spend.budget_id is None:
+        return ()
+    chains = await budget_store.chains(tx, [spend.budget_id])
+    return chains.get(spend.budget_id, ())
+
+
+async def _meters(tx: Tx, locked: LockedAgent, spend: SpendRow, terms: Terms) -> tuple[int, ...]:
+    """What was used in the windows it was requested in, without the spend itself. What a budget
+    counted in windows that are over is not kept, and stands in nobody's way."""
+    closed = await store.closed_windows(tx, spend.agent_id, spend.created_at)
+    own = without(locked.numbers, locked.windows_at, spend.created_at, spend.amount_micros, closed)
+    found = await budget_store.meters(tx, terms.meter_ids)
+    counted = set(spend.terms.meter_ids)
+    others = (
+        without(
+            found[meter_id].numbers,
+            found[meter_id].windows_at,
+            spend.created_at,
+            # A limit that was set later has not counted it.
+            spend.amount_micros if meter_id in counted else 0,
+            {},
+        )
+        for meter_id in terms.meter_ids
+    )
+    return (*own, *(number for numbers in others for number in numbers))
 
 
 async def _pay_to(

@@ -9,9 +9,9 @@ values that the write found.
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from datetime import datetime, timedelta
-from typing import Final, NamedTuple
+from contextlib import suppress
+from datetime import datetime
+from typing import Final
 
 import asyncpg
 import msgspec
@@ -19,23 +19,21 @@ import msgspec
 from bursar.access import idempotency
 from bursar.access.idempotency import StoredAnswer
 from bursar.access.model import IdempotencyKey
-from bursar.chain.message import TOKEN_ACCOUNT_LAMPORTS
 from bursar.config import Mode
 from bursar.db import Database, Tx
 from bursar.errors import ApiError, check, not_found
-from bursar.ids import new_id
 from bursar.ledger import lock
 from bursar.metrics import Spends as Metrics
 from bursar.policy.cache import PolicyCache
-from bursar.policy.engine import Decision, RejectCode, Used, Verdict, decide, judge, waits
-from bursar.policy.guard import Guard
+from bursar.policy.engine import Decision, decide
 from bursar.policy.model import Bounds, Policy
 from bursar.recipient.resolve import Directory
 from bursar.spend import store
 from bursar.spend.batches import Batches, Waiting
-from bursar.spend.memory import Known, Memory, Remembered
-from bursar.spend.model import SpendRow, midnight_after
-from bursar.spend.store import Decided, Found, Touched
+from bursar.spend.deciding import Batch, Made, SpendRequest, Written
+from bursar.spend.memory import Known, Memory, Remembered, lock_to_decide
+from bursar.spend.model import SpendRow
+from bursar.spend.store import Found
 from bursar.spend.view import show_spend
 
 # How often what is remembered is read again before the locks are taken.
@@ -46,21 +44,6 @@ _HURRIED_MILLIS: Final = 50
 # How many keys each of two sets remembers: about a megabyte per set.
 MAX_RECENT_KEYS: Final = 20_000
 _encode = msgspec.json.Encoder().encode
-
-
-class SpendRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A validated request to spend."""
-
-    realm_id: int
-    mode: Mode
-    agent_id: str
-    amount_micros: int
-    recipient: str
-    memo: str | None
-    metadata: dict[str, str]
-    created_by: str
-    network: str
-    key: IdempotencyKey | None
 
 
 class Authorised(msgspec.Struct, frozen=True):
@@ -107,17 +90,18 @@ class Authoriser:
             raise not_found("agent")
         wanted = [(agent, request.recipient)]
         rents = await self._memory.read_recipients(tx, request.mode, wanted)
-        made = _Wallet(agent, self._bounds, rents).decide(request)
+        batch = Batch(self._bounds, rents, self._memory, metered=agent.is_metered)
+        made = batch.decide(request, agent)
         known = agent.recipients[request.recipient]
         now = found[request.agent_id].wallet.now
-        used = made.used(_as_remembered(agent, now))
+        used = made.used(_as_remembered(agent, now), made.meters)
         decision = decide(
             known.terms,
             used,
             request.amount_micros,
             request.recipient,
             known.shown_pay_to,
-            midnight_after(now),
+            now,
         )
         return agent.policy, known.shown_pay_to, decision
 
@@ -192,23 +176,40 @@ class Authoriser:
                 waiting.answer_with(not_found("agent"))
             # Under the locks only: windows that are over have to be closed, and the payment may
             # have to open the payee's token account.
-            elif agent.hour_runs and self._memory.knows(agent, waiting.request.recipient):
+            elif (
+                agent.hour_runs
+                and self._memory.knows(agent, waiting.request.recipient)
+                and (not agent.is_metered or self._memory.meters_run(agent))
+            ):
                 ready.append(waiting)
         if len({agents[waiting.request.agent_id].life for waiting in ready}) > 1:
             # The server changed while some were read. Numbers of another life mean nothing.
             self._memory.forget(agents)
             ready = []
-        if ready:
-            deciding = _Deciding(self._bounds, set())
-            for waiting in ready:
-                deciding.add(waiting, agents[waiting.request.agent_id])
-            async with self._db.connection() as tx:
-                found = await deciding.write(tx, None, self._approval_seconds)
-            self._memory.forget(deciding.agent_ids - found.keys())
-            deciding.answer(found)
-            Metrics.decided("remembered", sum(waiting.answered for waiting in ready))
-            Metrics.again(sum(not waiting.answered for waiting in ready))
+        for metered in (False, True):
+            of_kind = [w for w in ready if agents[w.request.agent_id].is_metered == metered]
+            if of_kind:
+                await self._try_to_write(of_kind, agents, metered=metered)
+        Metrics.decided("remembered", sum(waiting.answered for waiting in ready))
+        Metrics.again(sum(not waiting.answered for waiting in ready))
         return [waiting for waiting in batch if not waiting.answered]
+
+    async def _try_to_write(
+        self, batch: Sequence[_Waiting], agents: dict[str, Remembered], *, metered: bool
+    ) -> None:
+        deciding = _Deciding(self._bounds, set(), self._memory, metered=metered)
+        for waiting in batch:
+            deciding.add(waiting, agents[waiting.request.agent_id])
+        written = Written({}, {})
+        # A metered batch of which a part no longer stands was not written at all.
+        with suppress(asyncpg.SerializationError):
+            async with self._db.connection() as tx:
+                written = await deciding.write(tx, None, self._approval_seconds)
+        missed = deciding.agent_ids - written.found.keys()
+        self._memory.forget(missed)
+        if missed:
+            self._memory.forget_meters(deciding.meter_ids)
+        deciding.answer(written)
 
     async def _remember(self, batch: Sequence[_Waiting]) -> dict[str, Remembered]:
         """The agents of the batch as they are remembered, or read now; those that do not exist are
@@ -239,13 +240,12 @@ class Authoriser:
         """Decides under the wallets' locks: nothing that counts can change before it is
         written."""
 
-        async def work(tx: Tx) -> "tuple[_Deciding, dict[str, Found]]":
+        async def work(tx: Tx) -> list[tuple[_Deciding, Written]]:
             if hurried:
                 await lock.wait_for_locks(tx, _HURRIED_MILLIS)
             agent_ids = sorted({w.request.agent_id for w in batch})
             realm_ids = sorted({w.request.realm_id for w in batch})
-            locked_at = await lock.close_windows(tx, agent_ids)
-            locked = await lock.lock_agents(tx, agent_ids, realm_ids)
+            locked_at, locked = await lock_to_decide(tx, self._memory, agent_ids, realm_ids)
             agents = await self._memory.put(tx, locked, windows_are_new=True)
             wanted: defaultdict[Mode, list[tuple[Remembered, str]]] = defaultdict(list)
             for request in (waiting.request for waiting in batch):
@@ -255,21 +255,30 @@ class Authoriser:
             rents: set[tuple[str, str]] = set()
             for mode, some in wanted.items():
                 rents |= await self._memory.read_recipients(tx, mode, some)
-            deciding = _Deciding(self._bounds, rents)
+            kinds = {
+                metered: _Deciding(self._bounds, rents, self._memory, metered=metered)
+                for metered in (False, True)
+            }
             for waiting in batch:
                 agent = _of(agents, waiting.request)
                 if agent is None:
                     waiting.answer_with(not_found("agent"))
                 else:
-                    deciding.add(waiting, agent)
-            found = await deciding.write(tx, locked_at, self._approval_seconds)
-            # Before the commit: what was written is answered, and what is not answered was not
-            # written, or it would be written again.
-            check(deciding.agent_ids == found.keys(), "under its lock every wallet's guard holds")
-            return deciding, found
+                    kinds[agent.is_metered].add(waiting, agent)
+            done: list[tuple[_Deciding, Written]] = []
+            for deciding in kinds.values():
+                written = await deciding.write(tx, locked_at, self._approval_seconds)
+                # Before the commit: what was written is answered, and what is not answered was not
+                # written, or it would be written again.
+                check(
+                    deciding.agent_ids == written.found.keys(),
+                    "under its lock every wallet's guard holds",
+                )
+                done.append((deciding, written))
+            return done
 
-        deciding, found = await self._db.transact(work)
-        deciding.answer(found)
+        for deciding, written in await self._db.transact(work):
+            deciding.answer(written)
         Metrics.decided("locked", len(batch))
 
 
@@ -279,133 +288,26 @@ def _of(agents: dict[str, Remembered], request: SpendRequest) -> Remembered | No
     return agent if agent is not None and agent.realm_id == request.realm_id else None
 
 
-class _Made(NamedTuple):
-    """A decided request, and what its batch had added to its wallet before it."""
-
-    request: SpendRequest
-    known: Known
-    spend_id: str
-    verdict: Verdict
-    reject_code: RejectCode | None
-    cost_lamports: int
-    decisions_before: int
-    moves_before: int
-    micros_before: int
-    lamports_before: int
-    pendings_before: int
-
-    def used(self, found: Found) -> Used:
-        """The numbers that it was judged on, from those of its wallet before the batch."""
-        return Used(
-            found.spent_micros + self.micros_before,
-            found.available_micros - self.micros_before,
-            found.network_lamports + self.lamports_before,
-            self.cost_lamports,
-            found.pending_count + self.pendings_before,
-            found.transfers + self.moves_before,
-        )
-
-
-@dataclass(slots=True)
-class _Wallet:
-    """One agent while the requests of a batch are decided one after the other."""
-
-    agent: Remembered
-    bounds: Bounds
-    # The (agent, address) whose payment reserves the rent of a token account: once for all open
-    # spends of the agent.
-    rents: set[tuple[str, str]]
-    guard: Guard = field(default_factory=Guard)
-    decisions: int = 0
-    moves: int = 0
-    micros: int = 0
-    lamports: int = 0
-    pendings: int = 0
-
-    def decide(self, request: SpendRequest) -> _Made:
-        agent = self.agent
-        known = agent.recipients[request.recipient]
-        terms, amount = known.terms, request.amount_micros
-        rent = known.pay_to is not None and (agent.agent_id, known.pay_to) in self.rents
-        cost = self.bounds.payment_lamports + (TOKEN_ACCOUNT_LAMPORTS if rent else 0)
-        used = Used(
-            agent.spent_micros + self.micros,
-            agent.available_micros - self.micros,
-            agent.network_lamports + self.lamports,
-            cost,
-            agent.pending_count + self.pendings,
-            0,
-        )
-        code = judge(terms, used, amount)
-        added = Used(self.micros, 0, self.lamports, 0, self.pendings, 0)
-        self.guard.hold(terms, amount, cost, code, added)
-        verdict: Verdict = "rejected" if code else "pending" if waits(terms, amount) else "approved"
-        made = _Made(
-            request,
-            known,
-            new_id("txn"),
-            verdict,
-            code,
-            cost,
-            self.decisions,
-            self.moves,
-            self.micros,
-            self.lamports,
-            self.pendings,
-        )
-        self.decisions += 1
-        if code is None:
-            self.moves += 1
-            self.micros += amount
-            self.lamports += cost
-            self.pendings += verdict == "pending"
-            if rent and known.pay_to is not None:
-                self.rents.discard((agent.agent_id, known.pay_to))
-        return made
-
-    def touched(self) -> Touched:
-        agent = self.agent
-        return Touched(
-            agent_id=agent.agent_id,
-            realm_id=agent.realm_id,
-            rules=agent.rules,
-            realm_rules=agent.realm_rules,
-            hour=agent.hour,
-            decisions=self.decisions,
-            moves=self.moves,
-            micros=self.micros,
-            lamports=self.lamports,
-            pendings=self.pendings,
-            cap_micros=agent.policy.cap_micros_daily,
-            cap_lamports=agent.policy.network_budget(self.bounds),
-            guard=self.guard,
-        )
-
-    def remember(self, found: Found) -> None:
-        """What the wallet has after the batch."""
-        agent = self.agent
-        agent.spent_micros = found.spent_micros + self.micros
-        agent.available_micros = found.available_micros - self.micros
-        agent.network_lamports = found.network_lamports + self.lamports
-        agent.pending_count = found.pending_count + self.pendings
-        agent.trim()
-
-
 class _Deciding:
     """A batch while it is decided, written and answered."""
 
-    def __init__(self, bounds: Bounds, rents: set[tuple[str, str]]) -> None:
-        self._bounds = bounds
-        self._rents = rents
-        self._wallets: dict[str, _Wallet] = {}
-        self._made: list[tuple[_Waiting, _Made]] = []
+    def __init__(
+        self, bounds: Bounds, rents: set[tuple[str, str]], memory: Memory, *, metered: bool
+    ) -> None:
+        self._batch = Batch(bounds, rents, memory, metered=metered)
+        self._made: list[tuple[_Waiting, Made]] = []
         # Requests with the key of an earlier one of this batch get the answer of that.
         self._first: dict[tuple[int, str, str, str], _Waiting] = {}
         self._repeats: list[tuple[_Waiting, _Waiting]] = []
+        self._approval_seconds = 0
 
     @property
     def agent_ids(self) -> set[str]:
-        return set(self._wallets)
+        return self._batch.agent_ids
+
+    @property
+    def meter_ids(self) -> set[str]:
+        return self._batch.meter_ids
 
     def add(self, waiting: _Waiting, agent: Remembered) -> None:
         request = waiting.request
@@ -414,72 +316,28 @@ class _Deciding:
             if first is not waiting:
                 self._repeats.append((waiting, first))
                 return
-        wallet = self._wallets.get(agent.agent_id)
-        if wallet is None:
-            wallet = self._wallets[agent.agent_id] = _Wallet(agent, self._bounds, self._rents)
-        self._made.append((waiting, wallet.decide(request)))
+        self._made.append((waiting, self._batch.decide(request, agent)))
 
-    async def write(
-        self, tx: Tx, locked_at: datetime | None, approval_seconds: int
-    ) -> dict[str, Found]:
-        """The wallets whose decisions stand, as they were before the batch."""
-        if not self._made:
-            return {}
-        life = next(iter(self._wallets.values())).agent.life
-        touched = [wallet.touched() for wallet in self._wallets.values()]
-        decided = [_decided(made, self._wallets[made.request.agent_id]) for _, made in self._made]
-        self._approval = timedelta(seconds=approval_seconds)
-        return await store.write_spends(tx, life, locked_at, approval_seconds, touched, decided)
+    async def write(self, tx: Tx, locked_at: datetime | None, approval_seconds: int) -> Written:
+        self._approval_seconds = approval_seconds
+        return await self._batch.write(tx, locked_at, approval_seconds)
 
-    def answer(self, found: dict[str, Found]) -> None:
+    def answer(self, written: Written) -> None:
         """Answers what was written. Nothing of it may be left without an answer, whatever goes
         wrong here: it would be taken for not written."""
         for waiting, made in self._made:
-            wallet = found.get(made.request.agent_id)
-            if wallet is not None:
-                policy = self._wallets[made.request.agent_id].agent.policy
+            if made.request.agent_id in written.found:
                 try:
-                    spend = _spend(made, wallet, policy.version, self._approval)
+                    spend = self._batch.spend(made, written, self._approval_seconds)
                     waiting.answer_with(Authorised(_body(spend), replayed=False))
                 except Exception as problem:  # noqa: BLE001 - the spend stands; its key finds it
                     waiting.answer_with(problem)
-        for agent_id, wallet in found.items():
-            self._wallets[agent_id].remember(wallet)
+        self._batch.remember(written)
         for waiting, first in self._repeats:
             key, first_key = waiting.request.key, first.request.key
             outcome = first.outcome
             if key is not None and first_key is not None and isinstance(outcome, Authorised):
                 waiting.answer_with(_replay(key, first_key.fingerprint, outcome.body))
-
-
-def _decided(made: _Made, wallet: _Wallet) -> Decided:
-    request, known = made.request, made.known
-    key = request.key
-    return Decided(
-        id=made.spend_id,
-        agent_id=request.agent_id,
-        amount_micros=request.amount_micros,
-        recipient=request.recipient,
-        pay_to=known.shown_pay_to,
-        verdict=made.verdict,
-        reject_code=made.reject_code,
-        memo=request.memo,
-        metadata=request.metadata,
-        policy_version=wallet.agent.policy.version,
-        terms=known.stored_terms,
-        network=request.network,
-        created_by=request.created_by,
-        cost_lamports=made.cost_lamports,
-        decisions_before=made.decisions_before,
-        moves_before=made.moves_before,
-        micros_before=made.micros_before,
-        lamports_before=made.lamports_before,
-        pendings_before=made.pendings_before,
-        # Refused ones count under one name: an agent could name a new one each time.
-        total_recipient="" if made.verdict == "rejected" else request.recipient,
-        key="" if key is None else key.key,
-        fingerprint=b"" if key is None else key.fingerprint,
-    )
 
 
 async def authorise_purchase(
@@ -489,64 +347,18 @@ async def authorise_purchase(
     agent: Remembered,
     known: Known,
     bounds: Bounds,
+    memory: Memory,
     locked_at: datetime,
     approval_seconds: int,
 ) -> SpendRow:
-    """Decides and writes the spend of a purchase, in a transaction that closed the wallet's
-    windows, and so locked it, at `locked_at`. The seller pays what it costs on the chain."""
+    """Decides and writes the spend of a purchase, in a transaction that locked all that counts it
+    (`lock_to_decide`), at `locked_at`. The seller pays what it costs on the chain."""
     agent.recipients[request.recipient] = known
-    wallet = _Wallet(agent, msgspec.structs.replace(bounds, payment_lamports=0), set())
-    made = wallet.decide(request)
-    touched, decided = [wallet.touched()], [_decided(made, wallet)]
-    found = await store.write_spends(
-        tx, agent.life, locked_at, approval_seconds, touched, decided, purchase_id
-    )
-    check(agent.agent_id in found, "under its lock a wallet's guard holds")
-    approval = timedelta(seconds=approval_seconds)
-    return _spend(made, found[agent.agent_id], agent.policy.version, approval, purchase_id)
-
-
-def _spend(
-    made: _Made,
-    found: Found,
-    policy_version: int,
-    approval: timedelta,
-    purchase_id: str | None = None,
-) -> SpendRow:
-    """The spend as it was written."""
-    request, known, at = made.request, made.known, found.at
-    return SpendRow(
-        id=made.spend_id,
-        realm_id=request.realm_id,
-        agent_id=request.agent_id,
-        amount_micros=request.amount_micros,
-        recipient=request.recipient,
-        pay_to=known.shown_pay_to,
-        status=made.verdict,
-        reject_code=made.reject_code,
-        memo=request.memo,
-        metadata=request.metadata,
-        policy_version=policy_version,
-        verdict=made.verdict,
-        terms=known.terms,
-        used=made.used(found),
-        network=request.network,
-        created_by=request.created_by,
-        created_at=at,
-        purchase_id=purchase_id,
-        expires_at=at + approval if made.verdict == "pending" else None,
-        decided_by=None,
-        decided_at=None,
-        decision_reason=None,
-        signature=None,
-        block_time=None,
-        fee_lamports=None,
-        rent_lamports=None,
-        settled_at=None,
-        updated_at=at,
-        decision_number=found.decisions + made.decisions_before + 1,
-        network_lamports=0 if made.verdict == "rejected" else made.cost_lamports,
-    )
+    batch = Batch(bounds, set(), memory, metered=agent.is_metered)
+    made = batch.decide(request, agent)
+    written = await batch.write(tx, locked_at, approval_seconds, purchase_id)
+    check(agent.agent_id in written.found, "under its lock a wallet's guard holds")
+    return batch.spend(made, written, approval_seconds, purchase_id)
 
 
 def _as_remembered(agent: Remembered, now: datetime) -> Found:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from bursar.budget import store as budget_store
 from bursar.cost import store as cost_store
 from bursar.db import Tx
 from bursar.errors import check
@@ -50,6 +51,14 @@ async def reject_spends(
         [
             Use(s.agent_id, s.created_at, -s.amount_micros, -1, cost_lamports - s.network_lamports)
             for s in spends
+        ],
+    )
+    await budget_store.release(
+        tx,
+        [
+            (meter_id, spend.created_at, spend.amount_micros)
+            for spend in spends
+            for meter_id in spend.terms.meter_ids
         ],
     )
     await cost_store.network_of_rejected(tx, [spend.id for spend in spends], cost_lamports)

@@ -11,18 +11,23 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from bursar.budget import store as budget_store
+from bursar.budget.model import MeterRow
 from bursar.config import Mode
 from bursar.cost.payees import Payees
 from bursar.db import Tx
+from bursar.errors import present
 from bursar.ledger import lock
 from bursar.ledger.lock import LockedAgent
 from bursar.policy.cache import PolicyCache
 from bursar.policy.engine import Terms, terms_of
+from bursar.policy.limits import BudgetTerms, meter_ids, numbers_at
 from bursar.policy.model import Bounds, Policy
 from bursar.recipient.resolve import Directory
 
 _MOST_BYTES: Final = 64 * 1024 * 1024
 _MOST_RECIPIENTS: Final = 20
+_MOST_METERS: Final = 20_000
 # An estimate, on the high side, of an agent with so many recipients; its policy comes on top.
 _AGENT_BYTES: Final = 16_000
 _encode = msgspec.json.Encoder().encode
@@ -65,7 +70,20 @@ class Remembered:
     available_micros: int
     network_lamports: int
     pending_count: int
+    # What its own meter counts, and the budgets above it, the nearest first.
+    numbers: tuple[int, ...] = ()
+    budgets: tuple[BudgetTerms, ...] = ()
     recipients: dict[str, Known] = field(default_factory=dict)
+
+    @property
+    def is_metered(self) -> bool:
+        """Whether limits or budgets stand: then more is counted than the day and the funds."""
+        return bool(self.policy.limits or self.budgets)
+
+    @property
+    def meter_ids(self) -> list[str]:
+        """All that may count its spends beside its own."""
+        return meter_ids(self.policy.limits, self.budgets)
 
     @property
     def bytes_in_memory(self) -> int:
@@ -87,6 +105,8 @@ class Memory:
         self._bounds = bounds
         self._payees = Payees()
         self._agents: dict[str, Remembered] = {}
+        # Of all agents, and shared by them.
+        self._meters: dict[str, MeterRow] = {}
         self._bytes = 0
         # Of all that is remembered.
         self._life = ""
@@ -116,11 +136,12 @@ class Memory:
         for agent_id, now in seen.items():
             if now.life != self._life:
                 # The server is another one: its numbers may repeat what the old ones meant.
-                self._agents, self._bytes, self._life = {}, 0, now.life
+                self._agents, self._meters, self._bytes, self._life = {}, {}, 0, now.life
             before = self._agents.get(agent_id)
             self.forget([agent_id])
             if before is not None and (
-                (before.rules, before.realm_rules) == (now.rules, now.realm_rules)
+                (before.rules, before.realm_rules, before.budgets)
+                == (now.rules, now.realm_rules, now.budgets)
             ):
                 now.recipients = before.recipients
                 now.trim()
@@ -135,10 +156,58 @@ class Memory:
     ) -> dict[str, Remembered]:
         """Agents as they were just read, with their policies; not remembered."""
         policies = await self._policies.get(tx, [agent.policy_key for agent in found.values()])
-        return {
-            agent_id: _remembered(agent, policies[agent.policy_key], windows_are_new)
+        lowest = sorted({agent.budget_id for agent in found.values() if agent.budget_id})
+        chains = await budget_store.chains(tx, lowest) if lowest else {}
+        seen = {
+            agent_id: _remembered(
+                agent,
+                policies[agent.policy_key],
+                chains.get(agent.budget_id or "", ()),
+                windows_are_new,
+            )
             for agent_id, agent in found.items()
         }
+        meters = sorted({id_ for agent in seen.values() for id_ in agent.meter_ids})
+        if meters:
+            if len(self._meters) > _MOST_METERS:
+                self._meters = {}
+            read = await budget_store.meters(tx, meters)
+            if not windows_are_new:
+                now = max(agent.wallet.now for agent in found.values())
+                read = {id_: meter.at(now) for id_, meter in read.items()}
+            self._meters |= read
+        return seen
+
+    def meter(self, meter_id: str) -> MeterRow | None:
+        return self._meters.get(meter_id)
+
+    def numbers(self, agent: Remembered, terms: Terms) -> tuple[int, ...]:
+        """What its meters count, as `Used.meters` has it."""
+        if not agent.is_metered:
+            return ()
+        meters = [present(self.meter(id_), "they were just read") for id_ in terms.meter_ids]
+        return (*agent.numbers, *(number for meter in meters for number in meter.numbers))
+
+    def meters_run(self, agent: Remembered) -> bool:
+        """Whether its meters are remembered, and in the hour of its windows: otherwise they have to
+        be closed first."""
+        meters = [self._meters.get(meter_id) for meter_id in agent.meter_ids]
+        return all(
+            meter is not None
+            and meter.windows_at is not None
+            and hour_of(meter.windows_at) == agent.hour
+            for meter in meters
+        )
+
+    def remember_meter(self, meter_id: str, numbers: tuple[int, ...]) -> None:
+        """What it counts after a batch."""
+        known = self._meters.get(meter_id)
+        if known is not None:
+            self._meters[meter_id] = msgspec.structs.replace(known, numbers=numbers)
+
+    def forget_meters(self, meter_ids: Iterable[str]) -> None:
+        for meter_id in meter_ids:
+            self._meters.pop(meter_id, None)
 
     def knows(self, agent: Remembered, recipient: str) -> bool:
         """Whether a spend to this recipient can be decided without a look at the database. What
@@ -187,12 +256,34 @@ class Memory:
             recipient=recipient,
             pay_to=pay_to,
             pays_blocked_host=pays_blocked_host,
+            budgets=agent.budgets,
         )
         known = agent.recipients[recipient] = Known(terms, _encode(terms).decode(), pay_to)
         return known
 
 
-def _remembered(found: LockedAgent, policy: Policy, windows_are_new: bool) -> Remembered:
+async def lock_to_decide(
+    tx: Tx, memory: Memory, agent_ids: Sequence[str], realm_ids: Sequence[int]
+) -> tuple[datetime, dict[str, LockedAgent]]:
+    """Locks these agents' wallets and all that counts their spends, and ends windows that are over;
+    returns the moment of it. What is read after this can no longer change."""
+    locked_at = await lock.close_windows(tx, agent_ids)
+    locked = await lock.lock_agents(tx, agent_ids, realm_ids)
+    seen = await memory.seen(tx, locked, windows_are_new=True)
+    meters = sorted({id_ for agent in seen.values() for id_ in agent.meter_ids})
+    if meters:
+        now = max(agent.wallet.now for agent in locked.values())
+        # One moment for all of them, and no earlier than what any has reached.
+        locked_at = await lock.close_windows(
+            tx, agent_ids, await lock.close_meters(tx, meters, max(now, locked_at))
+        )
+        locked = await lock.lock_agents(tx, agent_ids, realm_ids)
+    return locked_at, locked
+
+
+def _remembered(
+    found: LockedAgent, policy: Policy, budgets: tuple[BudgetTerms, ...], windows_are_new: bool
+) -> Remembered:
     """`windows_are_new`: the windows count as they are, even if midnight came since."""
     wallet = found.wallet
     hour = None if found.windows_at is None else hour_of(found.windows_at)
@@ -217,6 +308,10 @@ def _remembered(found: LockedAgent, policy: Policy, windows_are_new: bool) -> Re
         available_micros=wallet.available_micros,
         network_lamports=lamports,
         pending_count=found.pending_count,
+        numbers=found.numbers
+        if windows_are_new
+        else numbers_at(found.numbers, found.windows_at, wallet.now),
+        budgets=budgets,
     )
 
 

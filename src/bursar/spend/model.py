@@ -48,6 +48,8 @@ class SpendRow(msgspec.Struct, frozen=True, kw_only=True):
     created_at: datetime
     # The purchase that it pays for; None where settlement pays it.
     purchase_id: str | None
+    # The budget that its agent was under when it was decided.
+    budget_id: str | None
     expires_at: datetime | None
     decided_by: str | None
     decided_at: datetime | None
@@ -70,7 +72,7 @@ class SpendRow(msgspec.Struct, frozen=True, kw_only=True):
             self.amount_micros,
             self.recipient,
             self.pay_to,
-            midnight_after(self.created_at),
+            self.created_at,
         )
 
     @property

@@ -2,14 +2,14 @@
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from bursar.chain.port import Paid
 from bursar.db import Row, Tx, numbers, words, words_or_null
 from bursar.policy.engine import RejectCode, Terms, Used, Verdict
-from bursar.policy.guard import Guard
+from bursar.policy.guard import Guard, MeterGuard
 from bursar.spend.model import SpendRow, SpendStatus
 from bursar.sql import Listing, Query, columns, made
 
@@ -117,6 +117,11 @@ _ADD_TO_WINDOWS = Query("""
     SELECT add_to_windows(:agent_ids, :moments, :micros, :spends, :lamports)
 """)
 _USED_IN_DAY = Query("SELECT micros, lamports FROM used_in_day(:agent_id, :at)")
+_CLOSED_WINDOWS = Query("""
+    SELECT window_kind, micros, spends
+      FROM usage
+     WHERE agent_id = :agent_id AND window_start = date_trunc(window_kind, :at, 'UTC')
+""")
 # Arrays come as PostgreSQL's own text: `numbers` and `words` say why.
 _WRITE = Query("""
     SELECT *
@@ -139,7 +144,34 @@ _WRITE = Query("""
         :moves_before::text::int[], :micros_before::text::bigint[],
         :lamports_before::text::bigint[], :pendings_before::text::int[],
         :total_recipients::text::text[], :idempotency_keys::text::text[],
-        :fingerprints::text::text[], :purchase_id)
+        :fingerprints::text::text[], :purchase_id,
+        :wallet_bounds::text[], :wallet_budgets::text[], :meter_ids::text[],
+        :meter_rules::bigint[], :meter_decisions::int[], :meter_micros::bigint[],
+        :meter_moves::int[], :meter_bounds::text[], :use_spends::int[], :use_meters::text[],
+        :use_decisions::int[], :use_micros::bigint[], :use_moves::int[])
+""")
+# Of a batch that is not metered.
+_NO_METERS: Final[dict[str, None]] = dict.fromkeys(
+    (
+        "wallet_bounds",
+        "wallet_budgets",
+        "meter_ids",
+        "meter_rules",
+        "meter_decisions",
+        "meter_micros",
+        "meter_moves",
+        "meter_bounds",
+        "use_spends",
+        "use_meters",
+        "use_decisions",
+        "use_micros",
+        "use_moves",
+    )
+)
+_METERS_OF = Query(f"""
+    SELECT id, used[{len(Used._fields)}:] AS numbers
+      FROM spend
+     WHERE id = ANY(:spend_ids)
 """)
 
 
@@ -192,6 +224,47 @@ class Decided(NamedTuple):
     fingerprint: bytes
 
 
+class UseOfMeter(NamedTuple):
+    """A meter that counts a spend, and what the batch had added to it before."""
+
+    meter_id: str
+    decisions: int
+    micros: int
+    moves: int
+
+
+class Metered(NamedTuple):
+    """What a metered batch is written with: by wallet, by meter, and by spend (counted from 1) and
+    meter."""
+
+    wallet_bounds: list[str]
+    # The nearest budget of each, '' where it has none.
+    wallet_budgets: list[str]
+    meters: list[MeterGuard]
+    uses: list[tuple[int, UseOfMeter]]
+
+    def parameters(self) -> dict[str, Any]:
+        meters, uses = self.meters, self.uses
+        counted = {
+            "meter_ids": [meter.id for meter in meters],
+            "meter_rules": [meter.rules for meter in meters],
+            "meter_decisions": [meter.decisions for meter in meters],
+            "meter_micros": [meter.micros for meter in meters],
+            "meter_moves": [meter.moves for meter in meters],
+            "meter_bounds": [meter.bounds() for meter in meters],
+        }
+        return {
+            "wallet_bounds": self.wallet_bounds,
+            "wallet_budgets": self.wallet_budgets,
+            **(counted if meters else dict.fromkeys(counted)),
+            "use_spends": [place for place, _ in uses],
+            "use_meters": [use.meter_id for _, use in uses],
+            "use_decisions": [use.decisions for _, use in uses],
+            "use_micros": [use.micros for _, use in uses],
+            "use_moves": [use.moves for _, use in uses],
+        }
+
+
 class Found(NamedTuple):
     """A wallet that was written, as it was before; and the moment of its decisions."""
 
@@ -241,12 +314,14 @@ async def write_spends(
     touched: Sequence[Touched],
     decided: Sequence[Decided],
     purchase_id: str | None = None,
+    metered: Metered | None = None,
 ) -> dict[str, Found]:
     """Writes the wallets whose guards hold, with all that was decided about them, in one commit;
     returns those, by agent. Of the others nothing is written. A spend that pays for a purchase is
     the only one of its batch.
 
-    Raises UniqueViolationError of `KEY_CONSTRAINT` when an idempotency key was used before.
+    Raises UniqueViolationError of `KEY_CONSTRAINT` when an idempotency key was used before, and
+    SerializationError when only some wallets of a metered batch would have been written.
     """
     guards = [t.guard for t in touched]
     rows = await _WRITE.rows(
@@ -297,8 +372,15 @@ async def write_spends(
         idempotency_keys=words(d.key for d in decided),
         fingerprints=words(d.fingerprint.hex() for d in decided),
         purchase_id=purchase_id,
+        **_NO_METERS if metered is None else metered.parameters(),
     )
     return {row["agent_id"]: Found(*row) for row in rows}
+
+
+async def meters_of(tx: Tx, spend_ids: Sequence[str]) -> dict[str, tuple[int, ...]]:
+    """What the meters of each spend had when it was decided."""
+    rows = await _METERS_OF.rows(tx, spend_ids=spend_ids)
+    return {row["id"]: tuple(row["numbers"]) for row in rows}
 
 
 async def find_by_keys(
@@ -424,6 +506,12 @@ async def used_in_day(tx: Tx, agent_id: str, at: datetime) -> tuple[int, int]:
     return (0, 0) if row is None else (row["micros"], row["lamports"])
 
 
+async def closed_windows(tx: Tx, agent_id: str, at: datetime) -> dict[str, tuple[int, int]]:
+    """(micros, spends) of the windows of a moment that are over, by their kind."""
+    rows = await _CLOSED_WINDOWS.rows(tx, agent_id=agent_id, at=at)
+    return {row["window_kind"]: (row["micros"], row["spends"]) for row in rows}
+
+
 def spend_of(row: Row) -> SpendRow:
     code = row["reject_code"]
     return made(
@@ -432,5 +520,11 @@ def spend_of(row: Row) -> SpendRow:
         reject_code=None if code is None else RejectCode(code),
         metadata=_decode_metadata(row["metadata"]),
         terms=_decode_terms(row["terms"]),
-        used=Used(*row["used"]),
+        used=_used(row["used"]),
     )
+
+
+def _used(numbers: Sequence[int]) -> Used:
+    """The meters' numbers come after those that every spend has."""
+    plain = len(Used._fields) - 1
+    return Used(*numbers[:plain], meters=tuple(numbers[plain:]))

@@ -1,0 +1,1 @@
+"""Budgets: ceilings that agents share, up to four above each other."""

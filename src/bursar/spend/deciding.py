@@ -1,0 +1,358 @@
+"""A batch of spends while it is decided: pure arithmetic on what is remembered, one request after
+the other, until it is written in one call."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
+import msgspec
+
+from bursar.access.model import IdempotencyKey
+from bursar.chain.message import TOKEN_ACCOUNT_LAMPORTS
+from bursar.config import Mode
+from bursar.db import Tx
+from bursar.errors import check, present
+from bursar.ids import new_id
+from bursar.policy.engine import RejectCode, Used, Verdict, judge, waits
+from bursar.policy.guard import Guard, MeterGuard
+from bursar.policy.limits import METER
+from bursar.policy.model import Bounds
+from bursar.spend import store
+from bursar.spend.memory import Known, Memory, Remembered
+from bursar.spend.model import SpendRow
+from bursar.spend.store import Decided, Found, Metered, Touched, UseOfMeter
+
+
+class SpendRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A validated request to spend."""
+
+    realm_id: int
+    mode: Mode
+    agent_id: str
+    amount_micros: int
+    recipient: str
+    memo: str | None
+    metadata: dict[str, str]
+    created_by: str
+    network: str
+    key: IdempotencyKey | None
+
+
+class Made(NamedTuple):
+    """A decided request, and what its batch had added to its wallet and its meters before it."""
+
+    request: SpendRequest
+    known: Known
+    spend_id: str
+    verdict: Verdict
+    reject_code: RejectCode | None
+    cost_lamports: int
+    decisions_before: int
+    moves_before: int
+    micros_before: int
+    lamports_before: int
+    pendings_before: int
+    uses: tuple[UseOfMeter, ...]
+    # What its meters had, as far as it is remembered: the wallet's first.
+    meters: tuple[int, ...]
+
+    def used(self, found: Found, meters: tuple[int, ...]) -> Used:
+        """The numbers that it was judged on, from those of its wallet before the batch."""
+        return Used(
+            found.spent_micros + self.micros_before,
+            found.available_micros - self.micros_before,
+            found.network_lamports + self.lamports_before,
+            self.cost_lamports,
+            found.pending_count + self.pendings_before,
+            found.transfers + self.moves_before,
+            meters,
+        )
+
+
+class Written(NamedTuple):
+    """The wallets that were written, as they were before; and what the meters of each spend had,
+    where it has some."""
+
+    found: dict[str, Found]
+    meters: dict[str, tuple[int, ...]]
+
+
+@dataclass(slots=True)
+class _Wallet:
+    """One agent while the requests of a batch are decided one after the other."""
+
+    agent: Remembered
+    bounds: Bounds
+    # The (agent, address) whose payment reserves the rent of a token account: once for all open
+    # spends of the agent.
+    rents: set[tuple[str, str]]
+    meter: MeterGuard
+    guard: Guard = field(default_factory=Guard)
+    decisions: int = 0
+    moves: int = 0
+    micros: int = 0
+    lamports: int = 0
+    pendings: int = 0
+
+    def decide(self, request: SpendRequest, meters: Sequence[MeterGuard]) -> Made:
+        """`meters` are those beside the wallet's own that count this request."""
+        agent = self.agent
+        known = agent.recipients[request.recipient]
+        terms, amount = known.terms, request.amount_micros
+        rent = known.pay_to is not None and (agent.agent_id, known.pay_to) in self.rents
+        cost = self.bounds.payment_lamports + (TOKEN_ACCOUNT_LAMPORTS if rent else 0)
+        counted: Sequence[MeterGuard] = ()
+        numbers: tuple[int, ...] = ()
+        if agent.is_metered:
+            counted = (self.meter, *meters)
+            numbers = tuple(number for meter in counted for number in meter.now())
+        used = Used(
+            agent.spent_micros + self.micros,
+            agent.available_micros - self.micros,
+            agent.network_lamports + self.lamports,
+            cost,
+            agent.pending_count + self.pendings,
+            0,
+            numbers,
+        )
+        code = judge(terms, used, amount)
+        added = Used(self.micros, 0, self.lamports, 0, self.pendings, 0)
+        self.guard.hold(terms, amount, cost, code, added, counted)
+        verdict: Verdict = "rejected" if code else "pending" if waits(terms, amount) else "approved"
+        made = Made(
+            request,
+            known,
+            new_id("txn"),
+            verdict,
+            code,
+            cost,
+            self.decisions,
+            self.moves,
+            self.micros,
+            self.lamports,
+            self.pendings,
+            tuple(UseOfMeter(m.id, m.decisions, m.micros, m.moves) for m in meters),
+            numbers,
+        )
+        self.decisions += 1
+        for meter in counted:
+            meter.decisions += 1
+        if code is None:
+            self.moves += 1
+            self.micros += amount
+            self.lamports += cost
+            self.pendings += verdict == "pending"
+            for meter in counted:
+                meter.moves += 1
+                meter.micros += amount
+            if rent and known.pay_to is not None:
+                self.rents.discard((agent.agent_id, known.pay_to))
+        return made
+
+    def touched(self) -> Touched:
+        agent = self.agent
+        return Touched(
+            agent_id=agent.agent_id,
+            realm_id=agent.realm_id,
+            rules=agent.rules,
+            realm_rules=agent.realm_rules,
+            hour=agent.hour,
+            decisions=self.decisions,
+            moves=self.moves,
+            micros=self.micros,
+            lamports=self.lamports,
+            pendings=self.pendings,
+            cap_micros=agent.policy.cap_micros_daily,
+            cap_lamports=agent.policy.network_budget(self.bounds),
+            guard=self.guard,
+        )
+
+    def remember(self, found: Found) -> None:
+        """What the wallet has after the batch."""
+        agent = self.agent
+        agent.spent_micros = found.spent_micros + self.micros
+        agent.available_micros = found.available_micros - self.micros
+        agent.network_lamports = found.network_lamports + self.lamports
+        agent.pending_count = found.pending_count + self.pendings
+        agent.trim()
+
+
+class Batch:
+    """Of agents that are all metered, or none of them: a metered batch is written whole or not at
+    all, since its wallets may share a meter."""
+
+    def __init__(
+        self, bounds: Bounds, rents: set[tuple[str, str]], memory: Memory, *, metered: bool
+    ) -> None:
+        self._bounds = bounds
+        self._rents = rents
+        self._memory = memory
+        self._metered = metered
+        self._wallets: dict[str, _Wallet] = {}
+        self._meters: dict[str, MeterGuard] = {}
+        self.made: list[Made] = []
+
+    @property
+    def agent_ids(self) -> set[str]:
+        return set(self._wallets)
+
+    @property
+    def meter_ids(self) -> set[str]:
+        return set(self._meters)
+
+    def decide(self, request: SpendRequest, agent: Remembered) -> Made:
+        check(agent.is_metered == self._metered, "metered agents are decided by themselves")
+        wallet = self._wallets.get(agent.agent_id)
+        if wallet is None:
+            own = MeterGuard(agent.agent_id, agent.rules, agent.numbers)
+            wallet = _Wallet(agent, self._bounds, self._rents, own)
+            self._wallets[agent.agent_id] = wallet
+            # Also those that count none of this batch: their rules are part of every decision.
+            for budget in agent.budgets:
+                self._meter(budget.id)
+        meters = [self._meter(id_) for id_ in agent.recipients[request.recipient].terms.meter_ids]
+        made = wallet.decide(request, meters)
+        self.made.append(made)
+        return made
+
+    async def write(
+        self,
+        tx: Tx,
+        locked_at: datetime | None,
+        approval_seconds: int,
+        purchase_id: str | None = None,
+    ) -> Written:
+        """The wallets whose decisions stand. Raises SerializationError when only some wallets of a
+        metered batch would have been written: then nothing was."""
+        if not self.made:
+            return Written({}, {})
+        wallets = list(self._wallets.values())
+        found = await store.write_spends(
+            tx,
+            wallets[0].agent.life,
+            locked_at,
+            approval_seconds,
+            [wallet.touched() for wallet in wallets],
+            [_decided(made, self._wallets[made.request.agent_id]) for made in self.made],
+            purchase_id,
+            self._metered_part(wallets) if self._metered else None,
+        )
+        meters: dict[str, tuple[int, ...]] = {}
+        if self._metered and found:
+            meters = await store.meters_of(tx, [made.spend_id for made in self.made])
+        return Written(found, meters)
+
+    def spend(
+        self, made: Made, written: Written, approval_seconds: int, purchase_id: str | None = None
+    ) -> SpendRow:
+        """The spend as it was written."""
+        agent = self._wallets[made.request.agent_id].agent
+        request, known = made.request, made.known
+        found = written.found[request.agent_id]
+        is_pending = made.verdict == "pending"
+        return SpendRow(
+            id=made.spend_id,
+            realm_id=request.realm_id,
+            agent_id=request.agent_id,
+            amount_micros=request.amount_micros,
+            recipient=request.recipient,
+            pay_to=known.shown_pay_to,
+            status=made.verdict,
+            reject_code=made.reject_code,
+            memo=request.memo,
+            metadata=request.metadata,
+            policy_version=agent.policy.version,
+            verdict=made.verdict,
+            terms=known.terms,
+            used=made.used(found, written.meters.get(made.spend_id, ())),
+            network=request.network,
+            created_by=request.created_by,
+            created_at=found.at,
+            purchase_id=purchase_id,
+            budget_id=agent.budgets[0].id if agent.budgets else None,
+            expires_at=found.at + timedelta(seconds=approval_seconds) if is_pending else None,
+            decided_by=None,
+            decided_at=None,
+            decision_reason=None,
+            signature=None,
+            block_time=None,
+            fee_lamports=None,
+            rent_lamports=None,
+            settled_at=None,
+            updated_at=found.at,
+            decision_number=found.decisions + made.decisions_before + 1,
+            network_lamports=0 if made.verdict == "rejected" else made.cost_lamports,
+        )
+
+    def remember(self, written: Written) -> None:
+        """What the wallets and meters that were written have after the batch."""
+        for agent_id, found in written.found.items():
+            self._wallets[agent_id].remember(found)
+        found_meters: dict[str, tuple[int, ...]] = {}
+        for made in self.made:
+            numbers = written.meters.get(made.spend_id)
+            if numbers is None:
+                continue
+            named = (made.request.agent_id, *(use.meter_id for use in made.uses))
+            for place, meter_id in enumerate(named):
+                # The first that it counts was judged on what it had before the batch.
+                found_meters.setdefault(meter_id, numbers[place * METER : (place + 1) * METER])
+        for meter_id, numbers in found_meters.items():
+            wallet = self._wallets.get(meter_id)
+            meter = self._meters[meter_id] if wallet is None else wallet.meter
+            after = MeterGuard(
+                meter_id, 0, numbers, meter.decisions, meter.micros, meter.moves
+            ).now()
+            if wallet is None:
+                self._memory.remember_meter(meter_id, after)
+            else:
+                wallet.agent.numbers = after
+
+    def _meter(self, meter_id: str) -> MeterGuard:
+        found = self._meters.get(meter_id)
+        if found is None:
+            known = present(self._memory.meter(meter_id), "a metered agent's meters are remembered")
+            found = self._meters[meter_id] = MeterGuard(known.id, known.rules, known.numbers)
+        return found
+
+    def _metered_part(self, wallets: Sequence[_Wallet]) -> Metered:
+        budgets = [wallet.agent.budgets for wallet in wallets]
+        return Metered(
+            wallet_bounds=[wallet.meter.bounds() for wallet in wallets],
+            wallet_budgets=[chain[0].id if chain else "" for chain in budgets],
+            meters=list(self._meters.values()),
+            uses=[
+                (place, use) for place, made in enumerate(self.made, start=1) for use in made.uses
+            ],
+        )
+
+
+def _decided(made: Made, wallet: _Wallet) -> Decided:
+    request, known = made.request, made.known
+    key = request.key
+    return Decided(
+        id=made.spend_id,
+        agent_id=request.agent_id,
+        amount_micros=request.amount_micros,
+        recipient=request.recipient,
+        pay_to=known.shown_pay_to,
+        verdict=made.verdict,
+        reject_code=made.reject_code,
+        memo=request.memo,
+        metadata=request.metadata,
+        policy_version=wallet.agent.policy.version,
+        terms=known.stored_terms,
+        network=request.network,
+        created_by=request.created_by,
+        cost_lamports=made.cost_lamports,
+        decisions_before=made.decisions_before,
+        moves_before=made.moves_before,
+        micros_before=made.micros_before,
+        lamports_before=made.lamports_before,
+        pendings_before=made.pendings_before,
+        # Refused ones count under one name: an agent could name a new one each time.
+        total_recipient="" if made.verdict == "rejected" else request.recipient,
+        key="" if key is None else key.key,
+        fingerprint=b"" if key is None else key.fingerprint,
+    )
