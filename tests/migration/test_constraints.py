@@ -174,6 +174,7 @@ def _refused_long_ago(
 
 RISEN = "UPDATE horizon SET refusals = '2025-01-02'"
 FORGOTTEN = "DELETE FROM spend WHERE id = 'txn_new'"
+STOPPED = "stopped_at = moment(), stopped_by = 'key_1', stop_reason = 'a look'"
 
 
 def _withdrawal(changes: str, status: str = "pending") -> str:
@@ -426,6 +427,12 @@ REFUSED: list[tuple[str, str]] = [
     (_payment("state = 'live'", "settled"), "payment_moves"),
     (_payment("state = 'waiting'", "failed"), "payment_moves"),
     (_payment("state = 'lost'"), "payment_state_check"),
+    (_payment("called_off_by = 'key_1', attempts = 1"), "called_off_is_not_signed"),
+    (_payment("called_off_by = 'key_1', state = 'live'"), "called_off_is_not_signed"),
+    (_set("realm", "stopped_at = moment()"), "stop_is_whole"),
+    (_set("realm", "stopped_by = 'key_1'"), "stop_is_whole"),
+    (_set("realm", "stop_holds_unsigned = true"), "stop_is_whole"),
+    (_set("realm", STOPPED.replace("a look", "")), "realm_stop_reason_check"),
     ("DELETE FROM payment", "append-only"),
     ("TRUNCATE payment CASCADE", "append-only"),
     (_submission("state = 'dead'"), "ended_has_an_outcome"),
@@ -484,6 +491,7 @@ ACCEPTED: list[str] = [
     _withdrawal("status = 'settled', signature = 's', settled_at = moment(), block_time = 1"),
     _withdrawal("status = 'failed', failure_code = 'settlement_failed'"),
     _set("deposit", "status = 'credited', credited_at = moment(), sender = 'x'", "id = 'dep_2'"),
+    _set("realm", f"{STOPPED}, stop_holds_unsigned = true"),
     _payment("state = 'live', attempts = 2"),
     _payment("state = 'waiting'", "live"),
     _payment("state = 'settled'", "live"),
@@ -539,6 +547,7 @@ async def test_a_terminated_agent_stays_so(rows: asyncpg.Connection):
         (_set("agent", "name = 'other'", f"id = '{AGENT}'"), "wallet", 0),
         (_set("recipient", "address = repeat('2', 32)"), "realm", 1),
         ("DELETE FROM recipient", "realm", 1),
+        (_set("realm", STOPPED, "id = 1001"), "realm", 1),
         (
             (
                 "INSERT INTO recipient SELECT realm_id, 'b.example', address, created_by, moment(),"
@@ -548,7 +557,7 @@ async def test_a_terminated_agent_stays_so(rows: asyncpg.Connection):
             1,
         ),
     ],
-    ids=["status", "policy", "name", "moved", "deleted", "added"],
+    ids=["status", "policy", "name", "moved", "deleted", "stopped", "added"],
 )
 async def test_what_changes_the_rules_raises_their_number(
     rows: asyncpg.Connection, change: str, table: str, raised: int

@@ -169,6 +169,7 @@ class World:
         self.pending_max = pending_max
         # Lamports a day of an agent whose policy does not say otherwise.
         self.network = network
+        self.stopped = False
         self.agents: list[Agent] = []
         self.directory: dict[str, str] = {}
         # Test mode: what each hostname resolved to when it was first seen.
@@ -227,6 +228,7 @@ class World:
         single = policy["perTransactionCap"]
         own = agent.address in (recipient, pay_to)
         checks = [
+            ("account_stopped", "account_stopped", self.stopped),
             ("agent_terminated", "agent_status", agent.status == "terminated"),
             ("agent_paused", "agent_status", agent.status == "paused"),
             ("policy_frozen", "policy_frozen", policy["frozen"]),
@@ -319,7 +321,7 @@ class World:
     def budget(self, agent: Agent) -> dict[str, Any]:
         standing = self.standing(agent, MOST_FEE)
         remaining, most = self.room(agent, standing)
-        stopped = agent.status != "active" or agent.policy["frozen"]
+        stopped = self.stopped or agent.status != "active" or agent.policy["frozen"]
         return {
             "dailyCap": cents(agent.policy["dailyCap"]),
             "spentToday": money(standing.spent),
@@ -331,6 +333,7 @@ class World:
             "resetsAt": shown(midnight_after(self.now)),
             "status": agent.status,
             "frozen": agent.policy["frozen"],
+            "accountStopped": self.stopped,
             "policyVersion": agent.version,
         }
 
@@ -390,6 +393,8 @@ class World:
         """A word that the refusal must hold; None when it can be approved."""
         if spend.status != "pending":
             return spend.status
+        if self.stopped:
+            return "account_stopped"
         assert spend.expires is not None
         if self.now >= spend.expires:
             return "expired"

@@ -111,8 +111,8 @@ def as_text(policy: dict[str, Any]) -> dict[str, Any]:
 SPENDING: Final = ("spend", "spend_plainly", "spend_plainly", "spend_at_the_edge")
 REST: Final = (
     "preview", "retry", "decide", "decide_in_a_squeeze", "decide_at_the_end", "settle", "create",
-    "patch", "open", "freeze", "pause", "terminate", "fund", "direct", "pass_time", "midnight",
-    "expire", "fold",
+    "patch", "open", "freeze", "pause", "terminate", "stop", "go_on", "fund", "direct", "pass_time",
+    "midnight", "expire", "fold",
 )  # fmt: skip
 
 
@@ -172,6 +172,8 @@ class Lives(RuleBasedStateMachine):
         self.patch_with(self.pick_agent(data), policy, status, behind)
 
     def open(self, data: st.DataObject) -> None:
+        if self.world.stopped:
+            self.go_on(data)
         self.patch_with(self.pick_agent(data), OPEN, "active")
 
     def freeze(self, data: st.DataObject) -> None:
@@ -179,6 +181,18 @@ class Lives(RuleBasedStateMachine):
 
     def pause(self, data: st.DataObject) -> None:
         self.patch_with(self.pick_agent(data), {}, "paused")
+
+    def stop(self, _: st.DataObject) -> None:
+        made = self.call("POST", "/v1/stop", 200, {"reason": "a look"})["data"]
+        assert self.world.stopped or made["stoppedAt"] == shown(self.world.now)
+        self.world.stopped = True
+
+    def go_on(self, _: st.DataObject) -> None:
+        if self.world.stopped:
+            self.call("POST", "/v1/resume", 200, {"unsigned": "pay"})
+            self.world.stopped = False
+        else:
+            self.refused("POST", "/v1/resume", 409, "invalid_state", {"unsigned": "pay"})
 
     def patch_with(
         self,
@@ -302,7 +316,7 @@ class Lives(RuleBasedStateMachine):
 
     def decide(self, data: st.DataObject) -> None:
         status = data.draw(st.sampled_from(["pending", "pending", "approved", "rejected"]))
-        verb = data.draw(st.sampled_from(["approve", "deny"]))
+        verb = data.draw(st.sampled_from(["approve", "deny", "cancel"]))
         reason = data.draw(st.sampled_from([None, "because"]))
         if (spend := self.pick_spend(data, status)) is not None:
             self.decide_on(spend, verb, reason)
@@ -338,7 +352,8 @@ class Lives(RuleBasedStateMachine):
         if verb == "approve":
             self.world.approve(spend, reason)
         else:
-            self.world.reject(spend, "approval_denied", reason)
+            code = {"deny": "approval_denied", "cancel": "cancelled"}[verb]
+            self.world.reject(spend, code, reason)
         self.compare_spend(spend, made)
 
     def settle(self, data: st.DataObject) -> None:

@@ -14,15 +14,17 @@ from bursar.access.limits import Category
 from bursar.access.model import Caller
 from bursar.api.call import Route, Services, Stream
 from bursar.api.perform import check_scope, explain, over_limit
+from bursar.console import stops
 from bursar.console.draw import draw
 from bursar.console.screens import SCREENS
-from bursar.console.visit import ROOT, Drawn, Reply, Screen, Sent, Visit
+from bursar.console.visit import ROOT, Drawn, Screen, Sent, Visit
 from bursar.console.words import DONE
 from bursar.errors import ApiError, ErrorCode, of_kind, present
 from bursar.http.answer import AnswerSender, send_stream
 from bursar.http.peer import Proxies
 from bursar.http.request import AsgiScope, Receive, Request, Send
 from bursar.http.router import Router
+from bursar.stop.model import Stop
 
 _COOKIE: Final = "bursar_console"
 # Browsers accept a cookie of this name only from the host itself, over TLS.
@@ -160,16 +162,12 @@ class Console:
             reply = await screen.again(visit)
             if isinstance(reply, Drawn):
                 reply = Drawn(reply.template, reply.content, problem.code.status)
-        return self._reply(reply, request, visit, mark)
-
-    def _reply(
-        self, reply: Reply, request: "_Browser", visit: Visit, mark: str | None
-    ) -> "_Answer":
         if isinstance(reply, Stream):
             return _Answer(200, b"", stream=reply)
         if isinstance(reply, Sent):
             return _Answer.away(reply.to)
-        return _Answer(reply.status, _draw(reply, request, visit, mark))
+        stop = await stops.standing(visit)
+        return _Answer(reply.status, _draw(reply, request, visit, mark, stop))
 
     async def _count(self, stands_for: str, caller: Caller) -> None:
         category = self._routes[stands_for].category
@@ -363,7 +361,9 @@ async def _send(answer: _Answer, request: _Browser, send: Send) -> None:
 # Pages that are not screens -----------------------------------------------------------------------
 
 
-def _draw(reply: Drawn, request: _Browser, visit: Visit, mark: str | None) -> bytes:
+def _draw(
+    reply: Drawn, request: _Browser, visit: Visit, mark: str | None, stop: Stop | None
+) -> bytes:
 
     def once_of(action: str) -> str:
         """The idempotency key for a form of this page. A form that is shown again keeps its key,
@@ -381,6 +381,7 @@ def _draw(reply: Drawn, request: _Browser, visit: Visit, mark: str | None) -> by
             "may": visit.may,
             "path": request.path,
             "mark": mark,
+            "stop": stop,
             "form_token": session.form_token(present(request.token, "a page is for who signed in")),
             "once_of": once_of,
             "problem": visit.problem,
@@ -436,12 +437,20 @@ def _trouble(problem: ApiError, request: _Browser, again: list[tuple[str, str]])
         "caller": request.caller,
         "path": request.path,
         "may": None if request.visit is None else request.visit.may,
+        # Not known here, where the database may be the trouble. The button is there all the same.
+        "stop": None,
+        "once_of": _new_once,
         "form_token": "" if request.token is None else session.form_token(request.token),
         "done": None,
         "again": again,
         "asks_key": request.screen is not None and request.screen.asks_key,
     }
     return _Answer(problem.code.status, draw("trouble.html", content, asset), headers)
+
+
+def _new_once(action: str) -> str:
+    del action
+    return session.new_token()
 
 
 def _to_sign_in(request: _Browser) -> _Answer:

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Final
 
-from bursar.console import agents, keys, sessions, transactions, webhooks
+from bursar.console import agents, keys, sessions, stops, transactions, webhooks
 from bursar.console.overview import overview
 from bursar.console.visit import ROOT, Handler, Mark, Screen, newest_event
 
@@ -65,6 +65,14 @@ SCREENS: Final[tuple[Screen, ...]] = (
         "POST /v1/transactions/:id/deny",
         transactions.undecided,
     ),
+    _form(
+        "/transactions/:id/cancel",
+        transactions.cancel,
+        "POST /v1/transactions/:id/cancel",
+        transactions.undecided,
+    ),
+    _form("/stop", stops.stop, stops.STOP, overview),
+    _form("/resume", stops.resume, stops.RESUME, overview),
     _live("/webhooks", webhooks.list_webhooks, "GET /v1/webhooks"),
     _form("/webhooks", webhooks.create, "POST /v1/webhooks", webhooks.list_webhooks),
     _live("/webhooks/:id", webhooks.webhook, "GET /v1/webhooks/:id", webhooks.deliveries_mark),

@@ -50,7 +50,12 @@ async def spend(visit: Visit) -> Reply:
     agents = await _agents(visit, [shown])
     return Drawn(
         "transaction.html",
-        {"spend": shown, "agent": agents.get(shown["agentId"]), "may_decide": may_decide(visit)},
+        {
+            "spend": shown,
+            "agent": agents.get(shown["agentId"]),
+            "may_decide": may_decide(visit),
+            "may_cancel": _may_cancel(visit, shown),
+        },
     )
 
 
@@ -85,6 +90,10 @@ async def deny(visit: Visit) -> Reply:
     return await _decide(visit, "POST /v1/transactions/:id/deny", "denied")
 
 
+async def cancel(visit: Visit) -> Reply:
+    return await _decide(visit, "POST /v1/transactions/:id/cancel", "cancelled")
+
+
 async def undecided(visit: Visit) -> Reply:
     """Shows the form's page again after the decision failed, with the spend as it is now: somebody
     else may have decided it meanwhile."""
@@ -100,6 +109,12 @@ async def undecided(visit: Visit) -> Reply:
 
 def may_decide(visit: Visit) -> bool:
     return visit.may("POST /v1/transactions/:id/approve")
+
+
+def _may_cancel(visit: Visit, spend: dict[str, Any]) -> bool:
+    """An admin may, and the key that asked for it."""
+    asked = visit.caller.agent_id is None or spend["createdBy"] == visit.caller.key_id
+    return asked and visit.may("POST /v1/transactions/:id/cancel")
 
 
 async def _decide(visit: Visit, route: str, said: str) -> Reply:

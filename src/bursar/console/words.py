@@ -55,6 +55,9 @@ OUTCOMES: Final = {"pass": "yes", "fail": "no", "not_evaluated": "no such limit"
 # text.
 DONE: Final = {
     "approved": "Approved. It will be paid now.",
+    "cancelled": "Cancelled. Its funds are available again.",
+    "stopped": "Stopped. No spend and no approval passes until an admin resumes.",
+    "going_on": "Resumed. Spends are decided again.",
     "denied": "Denied. Its funds are available again.",
     "created": "The agent is made. Fund its wallet, and it can spend.",
     "policy": "The new policy is in force.",
