@@ -11,6 +11,7 @@ LOCKED := --require-hashes --only-binary :all: --no-deps
 # The stock packages pin other versions of what we use, and of each other.
 STOCK := .venv-stock
 STOCK_NODE := tests/stock/node
+TYPESCRIPT := clients/typescript
 
 # Tools that look at us and are no part of what runs; fetched when asked for.
 BANDIT := 1.9.4
@@ -30,7 +31,7 @@ serve: $(VENV)/.server ## Run the service on embedded PostgreSQL and an embedded
 test: check ## Everything CI runs: format, lint, types, tests with coverage, and the slowest of them
 	$(BIN)/python -m tests.run $(ARGS)
 
-test-stock: $(VENV)/.dev $(STOCK)/.ready ## Buy and sell with the published x402 and MPP packages, each in its own environment
+test-stock: $(VENV)/.dev $(STOCK)/.ready ## The TypeScript client, and the published packages of others, each in its own environment
 	$(BIN)/python -m pytest -p no:cacheprovider tests/stock $(ARGS)
 
 quick: lint ## While you work, under 90 s: lint, types, and the tests that need no running service
@@ -74,8 +75,9 @@ audit-deps: $(VENV)/.dev ## Ask the vulnerability database about every locked de
 	$(BIN)/uv tool run --quiet pip-audit@$(PIP_AUDIT) --strict --disable-pip \
 		--requirement locks/server.txt --requirement locks/dev.txt
 
-reference: $(VENV)/.dev ## Write docs/api.md again after a change of the routes
+reference: $(VENV)/.dev ## Write docs/api.md and the TypeScript client's types again after a change of the routes
 	$(BIN)/python -m tests.documents.reference
+	$(BIN)/python -m tests.documents.typescript
 
 lock: $(VENV)/.dev ## Resolve the dependencies again and write locks/
 	$(BIN)/uv pip compile pyproject.toml --extra server --group build --universal --upgrade \
@@ -89,7 +91,7 @@ lock: $(VENV)/.dev ## Resolve the dependencies again and write locks/
 		--only-binary :all: --generate-hashes --no-header --no-annotate --quiet -o locks/stock-pay-kit.txt
 
 clean: ## Remove the environment and caches (the data folder stays)
-	rm -rf $(VENV) $(STOCK) $(STOCK_NODE)/node_modules .pytest_cache .ruff_cache .hypothesis .coverage .coverage.* build dist
+	rm -rf $(VENV) $(STOCK) $(STOCK_NODE)/node_modules $(TYPESCRIPT)/node_modules $(TYPESCRIPT)/dist $(TYPESCRIPT)/build .pytest_cache .ruff_cache .hypothesis .coverage .coverage.* build dist
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -109,9 +111,11 @@ $(VENV)/.dev: $(VENV)/.server locks/dev.txt
 	@touch $@
 
 # Node comes as a wheel too: what the packages need is newer than some systems have.
-$(STOCK)/.ready: $(STOCK)/x402/.ready $(STOCK)/pay-kit/.ready $(STOCK_NODE)/package-lock.json
-	@cd $(STOCK_NODE) && PATH="$(abspath $(STOCK))/x402/bin:$$PATH" \
-		npm ci --silent --no-audit --no-fund --ignore-scripts
+$(STOCK)/.ready: $(STOCK)/x402/.ready $(STOCK)/pay-kit/.ready $(STOCK_NODE)/package-lock.json \
+		$(TYPESCRIPT)/package-lock.json
+	@for folder in $(STOCK_NODE) $(TYPESCRIPT); do \
+		(cd $$folder && PATH="$(abspath $(STOCK))/x402/bin:$$PATH" \
+			npm ci --silent --no-audit --no-fund --ignore-scripts) || exit 1; done
 	@touch $@
 
 $(STOCK)/%/.ready: locks/stock-%.txt | $(VENV)/bin/python

@@ -28,6 +28,7 @@ QUICK = (
     "tests/test_tidy.py",
     "tests/test_docs.py",
     "tests/documents/test_reference.py",
+    "tests/documents/test_typescript.py",
     "tests/sdk/test_surface.py",
 )
 

@@ -30,4 +30,5 @@ RUN_ELSEWHERE: Final = {
     "docs/cli.md": "tests/cli/test_page.py",
     "docs/sdk.md": "tests/sdk/test_page.py",
     "docs/mcp.md": "tests/mcp_tools/test_page.py",
+    "docs/typescript.md": "tests/stock/test_typescript.py",
 }

@@ -15,12 +15,10 @@ import pytest
 from solders.keypair import Keypair
 
 from tests.localnet.support import Rpc, start_node
-from tests.parts import missing
 from tests.purchase.support import DEVNET
 from tests.sellers.chain import Seller, new_payee
+from tests.stock.market import STOCK, TYPESCRIPT, Market, needs_stock, open_market, run
 
-ROOT: Final = Path(__file__).parents[2]
-STOCK: Final = ROOT / ".venv-stock"
 PROGRAMS: Final = Path(__file__).parent / "programs"
 NODE: Final = Path(__file__).parent / "node"
 PRICE_MICROS: Final = 1_000
@@ -30,8 +28,7 @@ _BUY_SECONDS: Final = 90
 
 def command(program: str) -> list[str]:
     """How a program of `programs/` or `node/` is started; the argument comes after it."""
-    if not (STOCK / ".ready").exists():
-        missing("the stock packages: make test-stock")
+    needs_stock()
     if program.endswith(".mjs"):
         return [str(STOCK / "x402/bin/node"), str(NODE / program)]
     environment = "pay-kit" if program.startswith("pay_kit") else "x402"
@@ -129,3 +126,31 @@ async def buyer(chain: Rpc) -> Keypair:
     wallet = Keypair()
     await chain("bursar_faucet", str(wallet.pubkey()), 10 * PRICE_MICROS)
     return wallet
+
+
+@pytest.fixture(scope="session")
+async def market(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Market]:
+    needs_stock()
+    async with open_market(tmp_path_factory.mktemp("market")) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="session")
+async def typescript(market: Market) -> Path:
+    """The folder of the TypeScript client, built from its source as it is now, tests included."""
+    environment = await market.environment()
+    for project in (".", "tests"):
+        tsc = ("node", "node_modules/typescript/bin/tsc", "-p", project)
+        await run(*tsc, cwd=TYPESCRIPT, environment=environment)
+    return TYPESCRIPT
+
+
+@pytest.fixture(scope="session")
+async def packed(
+    market: Market, typescript: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """The TypeScript client as it would be published."""
+    folder = tmp_path_factory.mktemp("packed")
+    pack = ("npm", "pack", "--silent", "--ignore-scripts", "--pack-destination", folder)
+    name = await run(*pack, cwd=typescript, environment=await market.environment())
+    return folder / name.split()[-1]

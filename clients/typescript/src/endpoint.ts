@@ -1,0 +1,84 @@
+import { Pages, type Page } from "./pages.js";
+import type { Call, Transport } from "./transport.js";
+
+export interface Options {
+  /** Ends the wait for an answer. Whether the request was done is then not known. */
+  signal?: AbortSignal;
+  /** Milliseconds to wait for this answer, instead of the client's own. */
+  timeout?: number;
+}
+
+export interface PostOptions extends Options {
+  /** One for each effect, the same at every retry of it. The client makes one if none is given. */
+  idempotencyKey?: string;
+}
+
+export interface WaitOptions extends PostOptions {
+  /** Seconds, at most 30, that the service may wait for the outcome before it answers. */
+  wait?: number;
+}
+
+/** What a method was given. */
+interface Given {
+  body?: object;
+  query?: object;
+  options: WaitOptions;
+}
+
+// The service asks a seller twice, and gives it half of this each time unless set otherwise.
+const SELLER_MS = 60_000;
+
+/** A group of endpoints, over one transport. */
+export class Resource {
+  /** @internal */
+  constructor(protected readonly transport: Transport) {}
+
+  protected async send<T>(method: string, path: string, given: Given): Promise<T> {
+    const body = await this.transport.json<{ data: T } | undefined>(call(method, path, given));
+    return body?.data as T;
+  }
+
+  protected pages<T>(path: string, given: Given): Pages<T> {
+    const first = call("GET", path, given);
+    return new Pages((after) =>
+      this.transport.json<Page<T>>(
+        after === undefined ? first : { ...first, query: { ...first.query, after } },
+      ),
+    );
+  }
+
+  protected download(path: string, given: Given): AsyncIterable<Uint8Array> {
+    return this.transport.stream(call("GET", path, given));
+  }
+
+  protected segment(value: string): string {
+    // Any of these would change the path, and so call another endpoint.
+    if (value === "" || value === "." || value === "..") {
+      throw new TypeError(`A part of a path must name something, not ${JSON.stringify(value)}.`);
+    }
+    return encodeURIComponent(value);
+  }
+}
+
+function call(method: string, path: string, { body, query, options }: Given): Call {
+  const headers: Record<string, string> = {};
+  let idempotencyKey: string | null = null;
+  if (method === "POST") {
+    idempotencyKey = options.idempotencyKey ?? crypto.randomUUID();
+    headers["Idempotency-Key"] = idempotencyKey;
+  }
+  if (body !== undefined) headers["Content-Type"] = "application/json";
+  if (options.wait !== undefined) headers["Prefer"] = `wait=${options.wait}`;
+  const buys = method === "POST" && path.startsWith("/v1/purchases");
+  return {
+    method,
+    path,
+    query: { ...query },
+    headers,
+    body: body === undefined ? null : JSON.stringify(body),
+    idempotencyKey,
+    patience: (options.wait ?? 0) * 1000 + (buys ? SELLER_MS : 0),
+    signal: options.signal ?? null,
+    timeout: options.timeout ?? null,
+  };
+}
