@@ -22,7 +22,7 @@ from tests.documents.blocks import Block
 
 ROOT: Final = Path(__file__).parents[1]
 # What a block of code may be. `text` is for people: a drawing, or output.
-LANGUAGES: Final = {"sh", "python", "json", "toml", "yaml", "ini", "text"}
+LANGUAGES: Final = {"sh", "python", "json", "toml", "yaml", "ini", "text", "ts"}
 DOCS: Final = ROOT / "docs"
 PAGES: Final = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
 _LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)|!\[[^\]]*\]\(([^)\s]+)\)")

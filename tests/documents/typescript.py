@@ -1,5 +1,5 @@
 """The types and resources of the TypeScript client, out of the OpenAPI document. Resources and
-methods have the names that the Python client gives them.
+methods have the names that the Python client gives them, so a route is here once it is there.
 
 `python -m tests.documents.typescript` (or `make reference`) writes them again after a change.
 """

@@ -75,19 +75,19 @@ def needs_stock() -> None:
 
 
 async def run(
-    *arguments: str | Path, cwd: Path, environment: dict[str, str], seconds: float = _RUN_SECONDS
+    *arguments: str | Path, cwd: Path, environment: dict[str, str], given: str = ""
 ) -> str:
-    """What a program said. It must succeed."""
+    """What a program said that was `given` this on its standard input. It must succeed."""
     process = await asyncio.create_subprocess_exec(
         *map(str, arguments),
         cwd=cwd,
         env=environment,
-        stdin=asyncio.subprocess.DEVNULL,
+        stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
     )
     try:
-        said, _ = await asyncio.wait_for(process.communicate(), seconds)
+        said, _ = await asyncio.wait_for(process.communicate(given.encode()), _RUN_SECONDS)
     finally:
         if process.returncode is None:
             process.kill()

@@ -8,6 +8,7 @@ export interface Agent {
   wallet: WalletSummary;
   policy: Policy;
   metadata: Record<string, string>;
+  budgetId: string | null;
   createdAt: string;
   updatedAt: string;
   terminatedAt: string | null;
@@ -27,11 +28,25 @@ export interface Policy {
   allowlist: string[];
   blocklist: string[];
   payees: "directory" | "host" | "pinned";
+  limits: Limit[];
   perTransactionCap: string | null;
   approvalThreshold: string | null;
   dailyNetworkLamports: number | null;
   frozen: boolean;
   version: number;
+}
+
+/**
+ * So much, or so many spends, in a UTC calendar window. One with a `recipient` counts from when it
+ * was set; the others have counted all along.
+ */
+export interface Limit {
+  id: string;
+  window: "day" | "hour" | "lifetime" | "month" | "week";
+  amount: string | null;
+  count: number | null;
+  recipient: string | null;
+  countsFrom: string | null;
 }
 
 /** How many agents matched, and how many of them the change made different. */
@@ -47,6 +62,7 @@ export interface PolicyVersion {
   allowlist: string[];
   blocklist: string[];
   payees: "directory" | "host" | "pinned";
+  limits: Limit[];
   perTransactionCap: string | null;
   approvalThreshold: string | null;
   dailyNetworkLamports: number | null;
@@ -56,20 +72,18 @@ export interface PolicyVersion {
   changedAt: string;
 }
 
-/** What an agent asks before it spends. */
+/** A ceiling that agents share. `use` is what they spent in each UTC window that is running. */
 export interface Budget {
-  dailyCap: string;
-  spentToday: string;
-  remainingToday: string;
-  available: string;
-  maxAmountNow: string;
-  resetsAt: string;
-  status: "active" | "paused" | "terminated";
+  id: string;
+  name: string;
+  parentId: string | null;
+  limits: Limit[];
   frozen: boolean;
-  accountStopped: boolean;
-  policyVersion: number;
-  dailyNetworkLamports: number;
-  networkLamportsToday: number;
+  use: Record<string, WindowUse>;
+  agentCount: number;
+  createdBy: string;
+  createdAt: string;
+  updatedAt: string;
 }
 
 /** A spend. Read `status`: a refusal is an answer, not an error. */
@@ -112,10 +126,13 @@ export type RejectCode =
   | "agent_terminated"
   | "approval_denied"
   | "approval_expired"
+  | "budget_exceeded"
+  | "budget_frozen"
   | "cancelled"
   | "daily_cap_exceeded"
   | "hold_expired"
   | "insufficient_funds"
+  | "limit_exceeded"
   | "max_amount_exceeded"
   | "network_cost_exceeded"
   | "payee_account_missing"
@@ -145,6 +162,8 @@ export interface Check {
   outcome: "fail" | "not_evaluated" | "pass";
   limit: string | null;
   observed: string | null;
+  limitId?: string | null;
+  budgetId?: string | null;
 }
 
 /** In the order of evaluation. */
@@ -154,8 +173,11 @@ export type Rule =
   | "allowlist"
   | "approval_threshold"
   | "blocklist"
+  | "budget"
+  | "budget_frozen"
   | "daily_cap"
   | "funds"
+  | "limit"
   | "max_amount"
   | "network_cost"
   | "payee"
@@ -186,6 +208,12 @@ export interface Statistics {
 export interface RecipientTotal {
   hostname: string;
   totalUsdc: string;
+}
+
+/** What was spent in a window that is running, and how often. */
+export interface WindowUse {
+  amount: string;
+  count: number;
 }
 
 /**
@@ -491,6 +519,7 @@ export interface AgentPolicyUpdated {
   wallet: WalletSummary;
   policy: Policy;
   metadata: Record<string, string>;
+  budgetId: string | null;
   createdAt: string;
   updatedAt: string;
   terminatedAt: string | null;
@@ -518,6 +547,12 @@ export interface NewPolicy {
   /** Never paid, whatever the allowlist says; the same entries. */
   blocklist?: readonly string[];
   /**
+   * Up to 20 limits beside the daily cap: an `amount`, a `count` of spends or both, in a UTC
+   * `window` (`hour`, `day`, `week` from Monday, `month`, `lifetime`), for everybody or for one
+   * `recipient` entry as of the allowlist. Sending one with its `id` keeps what it has counted.
+   */
+  limits?: readonly Limit[];
+  /**
    * What tells where a host is paid that the directory does not have, in purchases: `directory`
    * nothing does (the default in live mode), `pinned` what the host said when it was first bought
    * from (the default in test mode), `host` whatever it says now.
@@ -535,6 +570,11 @@ export interface NewAgent {
    * them.
    */
   metadata?: Record<string, string>;
+  /**
+   * The budget that the agent is under; null: under none. Its spends must then fit that budget and
+   * every one above it.
+   */
+  budgetId?: string | null;
 }
 
 /** Any of its fields; lists are replaced whole. */
@@ -558,6 +598,12 @@ export interface PolicyChange {
   /** Never paid, whatever the allowlist says; the same entries. */
   blocklist?: readonly string[];
   /**
+   * Up to 20 limits beside the daily cap: an `amount`, a `count` of spends or both, in a UTC
+   * `window` (`hour`, `day`, `week` from Monday, `month`, `lifetime`), for everybody or for one
+   * `recipient` entry as of the allowlist. Sending one with its `id` keeps what it has counted.
+   */
+  limits?: readonly Limit[];
+  /**
    * What tells where a host is paid that the directory does not have, in purchases: `directory`
    * nothing does (the default in live mode), `pinned` what the host said when it was first bought
    * from (the default in test mode), `host` whatever it says now.
@@ -579,6 +625,11 @@ export interface AgentChange {
    * them.
    */
   metadata?: Record<string, string>;
+  /**
+   * The budget that the agent is under; null: under none. Its spends must then fit that budget and
+   * every one above it.
+   */
+  budgetId?: string | null;
   /** Any of its fields; lists are replaced whole. */
   policy?: PolicyChange;
 }
@@ -603,6 +654,30 @@ export interface Spend {
 export interface Reason {
   /** Why, for the books. */
   reason?: string | null;
+}
+
+export interface NewBudget {
+  /** 1 to 100 characters. */
+  name: string;
+  /**
+   * Up to 20 limits: an `amount`, a `count` of spends or both, in a UTC `window` (`hour`, `day`,
+   * `week` from Monday, `month`, `lifetime`). They hold for the window that is running.
+   */
+  limits: readonly Limit[];
+  /** The budget above it, for good; at most 4 stand above each other. */
+  parentId?: string | null;
+}
+
+export interface BudgetChange {
+  /** 1 to 100 characters. */
+  name?: string;
+  /**
+   * Up to 20 limits: an `amount`, a `count` of spends or both, in a UTC `window` (`hour`, `day`,
+   * `week` from Monday, `month`, `lifetime`). They hold for the window that is running.
+   */
+  limits?: readonly Limit[];
+  /** True refuses all spends below it until it is false again. */
+  frozen?: boolean;
 }
 
 /**
