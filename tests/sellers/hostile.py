@@ -6,6 +6,7 @@ it was given, and how it answers whoever paid.
 
 import asyncio
 import base64
+from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
@@ -37,8 +38,8 @@ Answering = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Trick:
-    """`answers` are for the first payment that is presented, the second and so on; the last one
-    also for all that come later. `changes` says what of the offer differs in the n-th 402."""
+    """`answers` are for the first payment that a buyer presents, the second and so on; the last one
+    also for all that come later. `changes` says what of the offer differs in a buyer's n-th 402."""
 
     answers: Sequence[Answering] = ("goods",)
     settling: Settling = "at once"
@@ -75,7 +76,10 @@ TRICKS: Final[dict[str, Trick]] = {
 
 @dataclass
 class HostileSeller:
-    """`asked` counts the requests without a payment, `presented` has those with one, in order."""
+    """`asked` counts the requests without a payment, `presented` has those with one, in order.
+
+    Who asks for another path or query is another buyer to it.
+    """
 
     trick: Trick
     node: Node
@@ -87,6 +91,8 @@ class HostileSeller:
     asked: int = 0
     presented: list[str] = field(default_factory=list[str])
     settled: list[str] = field(default_factory=list[str])
+    _asked_by: Counter[str] = field(default_factory=Counter[str])
+    _presented_by: Counter[str] = field(default_factory=Counter[str])
     _tasks: set[asyncio.Task[None]] = field(default_factory=set[asyncio.Task[None]])
     _closing: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -116,9 +122,10 @@ class HostileSeller:
             return self._asks(request)
         payment = msgspec.json.decode(base64.b64decode(header))
         self.presented.append(header)
+        self._presented_by[request.path_qs] += 1
         claimed = await self._settle(payment["accepted"], payment["payload"]["transaction"])
         answers = self.trick.answers
-        answering = answers[min(len(self.presented), len(answers)) - 1]
+        answering = answers[min(self._presented_by[request.path_qs], len(answers)) - 1]
         return await self._answer(request, answering, claimed)
 
     def _asks(self, request: web.Request) -> web.Response:
@@ -131,7 +138,8 @@ class HostileSeller:
             "maxTimeoutSeconds": 60,
             "extra": {"feePayer": str(self.fee_payers[0].pubkey())},
         }
-        offer |= self.trick.changes(self, self.asked)
+        offer |= self.trick.changes(self, self._asked_by[request.path_qs])
+        self._asked_by[request.path_qs] += 1
         self.asked += 1
         required = {"x402Version": 2, "resource": {"url": str(request.url)}, "accepts": [offer]}
         return web.json_response({}, status=402, headers={"PAYMENT-REQUIRED": encode(required)})
@@ -142,12 +150,15 @@ class HostileSeller:
         payer = next(key for key in self.fee_payers if key.pubkey() == message.account_keys[0])
         facilitator = Facilitator(self.node, payer)
         price = Price(accepted["asset"], accepted["payTo"], int(accepted["amount"]))
+        signature = "5" * 88
 
         async def settle(after: float = 0.0) -> None:
+            nonlocal signature
             await asyncio.sleep(after)
             settled = await facilitator.settle(price, payment)
             if settled.problem is None:
-                self.settled.append(settled.signature)
+                signature = settled.signature
+                self.settled.append(signature)
 
         match self.trick.settling:
             case "at once":
@@ -160,7 +171,6 @@ class HostileSeller:
                 self._tasks.add(task)
             case "never":
                 pass
-        signature = self.settled[-1] if self.settled else "5" * 88
         return {"success": True, "transaction": signature, "network": NETWORK}
 
     async def _answer(

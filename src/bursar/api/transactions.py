@@ -56,7 +56,7 @@ STATS_QUERY = (FILTERS[0], *_DATES)
 
 _CSV_COLUMNS = (
     "id", "agentId", "amount", "currency", "recipient", "status", "signature", "blockTime",
-    "rejectCode", "createdAt", "settledAt", "payTo", "memo", "policyVersion",
+    "rejectCode", "createdAt", "settledAt", "payTo", "memo", "policyVersion", "purchaseId",
 )  # fmt: skip
 
 

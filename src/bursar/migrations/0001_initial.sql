@@ -1013,6 +1013,8 @@ CREATE TABLE purchase (
   -- A process is at work on it until then: it asks the seller, or decides. Afterwards one that is
   -- open was interrupted.
   busy_until        timestamptz,
+  -- Who resumed after a stop and cancelled what it held: nothing is signed for it any more.
+  called_off_by     text,
   -- The standing of a refusal before a price was known: JSON as the API shows it.
   refusal           text,
   -- The terms that were decided on.
@@ -1044,6 +1046,7 @@ CREATE TABLE purchase (
     AND (signature IS NULL) = (blockhash IS NULL) AND (signature IS NULL) = (signed_slot IS NULL)
     AND (signature IS NULL) = (last_valid_height IS NULL)
     AND (signature IS NULL) = (signed_at IS NULL)),
+  CONSTRAINT called_off_purchase_is_not_signed CHECK (called_off_by IS NULL OR signature IS NULL),
   CONSTRAINT only_presented_is_looked_for CHECK (
     (status = 'presented') = (next_check_at IS NOT NULL)),
   CONSTRAINT purchase_key_has_a_fingerprint CHECK (

@@ -146,6 +146,8 @@ class Buyer:
             )
         if spend is None or spend.status != "approved":
             raise _invalid("Nobody has approved this purchase yet.")
+        if purchase.called_off_by is not None:
+            raise _invalid("It was cancelled after a stop of the account: buy again.")
         kept = await self._secrets(purchase)
         if kept.sent is None:
             raise _invalid("What was asked for is kept for three days, and it is gone by now.")

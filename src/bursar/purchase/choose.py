@@ -111,10 +111,15 @@ async def read_ground(chain: Chain, network: Pinned, offers: Sequence[Offer]) ->
     """Raises ChainOutOfReach."""
     payees = {offer.pay_to for offer in offers}
     addresses = sorted(payees | {token_account(payee, network.mint) for payee in payees})
-    blockhash, final, accounts = await asyncio.gather(
-        chain.latest_blockhash(), chain.finalized(), chain.accounts(addresses)
+
+    async def accounts() -> Mapping[str, Account | None]:
+        # A seller that offers nothing usable names nobody.
+        return await chain.accounts(addresses) if addresses else {}
+
+    blockhash, final, found = await asyncio.gather(
+        chain.latest_blockhash(), chain.finalized(), accounts()
     )
-    return Ground(network, blockhash, final, accounts)
+    return Ground(network, blockhash, final, found)
 
 
 def choose(offers: Sequence[Offer], ground: Ground, binding: Binding) -> Offer | None:

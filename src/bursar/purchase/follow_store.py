@@ -174,10 +174,11 @@ async def dismissed(tx: Tx, token_account: str, signatures: Sequence[str]) -> se
 
 # Never signed ------------------------------------------------------------------------------------
 
-# Interrupted: the process that asked the seller is gone. Not continued: approved long ago, and the
-# agent did not come back.
+# Called off by a person who resumed after a stop. Interrupted: the process that asked the seller is
+# gone. Not continued: approved long ago, and the agent did not come back.
 _OVER: Final = """
-       (p.status = 'open' AND coalesce(p.busy_until, p.updated_at) < clock_timestamp()
+       (p.called_off_by IS NOT NULL
+        OR p.status = 'open' AND coalesce(p.busy_until, p.updated_at) < clock_timestamp()
         OR p.status = 'pending' AND coalesce(p.busy_until, p.updated_at) < clock_timestamp()
         AND s.status = 'approved'
         AND s.decided_at < clock_timestamp() - make_interval(secs => :continue_seconds))"""

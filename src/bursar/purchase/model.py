@@ -54,6 +54,8 @@ class PurchaseRow(msgspec.Struct, frozen=True, kw_only=True):
     problem: str | None
     updated_at: datetime
     busy_until: datetime | None
+    # Who resumed after a stop and cancelled what it held.
+    called_off_by: str | None
     # A decision as the API shows it, where a purchase was refused before it had a price.
     refusal: str | None
     protocol: Protocol | None

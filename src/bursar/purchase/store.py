@@ -241,6 +241,7 @@ _PRESENT = Query(f"""
            signed_slot = :signed_slot, signed_at = moment(), updated_at = moment(),
            busy_until = NULL, problem = NULL, next_check_at = clock_timestamp()
      WHERE id = :purchase_id AND status IN ('open', 'pending') AND signature IS NULL
+       AND called_off_by IS NULL
     RETURNING {_COLUMNS}
 """)
 _BUSY = Query(f"""

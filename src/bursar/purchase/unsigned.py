@@ -43,7 +43,15 @@ async def _end(tx: Tx, purchase: PurchaseRow, continue_seconds: int) -> bool:
     found = await follow_store.still_unsigned(tx, purchase.id, continue_seconds)
     if found is None:
         return False
-    if found.status == "open":
+    if found.called_off_by is not None:
+        ended = await give_up(
+            tx,
+            found,
+            "interrupted",
+            RejectCode.CANCELLED,
+            "The account was stopped, and what the stop held was cancelled. Nothing was signed.",
+        )
+    elif found.status == "open":
         ended = await give_up(
             tx,
             found,

@@ -57,6 +57,13 @@ _CALL_OFF = Query(f"""
                    LIMIT :limit
                      FOR UPDATE)
 """)
+_CALL_OFF_PURCHASES = Query("""
+    UPDATE purchase p
+       SET called_off_by = :by
+      FROM spend s
+     WHERE p.realm_id = :realm_id AND p.status IN ('open', 'pending') AND p.signature IS NULL
+       AND p.called_off_by IS NULL AND s.id = p.spend_id AND s.status = 'approved'
+""")
 _MAY_SIGN = Query("""
     SELECT id, stop_holds_unsigned
       FROM realm
@@ -88,7 +95,7 @@ async def clear_stop(tx: Tx, realm_id: int) -> None:
 async def call_off(tx: Tx, realm_id: int, mode: Mode, by: str) -> int:
     """Those that the stop holds and that nothing was signed for are not paid any more; returns how
     many. The caller holds the lock, so none is signed meanwhile."""
-    count = 0
+    count = await _CALL_OFF_PURCHASES.count(tx, realm_id=realm_id, by=by)
     while True:
         called_off = await _CALL_OFF.count(tx, realm_id=realm_id, mode=mode, by=by, limit=_AT_ONCE)
         count += called_off

@@ -1,0 +1,186 @@
+"""Goal: a purchase that a person must approve is bought at the price and from the payee that were
+approved, or not at all; and whatever comes in between, nothing stays reserved."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from tests.purchases.market import Agent, Market, shown
+from tests.sellers.chain import new_payee
+from tests.sellers.stall import GOODS, Stall
+from tests.support import error_of
+
+
+@pytest.fixture
+async def agent(market: Market) -> Agent:
+    """Whose every purchase needs a person."""
+    return await market.agent(approvalThreshold="0")
+
+
+async def pending(agent: Agent, stall: Stall, **fields: Any) -> dict[str, Any]:
+    purchase = await agent.buy(stall.url, **fields)
+    assert (purchase["status"], purchase["header"]) == ("pending", None)
+    assert purchase["transaction"]["status"] == "pending"
+    assert (await agent.balance())["available"] == "9.999000"
+    return purchase
+
+
+async def decide(agent: Agent, purchase: dict[str, Any], act: str = "approve") -> dict[str, Any]:
+    path = f"/v1/transactions/{purchase['transactionId']}/{act}"
+    return shown(await agent.admin.post(path, json={}))
+
+
+async def assert_given_back(agent: Agent) -> None:
+    now = await agent.balance()
+    assert (now["balance"], now["available"]) == ("10.000000", "10.000000")
+
+
+async def test_approved_and_continued(market: Market, stall: Stall, agent: Agent):
+    purchase = await pending(agent, stall, headers={"X-One": "1"}, method="POST", body="x")
+    error_of(await agent.resume(purchase), 409, "invalid_state")
+    error_of(await agent.retry(purchase), 409, "invalid_state")
+    assert (await decide(agent, purchase))["status"] == "approved"
+    # Settlement does not pay it beside the purchase, and nobody signs before it is continued.
+    assert (await agent.get(purchase))["status"] == "pending"
+    assert stall.presented == []
+    bought = shown(await agent.resume(purchase))
+    assert (bought["status"], bought["response"]["body"]) == ("presented", GOODS)
+    assert [request.headers["X-One"] for request in stall.asked] == ["1", "1"]
+    assert (await agent.ended(bought))["status"] == "paid"
+    assert await market.paid(agent, stall.payee) == [1_000]
+    error_of(await agent.resume(purchase), 409, "invalid_state")
+    assert len(stall.presented) == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "free"),
+    [("price", False), ("lower price", False), ("payee", False), ("free", True), ("offer", False)],
+)
+async def test_other_terms_than_the_approved_ones(
+    market: Market, stall: Stall, agent: Agent, change: str, free: bool
+):
+    purchase = await pending(agent, stall)
+    await decide(agent, purchase)
+    match change:
+        case "price":
+            stall.price_micros += 1
+        case "lower price":
+            stall.price_micros -= 1
+        case "payee":
+            stall.payee = await new_payee(market.rpc)
+        case "free":
+            stall.status = 200
+        case _:
+            stall.protocols = ()
+    failed = shown(await agent.resume(purchase))
+    assert (failed["status"], failed["failureCode"]) == ("failed", "terms_changed")
+    assert failed["transaction"]["status"] == "rejected"
+    assert failed["transaction"]["rejectCode"] == "terms_changed"
+    assert failed["response"]["status"] == (200 if free else 402)
+    assert (failed["header"], stall.presented) == (None, [])
+    await assert_given_back(agent)
+    error_of(await agent.resume(purchase), 409, "invalid_state")
+
+
+async def test_denied(market: Market, stall: Stall, agent: Agent):
+    purchase = await pending(agent, stall)
+    await decide(agent, purchase, "deny")
+    denied = await agent.get(purchase)
+    assert (denied["status"], denied["rejectCode"]) == ("rejected", "approval_denied")
+    error_of(await agent.resume(purchase), 409, "invalid_state")
+    assert stall.presented == []
+    await assert_given_back(agent)
+
+
+async def test_a_payee_that_was_pinned_meanwhile(market: Market, stall: Stall, agent: Agent):
+    """Goal: the approved payee is paid only if it is still where the seller is paid."""
+    purchase = await pending(agent, stall)
+    await decide(agent, purchase)
+    first, stall.payee = stall.payee, await new_payee(market.rpc)
+    other = await market.agent(account=agent.account)
+    assert (await other.buy(stall.url))["status"] == "presented"
+    stall.payee = first
+    failed = shown(await agent.resume(purchase))
+    assert (failed["status"], failed["failureCode"]) == ("failed", "terms_changed")
+    assert len(stall.presented) == 1
+    await assert_given_back(agent)
+
+
+async def test_an_approval_alone_pins_nothing(market: Market, stall: Stall, agent: Agent):
+    purchase = await pending(agent, stall)
+    await decide(agent, purchase)
+    assert shown(await agent.admin.get("/v1/pins")) == []
+    await agent.resume(purchase)
+    (pin,) = shown(await agent.admin.get("/v1/pins"))
+    assert (pin["origin"], pin["address"]) == (stall.origin, stall.payee)
+
+
+async def test_a_seller_that_is_away_is_asked_again(market: Market, stall: Stall, agent: Agent):
+    """Goal: what a person approved is not lost to a seller that stumbles before it has spoken."""
+    purchase = await pending(agent, stall)
+    await decide(agent, purchase)
+    stall.open.clear()
+    waiting = shown(await agent.resume(purchase))
+    assert waiting["status"] == "pending"
+    assert "no answer" in waiting["problem"]
+    stall.open.set()
+    assert (await agent.ended(shown(await agent.resume(purchase))))["status"] == "paid"
+    assert await market.paid(agent, stall.payee) == [1_000]
+
+
+async def test_a_wallet_that_is_frozen_meanwhile_is_not_signed_for(
+    market: Market, stall: Stall, agent: Agent
+):
+    """Goal: a policy that was frozen, or an agent that was paused, after the approval."""
+    purchase = await pending(agent, stall)
+    await decide(agent, purchase)
+    async with market.db.connection() as tx:
+        await tx.execute("UPDATE wallet SET is_frozen = true WHERE agent_id = $1", agent.id)
+    waiting = shown(await agent.resume(purchase))
+    assert (waiting["status"], stall.presented) == ("pending", [])
+    assert "frozen" in waiting["problem"]
+
+
+async def test_a_stop_between_decision_and_signature(market: Market, stall: Stall, agent: Agent):
+    """Goal: after the answer of a stop that holds the unsigned, nothing more is signed."""
+    purchase = await pending(agent, stall)
+    await decide(agent, purchase)
+    stop = {"reason": "drill", "alsoUnsigned": True}
+    assert (await agent.admin.post("/v1/stop", json=stop)).status_code in (200, 201)
+    waiting = shown(await agent.resume(purchase))
+    assert (waiting["status"], stall.presented) == ("pending", [])
+    assert "stopped" in waiting["problem"]
+    refused = await agent.buy(stall.url)
+    assert (refused["status"], refused["rejectCode"]) == ("rejected", "account_stopped")
+    assert len(stall.asked) == 2, "a stopped account asks nobody new"
+    resumed = await agent.admin.post("/v1/resume", json={"unsigned": "pay"})
+    assert resumed.status_code == 200, resumed.text
+    assert (await agent.ended(shown(await agent.resume(purchase))))["status"] == "paid"
+
+
+async def test_what_a_stop_cancels_is_given_back(market: Market, stall: Stall, agent: Agent):
+    purchase = await pending(agent, stall)
+    await decide(agent, purchase)
+    stop = {"reason": "drill", "alsoUnsigned": True}
+    assert (await agent.admin.post("/v1/stop", json=stop)).status_code in (200, 201)
+    resumed = await agent.admin.post("/v1/resume", json={"unsigned": "cancel"})
+    assert resumed.status_code == 200, resumed.text
+    error_of(await agent.resume(purchase), 409, "invalid_state")
+    ended = await agent.ended(purchase)
+    assert (ended["status"], ended["transaction"]["status"]) == ("failed", "rejected")
+    assert stall.presented == []
+    await assert_given_back(agent)
+
+
+async def test_a_stop_while_the_seller_is_asked(market: Market, stall: Stall):
+    agent = await market.agent()
+    stall.open.clear()
+    asked = asyncio.create_task(agent.buy(stall.url))
+    await stall.until_asked()
+    assert (await agent.admin.post("/v1/stop", json={"reason": "drill"})).status_code in (200, 201)
+    stall.open.set()
+    refused = await asked
+    assert (refused["status"], refused["rejectCode"]) == ("rejected", "account_stopped")
+    assert stall.presented == []
+    await assert_given_back(agent)
