@@ -83,8 +83,8 @@ async def chain(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Rpc]
 OpenSeller = Callable[[str], Awaitable[Seller]]
 
 
-@pytest.fixture(scope="session")
-async def open_seller(chain: Rpc) -> AsyncGenerator[OpenSeller]:
+@asynccontextmanager
+async def sellers_on(chain: Rpc) -> AsyncGenerator[OpenSeller]:
     """`await open_seller("express")` starts that shop the first time, with its own facilitator."""
     running: dict[str, Seller] = {}
     async with AsyncExitStack() as stack:
@@ -117,6 +117,20 @@ async def open_seller(chain: Rpc) -> AsyncGenerator[OpenSeller]:
                 running[name] = await start(name)
             return running[name]
 
+        yield open_
+
+
+@pytest.fixture(scope="session")
+async def open_seller(chain: Rpc) -> AsyncGenerator[OpenSeller]:
+    async with sellers_on(chain) as open_:
+        yield open_
+
+
+@pytest.fixture(scope="session")
+async def open_seller_at_market(market: Market) -> AsyncGenerator[OpenSeller]:
+    """The same on the chain of the service."""
+    port = market.service.config.localnet_port
+    async with aiohttp.ClientSession() as session, sellers_on(Rpc(port, session)) as open_:
         yield open_
 
 

@@ -1,7 +1,7 @@
 """JSON to models and back: one reader per type, made once from the type itself."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from datetime import date, datetime
 from decimal import Decimal
 from functools import cache
@@ -86,10 +86,19 @@ def _reader(kind: Any) -> Reader:
 
 def _model_reader(kind: type[Any]) -> Reader:
     hints = get_type_hints(kind)
-    rows = [(f.name, _camel(f.name), _reader(hints[f.name])) for f in fields(kind)]
+    # A field with a default may be left out.
+    rows = [
+        (f.name, _camel(f.name), _reader(hints[f.name]), f.default is MISSING) for f in fields(kind)
+    ]
 
     def read_model(value: Mapping[str, Any]) -> Any:
-        return kind(**{name: reader(value[key]) for name, key, reader in rows})
+        return kind(
+            **{
+                name: reader(value[key])
+                for name, key, reader, required in rows
+                if required or key in value
+            }
+        )
 
     return read_model
 

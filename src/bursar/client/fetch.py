@@ -101,7 +101,7 @@ def fetching(
     )
     purchase_id = purchase.id
     for seconds in _PAUSES_SECONDS:
-        problem = _problem(purchase)
+        problem = problem_of(purchase)
         if problem is not None:
             raise problem
         if _delivered(purchase):
@@ -116,13 +116,13 @@ def fetching(
         except InvalidState:
             # It ended meanwhile, or somebody else retries it just now.
             purchase = yield lambda: purchases.get(purchase_id)
-    problem = _problem(purchase)
+    problem = problem_of(purchase)
     if problem is not None:
         raise problem
     return Bought(purchase)
 
 
-def _problem(purchase: Purchase) -> PurchaseError | None:
+def problem_of(purchase: Purchase) -> PurchaseError | None:
     """What ends the purchase without anything bought, if it has."""
     if purchase.status == "rejected":
         return PurchaseRefused(purchase)
