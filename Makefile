@@ -10,8 +10,9 @@ LOCKED := --require-hashes --only-binary :all: --no-deps
 
 # The stock packages pin other versions of what we use, and of each other.
 STOCK := .venv-stock
-STOCK_NODE := tests/stock/node
-TYPESCRIPT := clients/typescript
+# Locked with uv into locks/stock-*.txt, and with npm in their own folders.
+STOCK_PYTHON := x402 pay-kit openapi
+STOCK_NODE := tests/stock/node tests/stock/openapi clients/typescript
 
 # Tools that look at us and are no part of what runs; fetched when asked for.
 BANDIT := 1.9.4
@@ -84,14 +85,15 @@ lock: $(VENV)/.dev ## Resolve the dependencies again and write locks/
 		--generate-hashes --no-header --no-annotate --quiet -o locks/server.txt
 	$(BIN)/uv pip compile pyproject.toml --extra server --group dev --universal --upgrade \
 		--generate-hashes --no-header --no-annotate --quiet -o locks/dev.txt
-	$(BIN)/uv pip compile locks/stock-x402.in --universal --upgrade --python-version 3.11 \
-		--only-binary :all: --generate-hashes --no-header --no-annotate --quiet -o locks/stock-x402.txt
-	$(BIN)/uv pip compile locks/stock-pay-kit.in --override locks/stock-pay-kit.override \
-		--universal --upgrade --python-version 3.11 \
-		--only-binary :all: --generate-hashes --no-header --no-annotate --quiet -o locks/stock-pay-kit.txt
+	@for name in $(STOCK_PYTHON); do \
+		$(BIN)/uv pip compile locks/stock-$$name.in $$(test -f locks/stock-$$name.override \
+			&& echo --override locks/stock-$$name.override) \
+			--universal --upgrade --python-version 3.11 --only-binary :all: \
+			--generate-hashes --no-header --no-annotate --quiet -o locks/stock-$$name.txt || exit 1; done
 
 clean: ## Remove the environment and caches (the data folder stays)
-	rm -rf $(VENV) $(STOCK) $(STOCK_NODE)/node_modules $(TYPESCRIPT)/node_modules $(TYPESCRIPT)/dist $(TYPESCRIPT)/build .pytest_cache .ruff_cache .hypothesis .coverage .coverage.* build dist
+	rm -rf $(VENV) $(STOCK) $(STOCK_NODE:%=%/node_modules) $(STOCK_NODE:%=%/build) clients/*/dist \
+		.pytest_cache .ruff_cache .hypothesis .coverage .coverage.* build dist
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -111,9 +113,8 @@ $(VENV)/.dev: $(VENV)/.server locks/dev.txt
 	@touch $@
 
 # Node comes as a wheel too: what the packages need is newer than some systems have.
-$(STOCK)/.ready: $(STOCK)/x402/.ready $(STOCK)/pay-kit/.ready $(STOCK_NODE)/package-lock.json \
-		$(TYPESCRIPT)/package-lock.json
-	@for folder in $(STOCK_NODE) $(TYPESCRIPT); do \
+$(STOCK)/.ready: $(STOCK_PYTHON:%=$(STOCK)/%/.ready) $(STOCK_NODE:%=%/package-lock.json)
+	@for folder in $(STOCK_NODE); do \
 		(cd $$folder && PATH="$(abspath $(STOCK))/x402/bin:$$PATH" \
 			npm ci --silent --no-audit --no-fund --ignore-scripts) || exit 1; done
 	@touch $@

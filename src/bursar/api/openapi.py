@@ -361,10 +361,13 @@ def _shown(schema: Any) -> Any:
 
 
 def _public(name: str) -> str:
-    """A struct is called a view where its row has the plain name."""
-    return name.removesuffix("View")
+    """A struct is called a view where its row has the plain name. Outside only where another struct
+    has that name, too."""
+    plain = name.removesuffix("View")
+    return name if plain in _ANSWERED else plain
 
 
+_ANSWERED: Final = frozenset(route.data.__name__ for route in ROUTES if route.data is not None)
 _ERROR: Final[dict[str, Any]] = {
     "type": "object",
     "required": ["error"],

@@ -72,18 +72,20 @@ export interface PolicyVersion {
   changedAt: string;
 }
 
-/** A ceiling that agents share. `use` is what they spent in each UTC window that is running. */
+/** What an agent asks before it spends. */
 export interface Budget {
-  id: string;
-  name: string;
-  parentId: string | null;
-  limits: Limit[];
+  dailyCap: string;
+  spentToday: string;
+  remainingToday: string;
+  available: string;
+  maxAmountNow: string;
+  resetsAt: string;
+  status: "active" | "paused" | "terminated";
   frozen: boolean;
-  use: Record<string, WindowUse>;
-  agentCount: number;
-  createdBy: string;
-  createdAt: string;
-  updatedAt: string;
+  accountStopped: boolean;
+  policyVersion: number;
+  dailyNetworkLamports: number;
+  networkLamportsToday: number;
 }
 
 /** A spend. Read `status`: a refusal is an answer, not an error. */
@@ -208,6 +210,20 @@ export interface Statistics {
 export interface RecipientTotal {
   hostname: string;
   totalUsdc: string;
+}
+
+/** A ceiling that agents share. `use` is what they spent in each UTC window that is running. */
+export interface BudgetView {
+  id: string;
+  name: string;
+  parentId: string | null;
+  limits: Limit[];
+  frozen: boolean;
+  use: Record<string, WindowUse>;
+  agentCount: number;
+  createdBy: string;
+  createdAt: string;
+  updatedAt: string;
 }
 
 /** What was spent in a window that is running, and how often. */
