@@ -74,6 +74,37 @@ INSERT INTO recipient VALUES (1001, 'api.example.com', '{"1" * 32}', 'key_1', mo
 INSERT INTO seal (number, xact_below, transfer_count, hash) VALUES (1, '1', 1, sha256('x'::bytea));
 INSERT INTO audit_log (line_id, realm_id, actor, request_id, action, subject)
   VALUES ('log_1', 1001, 'key_1', 'req_1', 'agent.created', '{AGENT}');
+INSERT INTO pin (realm_id, origin, address, created_by, created_at, updated_at)
+  VALUES (1001, 'https://api.example.com:443', '{"1" * 32}', 'key_1', moment(), moment());
+INSERT INTO purchase (id, realm_id, agent_id, mode, url, method, host, origin, brought, digest,
+                      created_by, created_at, updated_at, status, reject_code, failure_code,
+                      protocol, amount_micros, pay_to, spend_id, raw, signature, fee_payer,
+                      blockhash, last_valid_height, signed_slot, signed_at, next_check_at)
+  SELECT 'pur_' || s.name, 1001, '{AGENT}', 'test', 'https://api.example.com/', 'GET',
+         'api.example.com', 'https://api.example.com:443', false, sha256('asked'::bytea), 'key_1',
+         moment(), moment(), s.status, s.reject_code, s.failure_code,
+         CASE WHEN s.priced THEN 'x402' END, CASE WHEN s.priced THEN 10 END,
+         CASE WHEN s.priced THEN 'payee' END, CASE WHEN s.priced THEN 'txn_of_' || s.name END,
+         CASE WHEN s.signed THEN 'raw'::bytea END, CASE WHEN s.signed THEN 'sig-' || s.name END,
+         CASE WHEN s.signed THEN 'sponsor' END, CASE WHEN s.signed THEN 'hash' END,
+         CASE WHEN s.signed THEN 1 END, CASE WHEN s.signed THEN 1 END,
+         CASE WHEN s.signed THEN moment() END,
+         CASE WHEN s.status = 'presented' THEN moment() END
+    FROM (VALUES ('asking', 'open', NULL, NULL, false, false),
+                 ('open', 'open', NULL, NULL, true, false),
+                 ('free', 'free', NULL, NULL, false, false),
+                 ('failed', 'failed', NULL, 'interrupted', true, false),
+                 ('rejected', 'rejected', 'policy_frozen', NULL, false, false),
+                 ('pending', 'pending', NULL, NULL, true, false),
+                 ('presented', 'presented', NULL, NULL, true, true),
+                 ('paid', 'paid', NULL, NULL, true, true),
+                 ('unpaid', 'unpaid', NULL, NULL, true, true))
+      AS s (name, status, reject_code, failure_code, priced, signed);
+INSERT INTO master_key (version) VALUES (1);
+INSERT INTO purchase_secret (owner, purchase_id, kind, agent_id, master_version, sealed, bytes,
+                             expires_at)
+  VALUES ('pur_paid header', 'pur_paid', 'header', '{AGENT}', 1, 'sealed', 6, moment());
+INSERT INTO outflows_known (agent_id, mode) VALUES ('{AGENT}', 'test');
 """
 
 
@@ -188,6 +219,52 @@ def _payment(changes: str, state: str = "waiting") -> str:
 def _submission(changes: str, payment: str = "live") -> str:
     return _set("submission", changes, f"payment_id = 'txn_{payment}'")
 
+
+def _purchase(changes: str, name: str = "open") -> str:
+    return _set("purchase", changes, f"id = 'pur_{name}'")
+
+
+def _new_purchase(**changes: object) -> str:
+    values = {
+        "id": "'pur_new'",
+        "realm_id": 1001,
+        "agent_id": f"'{AGENT}'",
+        "mode": "'test'",
+        "url": "'https://api.example.com/'",
+        "method": "'GET'",
+        "host": "'api.example.com'",
+        "origin": "'https://api.example.com:443'",
+        "brought": "false",
+        "digest": "sha256('asked'::bytea)",
+        "created_by": "'key_1'",
+        "created_at": "moment()",
+        "updated_at": "moment()",
+        "status": "'open'",
+    } | changes
+    return _insert("purchase", values)
+
+
+def _changes(values: dict[str, str]) -> str:
+    return ", ".join(f"{name} = {value}" for name, value in values.items())
+
+
+SIGNED = {
+    "raw": "'raw'",
+    "signature": "'sig-new'",
+    "fee_payer": "'sponsor'",
+    "blockhash": "'hash'",
+    "last_valid_height": "1",
+    "signed_slot": "1",
+    "signed_at": "moment()",
+}
+PRESENTED = {"status": "'presented'", "next_check_at": "moment()", **SIGNED}
+PRICED = {
+    "protocol": "'x402'",
+    "amount_micros": "10",
+    "pay_to": "'payee'",
+    "spend_id": "'txn_new'",
+}
+KEYED = {"idempotency_key": "'once'", "fingerprint": "sha256('x'::bytea)"}
 
 WINDOWS = ("hour", "day", "week", "month", "life")
 APPEND_ONLY = ("audit_log", "policy", "transfer", "seal")
@@ -450,6 +527,124 @@ REFUSED: list[tuple[str, str]] = [
     ),
     ("DELETE FROM submission", "append-only"),
     ("TRUNCATE submission", "append-only"),
+    # Purchases: every state with what it needs, no other move, and one signature
+    (_new_purchase(**PRICED | {"status": "'bought'"}), "purchase_status_check"),
+    (_new_purchase(status="'rejected'"), "rejected_purchase_has_a_code"),
+    (_new_purchase(reject_code="'policy_frozen'"), "rejected_purchase_has_a_code"),
+    (_new_purchase(status="'failed'"), "failed_purchase_has_a_code"),
+    (_new_purchase(failure_code="'interrupted'"), "failed_purchase_has_a_code"),
+    (_new_purchase(amount_micros=10), "priced_purchase_has_a_spend"),
+    (_new_purchase(protocol="'x402'"), "priced_purchase_has_a_spend"),
+    (_new_purchase(spend_id="'txn_new'"), "priced_purchase_has_a_spend"),
+    (_new_purchase(status="'pending'"), "priced_purchase_has_a_spend"),
+    (_new_purchase(**PRICED | {"amount_micros": "0"}), "purchase_amount_micros_check"),
+    (_new_purchase(amount_micros=-1), "micros_check"),
+    (_new_purchase(max_micros=-1), "micros_check"),
+    (_new_purchase(**PRICED | {"protocol": "'cash'"}), "purchase_protocol_check"),
+    (_new_purchase(mode="'prod'"), "mode_check"),
+    (_new_purchase(url="repeat('x', 2049)"), "purchase_url_check"),
+    (_new_purchase(memo="repeat('x', 201)"), "purchase_memo_check"),
+    (_new_purchase(problem="repeat('x', 1001)"), "purchase_problem_check"),
+    (_new_purchase(claimed="repeat('x', 89)"), "purchase_claimed_check"),
+    (_new_purchase(digest="'short'"), "sha256_check"),
+    (_new_purchase(idempotency_key="'once'"), "purchase_key_has_a_fingerprint"),
+    (_new_purchase(fingerprint="sha256('x'::bytea)"), "purchase_key_has_a_fingerprint"),
+    (_new_purchase(**KEYED | {"fingerprint": "'short'"}), "purchase_key_has_a_fingerprint"),
+    (_new_purchase(**KEYED | {"idempotency_key": "''"}), "purchase_key_has_a_fingerprint"),
+    (_new_purchase(**KEYED) + "; " + _new_purchase(id="'pur_2'", **KEYED), "purchase_key"),
+    (_new_purchase(realm_id=1002), "purchase_agent_id_realm_id_fkey"),
+    (_new_purchase(**PRICED | {"spend_id": "'txn_of_open'"}), "purchase_spend_id_key"),
+    (_new_purchase(next_check_at="moment()"), "only_presented_is_looked_for"),
+    (_purchase(_changes(PRESENTED | {"next_check_at": "NULL"})), "only_presented_is_looked_for"),
+    (_purchase("next_check_at = NULL", "presented"), "only_presented_is_looked_for"),
+    (_purchase("next_check_at = moment()", "paid"), "only_presented_is_looked_for"),
+    (_purchase(_changes(SIGNED)), "signed_once"),
+    (_purchase("status = 'presented', next_check_at = moment()"), "signed_once"),
+    *((_purchase(_changes(PRESENTED | {missing: "NULL"})), "signed_once") for missing in SIGNED),
+    (
+        _purchase(_changes(PRESENTED | {"signature": "'sig-presented'"}), "pending"),
+        "purchase_signature_key",
+    ),
+    (_purchase(_changes(PRESENTED), "asking"), "priced_purchase_has_a_spend"),
+    *(
+        (
+            _purchase("status = 'open', reject_code = NULL, failure_code = NULL", ended),
+            "purchase_moves",
+        )
+        for ended in ("free", "failed", "rejected", "pending")
+    ),
+    (_purchase("status = 'free'", "pending"), "purchase_moves"),
+    (_purchase(_changes(PRESENTED | {"failure_code": "NULL"}), "failed"), "purchase_moves"),
+    (_purchase("status = 'pending', next_check_at = NULL", "presented"), "purchase_moves"),
+    (
+        _purchase("status = 'failed', failure_code = 'x', next_check_at = NULL", "presented"),
+        "purchase_moves",
+    ),
+    (_purchase("status = 'unpaid'", "paid"), "purchase_moves"),
+    (_purchase("status = 'paid'", "unpaid"), "purchase_moves"),
+    (_purchase("status = 'presented', next_check_at = moment()", "paid"), "purchase_moves"),
+    *(
+        (_purchase(change, "presented"), "purchase_is_signed_once")
+        for change in (
+            *("signature = 'other'", "raw = 'other'", "fee_payer = 'other'"),
+            "last_valid_height = 2",
+        )
+    ),
+    *(
+        (_purchase(change, "pending"), "purchase_is_signed_once")
+        for change in (
+            *("amount_micros = 11", "pay_to = 'someone else'", "pay_to = NULL"),
+            *("spend_id = 'txn_other'", "url = 'https://other.example/'", "host = 'other.example'"),
+            "spend_id = NULL, amount_micros = NULL, protocol = NULL",
+        )
+    ),
+    (_purchase(f"agent_id = '{OTHER}', realm_id = 1002"), "purchase_is_signed_once"),
+    (
+        _purchase(_changes(PRICED | {"spend_id": "'txn_waiting'"}), "asking")
+        + "; "
+        + _purchase(_changes(PRESENTED), "asking"),
+        "settlement pays txn_waiting",
+    ),
+    ("DELETE FROM purchase WHERE status = 'free'", "append-only"),
+    ("TRUNCATE purchase CASCADE", "append-only"),
+    # Pins, secrets, and what is known of outflows
+    (_set("pin", "offered = repeat('2', 32)"), "offer_has_a_date"),
+    (_set("pin", "offered_at = moment()"), "offer_has_a_date"),
+    (_set("pin", "offered = 'short', offered_at = moment()"), "pin_offered_check"),
+    (_set("pin", "address = 'short'"), "pin_address_check"),
+    (_set("pin", "origin = 'short'"), "pin_origin_check"),
+    ("INSERT INTO pin SELECT * FROM pin", "pin_pkey"),
+    (_set("purchase_secret", "kind = 'diary'"), "purchase_secret_kind_check"),
+    (_set("purchase_secret", "bytes = 0"), "purchase_secret_bytes_check"),
+    (_set("purchase_secret", "purchase_id = 'pur_none'"), "purchase_secret_purchase_id_fkey"),
+    (_set("purchase_secret", "master_version = 2"), "purchase_secret_master_version_fkey"),
+    (
+        (
+            "INSERT INTO purchase_secret SELECT 'another', purchase_id, kind, agent_id,"
+            " master_version, sealed, bytes, created_at, expires_at FROM purchase_secret"
+        ),
+        "purchase_secret_purchase_id_kind_key",
+    ),
+    (_set("outflows_known", "mode = 'prod'"), "mode_check"),
+    (_set("outflows_known", "problem = repeat('x', 301)"), "outflows_known_problem_check"),
+    (_set("outflows_known", "agent_id = 'ag_none'"), "outflows_known_agent_id_fkey"),
+    # A stop says who and why, and payments that it called off are not signed
+    (_set("realm", "stopped_at = moment()"), "stop_is_whole"),
+    (_set("realm", "stopped_at = moment(), stopped_by = 'key_1'"), "stop_is_whole"),
+    (_set("realm", "stop_holds_unsigned = true"), "stop_is_whole"),
+    (
+        _set("realm", "stopped_at = moment(), stopped_by = 'key_1', stop_reason = ''"),
+        "realm_stop_reason_check",
+    ),
+    (_payment("called_off_by = 'key_1'"), "called_off_is_not_signed"),
+    (_payment("called_off_by = 'key_1', attempts = 0", "live"), "called_off_is_not_signed"),
+    (
+        _payment("called_off_by = 'key_1', attempts = 0")
+        + "; "
+        + _payment("called_off_by = NULL, attempts = 0"),
+        "payment_moves",
+    ),
+    (_spend("purchase_id = 'pur_new'"), "spend_terms_are_fixed"),
     # Nothing is ever written over
     *(
         (statement, "append-only")
@@ -497,6 +692,25 @@ ACCEPTED: list[str] = [
     _payment("state = 'settled'", "live"),
     _submission("state = 'dead', outcome = 'expired'"),
     _submission("state = 'settled', outcome = 'finalized', fee_lamports = 5000"),
+    _new_purchase(),
+    _new_purchase(**KEYED),
+    _purchase("status = 'free'", "asking"),
+    _purchase("status = 'rejected', reject_code = 'max_amount_exceeded'", "asking"),
+    _purchase(_changes(PRICED | {"status": "'pending'"}), "asking"),
+    _purchase(_changes(PRESENTED)),
+    _purchase(_changes(PRESENTED), "pending"),
+    _purchase("status = 'failed', failure_code = 'interrupted'"),
+    _purchase("status = 'failed', failure_code = 'terms_changed'", "pending"),
+    _purchase("status = 'rejected', reject_code = 'approval_denied'", "pending"),
+    _purchase("status = 'paid', next_check_at = NULL", "presented"),
+    _purchase("status = 'unpaid', next_check_at = NULL", "presented"),
+    _purchase("claimed = 'sig', checks = 3", "presented"),
+    _set("pin", "offered = repeat('2', 32), offered_at = moment()"),
+    "DELETE FROM pin",
+    "DELETE FROM purchase_secret",
+    _set("outflows_known", "timeline = '1', problem = 'busy'"),
+    _set("realm", "stopped_at = moment(), stopped_by = 'key_1', stop_reason = 'why'"),
+    _payment("called_off_by = 'key_1', attempts = 0"),
 ]
 
 
