@@ -42,7 +42,12 @@ async def _process(program: str, given: dict[str, Any]) -> AsyncGenerator[Any]:
         json.dumps(given),
         stdout=asyncio.subprocess.PIPE,
         # Of this machine's proxies and keys it needs none, and it is to reach loopback only.
-        env={"PATH": os.environ["PATH"], "NO_PROXY": "*"},
+        env={
+            "PATH": os.environ["PATH"],
+            "NO_PROXY": "*",
+            # Theirs, about what they use of each other.
+            "PYTHONWARNINGS": "ignore::FutureWarning",
+        },
         # Node is started by a small program that would leave it behind.
         start_new_session=True,
     )

@@ -1,0 +1,36 @@
+"""The client of the Python package `x402` buys so often, or until it is served, and prints what it
+got each time and the seconds it took. A try that fails is made again from the start: this client
+offers nothing else to those who use it."""
+
+import asyncio
+import json
+import time
+from typing import Any
+
+from serving import GIVEN
+from solders.keypair import Keypair
+from x402 import x402Client
+from x402.http.clients.httpx import x402HttpxClient
+from x402.mechanisms.svm import KeypairSigner
+from x402.mechanisms.svm.exact import register_exact_svm_client
+
+
+async def main() -> None:
+    client = x402Client()
+    signer = KeypairSigner(Keypair.from_base58_string(GIVEN["secret"]))
+    register_exact_svm_client(client, signer, GIVEN["network"], rpc_url=GIVEN["rpc"])
+    tries: list[dict[str, Any]] = []
+    async with x402HttpxClient(client, timeout=GIVEN["timeout"]) as http:
+        while len(tries) < GIVEN["times"]:
+            began = time.perf_counter()
+            try:
+                status = (await http.get(GIVEN["url"])).status_code
+            except Exception as problem:  # noqa: BLE001
+                status = type(problem).__name__
+            tries.append({"status": status, "seconds": time.perf_counter() - began})
+            if GIVEN["until_served"] and status == 200:
+                break
+    print(json.dumps({"tries": tries}))
+
+
+asyncio.run(main())
