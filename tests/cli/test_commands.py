@@ -13,8 +13,10 @@ from typing import Any
 import pytest
 import typer
 
+from bursar.cli.budgets import read_limits
 from bursar.cli.exits import ExitCode
 from bursar.cli.main import app
+from bursar.errors import CommandFailed
 from tests.cli.console import Console
 from tests.processes import until
 from tests.sellers.served import selling
@@ -409,3 +411,15 @@ def test_commands_and_choices_are_completed():
 
     assert {"agents", "approvals"} <= completed("bursar a")
     assert "settled" in completed("bursar transactions list --status ")
+
+
+def test_limits_are_written_as_window_and_measure():
+    """Goal: amounts, counts and both; anything else is told how."""
+    assert read_limits(["week=250.00", "day=100x", "hour=5,3x"]) == [
+        {"window": "week", "amount": "250.00"},
+        {"window": "day", "count": 100},
+        {"window": "hour", "amount": "5", "count": 3},
+    ]
+    for wrong in ("week", "week=", "year=5", "day=5x3", "hour=,3x", "day=-1"):
+        with pytest.raises(CommandFailed, match="is no limit"):
+            read_limits([wrong])

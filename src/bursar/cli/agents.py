@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from bursar.cli.budgets import Limits, read_limits
 from bursar.cli.remote import (
     AgentId,
     All,
@@ -88,6 +89,8 @@ def create(
         typer.Option(min=0, help="Fees and token accounts a day; left out: the service's default."),
     ] = None,
     payees: _Payees = None,
+    limits: Limits = None,
+    budget: Annotated[str | None, typer.Option(help="The budget that it is under.")] = None,
     metadata_: Pairs = None,
 ) -> None:
     """Make an agent with its policy and wallet. Prints its id when piped."""
@@ -100,6 +103,8 @@ def create(
         approval_threshold=approval_threshold,
         daily_network_lamports=daily_network_lamports,
         payees=payees,
+        limits=read_limits(limits),
+        budget_id=budget,
         metadata=metadata(metadata_),
     )
     if to.out.as_json or to.out.on_terminal:
@@ -275,6 +280,7 @@ def set_policy(
         typer.Option(help="Fees and token accounts a day; `none`: the service's default."),
     ] = None,
     payees: _Payees = None,
+    limits: Limits = None,
 ) -> None:
     """Change what is given, in force at once. Refuses when somebody else changed it meanwhile."""
     before = to.client.agents.get(agent_id).policy
@@ -289,6 +295,8 @@ def set_policy(
         changes["daily_network_lamports"] = _lamports(daily_network_lamports)
     if payees is not None:
         changes["payees"] = payees
+    if limits is not None:
+        changes["limits"] = read_limits(limits)
     if allow or disallow:
         changes["allowlist"] = _changed(before.allowlist, allow, disallow, "--disallow")
     if block or unblock:

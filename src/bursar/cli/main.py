@@ -15,6 +15,7 @@ from bursar.cli import (
     agents,
     audit,
     backup,
+    budgets,
     database,
     deposits,
     doctor,
@@ -85,6 +86,7 @@ app.add_typer(wallets.app, name="wallets", rich_help_panel=_AGENTS)
 app.command(rich_help_panel=_AGENTS)(wallets.withdraw)
 app.command(rich_help_panel=_AGENTS)(stop.stop)
 app.command(rich_help_panel=_AGENTS)(stop.resume)
+app.add_typer(budgets.app, name="budgets", rich_help_panel=_AGENTS)
 app.add_typer(recipients.app, name="recipients", rich_help_panel=_AGENTS)
 app.add_typer(webhooks.app, name="webhooks", rich_help_panel=_EVENTS)
 app.add_typer(webhooks.events, name="events", rich_help_panel=_EVENTS)

@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Literal
 
+from bursar.client.budgets import NewLimit, limits_json
 from bursar.client.codec import Amount, amount_text
 from bursar.client.endpoint import (
     UNSET,
@@ -32,6 +33,8 @@ class Agents(Resource[Carrier]):
         approval_threshold: Amount | None = None,
         daily_network_lamports: int | None = None,
         payees: Payees | None = None,
+        limits: Iterable[NewLimit] = (),
+        budget_id: str | None = None,
         metadata: Mapping[str, str] | None = None,
         idempotency_key: str | None = None,
     ) -> Request:
@@ -49,9 +52,10 @@ class Agents(Resource[Carrier]):
             approvalThreshold=_cap(approval_threshold),
             dailyNetworkLamports=daily_network_lamports,
             payees=payees,
+            limits=limits_json(limits) or None,
         )
         return Request(
-            body=present(name=name, policy=policy, metadata=metadata),
+            body=present(name=name, policy=policy, metadata=metadata, budgetId=budget_id),
             idempotency_key=idempotency_key,
         )
 
@@ -92,6 +96,8 @@ class Agents(Resource[Carrier]):
         approval_threshold: Amount | Unset | None = UNSET,
         daily_network_lamports: int | Unset | None = UNSET,
         payees: Payees | Unset = UNSET,
+        limits: Iterable[NewLimit] | Unset = UNSET,
+        budget_id: str | Unset | None = UNSET,
         frozen: bool | Unset = UNSET,
         policy_version: int | Unset = UNSET,
     ) -> Request:
@@ -109,10 +115,17 @@ class Agents(Resource[Carrier]):
             approvalThreshold=_cap(approval_threshold),
             dailyNetworkLamports=daily_network_lamports,
             payees=payees,
+            limits=limits if isinstance(limits, Unset) else limits_json(limits),
             frozen=frozen,
             version=policy_version,
         )
-        changes = given(name=name, status=status, metadata=metadata, policy=policy or UNSET)
+        changes = given(
+            name=name,
+            status=status,
+            metadata=metadata,
+            budgetId=budget_id,
+            policy=policy or UNSET,
+        )
         return Request(path={"id": agent_id}, body=changes)
 
     @operation("PATCH /v1/agents", BulkChange)
@@ -131,6 +144,8 @@ class Agents(Resource[Carrier]):
         approval_threshold: Amount | Unset | None = UNSET,
         daily_network_lamports: int | Unset | None = UNSET,
         payees: Payees | Unset = UNSET,
+        limits: Iterable[NewLimit] | Unset = UNSET,
+        budget_id: str | Unset | None = UNSET,
         frozen: bool | Unset = UNSET,
         policy_version: int | Unset = UNSET,
     ) -> Request:
@@ -151,6 +166,8 @@ class Agents(Resource[Carrier]):
             approval_threshold=approval_threshold,
             daily_network_lamports=daily_network_lamports,
             payees=payees,
+            limits=limits,
+            budget_id=budget_id,
             frozen=frozen,
             policy_version=policy_version,
         ).body

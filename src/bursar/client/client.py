@@ -10,6 +10,7 @@ from bursar.client.account import Account
 from bursar.client.address import check_address
 from bursar.client.agents import Agents
 from bursar.client.audit_log import AuditLog
+from bursar.client.budgets import Budgets
 from bursar.client.codec import Amount
 from bursar.client.endpoint import Carrier
 from bursar.client.errors import RequestFailed
@@ -37,6 +38,7 @@ class _Client(Generic[Carrier]):
         self.agents = Agents(transport)
         self.wallets = Wallets(transport)
         self.spend = Spend(transport)
+        self.budgets = Budgets(transport)
         self.purchases = Purchases(transport)
         self.pins = Pins(transport)
         self.transactions = Transactions(transport)

@@ -34,6 +34,9 @@ def write(model: Any) -> Any:
         return format(model, "f")
     if isinstance(model, datetime):
         return iso(model)
+    if isinstance(model, dict):
+        named = cast("dict[str, Any]", model)
+        return {name: write(item) for name, item in named.items()}
     if isinstance(model, tuple):
         return [write(item) for item in cast("tuple[Any, ...]", model)]
     return model
@@ -79,6 +82,9 @@ def _reader(kind: Any) -> Reader:
     if origin is tuple:
         item = _reader(arguments[0])
         return lambda value: tuple(item(one) for one in value)
+    if origin is Mapping and is_dataclass(arguments[1]):
+        of_name = _reader(arguments[1])
+        return lambda value: {name: of_name(one) for name, one in value.items()}
     # Strings, numbers, booleans and metadata are taken from JSON as they are. So a new value of an
     # enumeration passes, as a new field does.
     return _as_it_is

@@ -121,6 +121,30 @@ class Budget:
     network_lamports_today: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WindowUse:
+    """What was spent in a window that is running, and how often."""
+
+    amount: Decimal
+    count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharedBudget:
+    """A ceiling that agents share, with what they used of each window that is running."""
+
+    id: str
+    name: str
+    parent_id: str | None
+    limits: tuple[Limit, ...]
+    frozen: bool
+    use: Mapping[str, WindowUse]
+    agent_count: int
+    created_by: str
+    created_at: datetime
+    updated_at: datetime
+
+
 # Spends -------------------------------------------------------------------------------------------
 
 
