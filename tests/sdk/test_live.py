@@ -267,6 +267,25 @@ async def _directory(driver: Driver) -> None:
         await driver.ask(recipients.get, "pay.example.com")
 
 
+async def _budgets(driver: Driver) -> None:
+    budgets = driver.client.budgets
+    made = await driver.ask(
+        budgets.create, "team", limits=[{"window": "week", "amount": Decimal("2.50")}]
+    )
+    assert made.limits[0].amount == Decimal("2.50")
+    changed = await driver.ask(budgets.update, made.id, frozen=True)
+    assert changed.frozen
+    assert await driver.ask(budgets.get, made.id) == changed
+    assert await driver.rows(budgets.list) == [changed]
+    agent_id = await _agent(driver, budget_id=made.id, limits=[{"window": "day", "count": 3}])
+    agent = await driver.ask(driver.client.agents.get, agent_id)
+    assert (agent.budget_id, agent.policy.limits[0].count) == (made.id, 3)
+    with pytest.raises(bursar.InvalidState):
+        await driver.ask(budgets.delete, made.id)
+    await driver.ask(driver.client.agents.update, agent_id, budget_id=None, limits=[])
+    assert await driver.ask(budgets.delete, made.id) is None
+
+
 async def _webhooks_and_events(driver: Driver) -> None:
     webhooks, events = driver.client.webhooks, driver.client.events
     # Nobody listens there: what is sent to it fails, and says so.

@@ -175,6 +175,7 @@ def _sample(parameter: inspect.Parameter) -> Any:
     text = str(parameter.annotation)
     for sign, value in {
         "Iterable[str]": ["api.example.com"],
+        "NewLimit": [{"window": "week", "amount": Decimal("1.50")}],
         "Mapping[str, str]": {"team": "search"},
         "Mapping[str, typing.Any]": {"status": 402, "headers": {}, "body": ""},
         "Decimal": Decimal("1.50"),
