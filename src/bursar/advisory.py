@@ -19,4 +19,4 @@ FOLDING: Final = 0x464F4C44  # FOLD
 # Named by its number in `exchange_deliveries` (migrations/0001_initial.sql).
 CLAIMING_DELIVERIES: Final = 17_485
 # Together with a realm's number, which the locks above do not have: see `purchase/store.py`.
-BUYING: Final = 17_486
+PURCHASING: Final = 17_486

@@ -16,7 +16,7 @@ from tests.processes import until
 from tests.purchases.market import PATIENCE_SECONDS, Agent, Market, open_market, shown
 from tests.sellers.stall import GOODS, Stall, open_stall
 from tests.settlement.stage import database
-from tests.support import error_of
+from tests.support import error_of, events_of
 
 KEY = "the only one"
 
@@ -174,7 +174,7 @@ async def test_approved_and_never_continued(market: Market, stall: Stall):
         )
     ended = await agent.ended(purchase)
     assert (ended["status"], ended["failureCode"]) == ("failed", "not_continued")
-    assert ended["transaction"]["status"] == "rejected"
+    assert ended["transaction"]["rejectCode"] == "hold_expired"
     error_of(await agent.resume(purchase), 409, "invalid_state")
     await assert_given_back(agent)
 
@@ -194,6 +194,9 @@ async def test_between_signature_and_presenting(market: Market, stall: Stall):
     await market.pass_blocks()
     ended = await agent.ended(purchase)
     assert (ended["status"], ended["transaction"]["rejectCode"]) == ("unpaid", "purchase_expired")
+    async with market.db.connection() as tx:
+        told = [event.type for event in await events_of(tx, agent.id)]
+    assert told.count("purchase.unpaid") == 1
     assert await market.paid(agent, stall.payee) == []
     assert len(set(stall.presented)) == 1
     await assert_given_back(agent)

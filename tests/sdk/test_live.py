@@ -57,7 +57,7 @@ class Driver:
 async def test_every_method(served: Service, colour: Colour):
     """Goal: each method of each resource does what it says, and none is left out."""
     driver = Driver(colour, await served.key(account=new_account()), served.url)
-    for part in (_agents, _money, _approvals, _directory, _webhooks_and_events, _keys):
+    for part in (_agents, _money, _approvals, _directory, _budgets, _webhooks_and_events, _keys):
         await part(driver)
     async with selling(served, "other payee") as seller:
         await _purchases(driver, seller.url)

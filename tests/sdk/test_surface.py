@@ -52,6 +52,7 @@ def test_both_clients_have_the_same_resources():
         "agents",
         "wallets",
         "spend",
+        "budgets",
         "purchases",
         "pins",
         "transactions",

@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from bursar.advisory import BUYING
+from bursar.advisory import PURCHASING
 from bursar.config import Mode
 from bursar.db import Row, Tx
 from bursar.errors import present
@@ -42,7 +42,7 @@ _OURS = Query("""
 async def take_turns(tx: Tx, realm_id: int) -> None:
     """Purchases of a realm that begin, or pin a payee, do so one after the other. Comes before
     every other lock of a transaction."""
-    await _TAKE_TURNS.run(tx, number=BUYING, realm_id=realm_id)
+    await _TAKE_TURNS.run(tx, number=PURCHASING, realm_id=realm_id)
 
 
 async def ours(tx: Tx, addresses: Sequence[str]) -> set[str]:
