@@ -15,6 +15,7 @@ from typing import Final
 from bench import (
     authorise,
     books,
+    clients,
     console,
     localnet,
     machine,
@@ -109,6 +110,11 @@ async def measure() -> list[Row]:
     rows.append(at_least(f"settlements (reference: {bare})", settled, unit, rate, 0.6))
     _say("webhooks")
     rows += await webhooks.rows()
+    _say("clients")
+    weights = clients.rows()
+    if len(weights) < 2:
+        print(clients.TYPESCRIPT_MISSING)
+    rows += weights
     _say("localnet")
     rows += [Row(name=name, value=value, unit=unit) for name, value, unit in await localnet.rows()]
     return rows

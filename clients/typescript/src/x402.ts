@@ -16,6 +16,12 @@
 import type { AgentClient } from "./client.js";
 import { PurchaseFailed, PurchasePending, PurchaseRefused, PurchaseUnanswered } from "./errors.js";
 
+// By network.
+const USDC: Record<string, string> = {
+  "solana:5eykt4UsFv8P8NJdTREpY1vzqKqZKvdp": "EPjFWdd5AufqSSqeM2qN1xzybapC8G4wEGGkZwyTDt1v",
+  "solana:EtWTRABZaYq6iMfeYKouRu166VU2xqa1": "4zMMC9srt5Ri5X14GAgXhaHii3GnPAEERYPJgZJDncDU",
+};
+
 /** As `@x402/core` has it, as far as it matters here. */
 interface Requirements {
   scheme: string;
@@ -34,12 +40,24 @@ interface PaymentRequired {
 export class BursarScheme {
   readonly scheme = "exact";
   readonly #agent: AgentClient;
-  // What the seller said, by the offer that was taken of it.
+  // What the seller said, by the offer that was taken of it; and where it was asked, by what it said.
   readonly #said = new WeakMap<object, PaymentRequired>();
+  readonly #asked = new WeakMap<object, string>();
 
   constructor(agent: AgentClient) {
     this.#agent = agent;
   }
+
+  /**
+   * For `new x402HTTPClient(client).onPaymentRequired(…)`: takes the URL from the request itself.
+   * Without it, the URL is the one that the seller names in its 402.
+   */
+  readonly onPaymentRequired = async (context: {
+    paymentRequired: PaymentRequired;
+    requestUrl: string;
+  }): Promise<void> => {
+    this.#asked.set(context.paymentRequired, context.requestUrl);
+  };
 
   readonly schemeHooks = {
     onBeforePaymentCreation: async (context: {
@@ -50,9 +68,12 @@ export class BursarScheme {
     },
   };
 
-  /** Bursar pays in USDC and nothing else; it checks the mint itself. */
-  findDefaultAsset(asset: string): { asset: string; decimals: number; symbol: string } {
-    return { asset, decimals: 6, symbol: "USDC" };
+  /** What the client's own spend controls ask: whether it is dollars. */
+  findDefaultAsset(
+    asset: string,
+    network: string,
+  ): { asset: string; decimals: number; symbol: string } | undefined {
+    return USDC[network] === asset ? { asset, decimals: 6, symbol: "USDC" } : undefined;
   }
 
   async createPaymentPayload(
@@ -60,11 +81,13 @@ export class BursarScheme {
     requirements: Requirements,
   ): Promise<{ x402Version: number; payload: Record<string, unknown> }> {
     const said = this.#said.get(requirements);
-    if (said?.resource === undefined) {
-      throw new TypeError("The seller does not say what it sells: its 402 has no resource.");
+    const url = said && (this.#asked.get(said) ?? said.resource?.url);
+    if (url === undefined) {
+      throw new TypeError("The seller does not say what it sells: register onPaymentRequired.");
     }
+    // Nothing but the terms that the client chose, so that no others are paid.
     const offer = { ...said, accepts: [requirements] };
-    const purchase = await this.#agent.sign(said.resource.url, {
+    const purchase = await this.#agent.sign(url, {
       status: 402,
       headers: { "PAYMENT-REQUIRED": encode(offer) },
     });

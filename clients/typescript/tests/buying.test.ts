@@ -2,7 +2,12 @@
 // bought; so does the stock x402 client.
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { wrapFetchWithPaymentFromConfig } from "@x402/fetch";
+import {
+  wrapFetchWithPayment,
+  wrapFetchWithPaymentFromConfig,
+  x402Client,
+  x402HTTPClient,
+} from "@x402/fetch";
 import { Bursar, PurchasePending, PurchaseRefused, type NewPolicy } from "bursar";
 import { BursarScheme } from "bursar/x402";
 
@@ -67,6 +72,12 @@ test("the stock x402 client buys, and Bursar signs", async () => {
   const answer = await buy(shop);
   assert.equal(answer.status, 200);
   assert.equal(((await answer.json()) as { sky: string }).sky, "clear");
+  const scheme = new BursarScheme(agent);
+  const client = new x402HTTPClient(new x402Client().register("solana:*", scheme));
+  const own = wrapFetchWithPayment(fetch, client.onPaymentRequired(scheme.onPaymentRequired));
+  assert.equal((await own(`${shop}?city=Lisbon`)).status, 200);
+  const [last] = (await bursar.purchases.list({ agentId: await agent.id() }).page()).data;
+  assert.equal(last?.url, `${shop}?city=Lisbon`);
   const frozen = await bursar.agents.update(await agent.id(), { policy: { frozen: true } });
   assert.equal(frozen.policy.frozen, true);
   await assert.rejects(buy(shop), /policy_frozen/);
