@@ -9,6 +9,8 @@ import type {
   AgentChange,
   Balance,
   Budget,
+  BudgetChange,
+  BudgetView,
   BulkChange,
   Continue,
   CreatedKey,
@@ -22,6 +24,7 @@ import type {
   LogLine,
   Me,
   NewAgent,
+  NewBudget,
   NewKey,
   NewPurchase,
   NewWebhook,
@@ -81,6 +84,15 @@ export interface WalletsWithdrawalsQuery {
 }
 
 export interface WalletsDepositsQuery {
+  /** Rows per page; at most 100. */
+  limit?: number;
+  /** `nextCursor` of the page before. */
+  after?: string;
+}
+
+export interface BudgetsListQuery {
+  /** Only those directly below this budget. */
+  parentId?: string;
   /** Rows per page; at most 100. */
   limit?: number;
   /** `nextCursor` of the page before. */
@@ -460,6 +472,62 @@ export class SpendResource extends Resource {
     options: PostOptions = {},
   ): Promise<Preview> {
     return this.send("POST", "/v1/spend/preview", { body, options });
+  }
+
+}
+
+export class BudgetsResource extends Resource {
+  /**
+   * Create a budget. Put agents under it with `budgetId`. A spend must pass every budget above it.
+   * Scopes: `admin`. Counts as Agent Management.
+   */
+  create(
+    body: NewBudget,
+    options: PostOptions = {},
+  ): Promise<BudgetView> {
+    return this.send("POST", "/v1/budgets", { body, options });
+  }
+
+  /**
+   * List budgets. Newest first, with what was used in each window that is running. Scopes: `admin`,
+   * `approver`, `read`. Counts as Agent Reads.
+   */
+  list(
+    query: BudgetsListQuery = {},
+    options: Options = {},
+  ): Pages<BudgetView> {
+    return this.pages("/v1/budgets", { query, options });
+  }
+
+  /** Get a budget. Scopes: `admin`, `approver`, `read`. Counts as Agent Reads. */
+  get(
+    id: string,
+    options: Options = {},
+  ): Promise<BudgetView> {
+    return this.send("GET", `/v1/budgets/${this.segment(id)}`, { options });
+  }
+
+  /**
+   * Change a budget. In force for every spend requested afterwards. Its parent never changes.
+   * Scopes: `admin`. Counts as Agent Management.
+   */
+  update(
+    id: string,
+    body: BudgetChange = {},
+    options: Options = {},
+  ): Promise<BudgetView> {
+    return this.send("PATCH", `/v1/budgets/${this.segment(id)}`, { body, options });
+  }
+
+  /**
+   * Delete a budget. 409 while an agent or a budget is under it, or a spend was decided under it.
+   * Scopes: `admin`. Counts as Agent Management.
+   */
+  delete(
+    id: string,
+    options: Options = {},
+  ): Promise<void> {
+    return this.send("DELETE", `/v1/budgets/${this.segment(id)}`, { options });
   }
 
 }
@@ -902,6 +970,7 @@ export class Resources extends Resource {
   readonly agents = new AgentsResource(this.transport);
   readonly wallets = new WalletsResource(this.transport);
   readonly spend = new SpendResource(this.transport);
+  readonly budgets = new BudgetsResource(this.transport);
   readonly purchases = new PurchasesResource(this.transport);
   readonly pins = new PinsResource(this.transport);
   readonly transactions = new TransactionsResource(this.transport);
