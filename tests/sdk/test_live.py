@@ -57,7 +57,8 @@ class Driver:
 async def test_every_method(served: Service, colour: Colour):
     """Goal: each method of each resource does what it says, and none is left out."""
     driver = Driver(colour, await served.key(account=new_account()), served.url)
-    for part in (_agents, _money, _approvals, _directory, _budgets, _webhooks_and_events, _keys):
+    parts = (_agents, _money, _approvals, _directory, _budgets, _webhooks_and_events, _keys, _stop)
+    for part in parts:
         await part(driver)
     async with selling(served, "other payee") as seller:
         await _purchases(driver, seller.url)
@@ -120,6 +121,9 @@ async def _agents(driver: Driver) -> None:
     found = await driver.rows(agents.list, metadata={"team": "search", "tier": "1"})
     assert [agent.id for agent in found] == [made.id]
     assert await driver.rows(agents.list, metadata={"team": 'a"]b'}) == []
+    many = await driver.ask(agents.update_many, where_metadata={"team": "search"}, daily_cap="21")
+    assert (many.matched, many.changed) == (1, 1)
+    assert (await driver.ask(agents.get, made.id)).policy.daily_cap == Decimal(21)
     ended = await driver.ask(agents.terminate, made.id)
     assert (ended.status, ended.terminated_at is not None) == ("terminated", True)
     assert len(await driver.rows(agents.list, status="terminated")) == 1
@@ -247,13 +251,15 @@ async def _approvals(driver: Driver) -> None:
             metadata={"order": "1"},
         )
 
-    first, second = await spend(), await spend()
+    first, second, third = await spend(), await spend(), await spend()
     assert (first.status, first.metadata) == ("pending", {"order": "1"})
     approved = await driver.ask(transactions.approve, first.id, reason="fine")
     assert approved.decision_reason == "fine"
     assert (await driver.ask(transactions.deny, second.id)).reject_code == "approval_denied"
     with pytest.raises(bursar.InvalidState):
         await driver.ask(transactions.approve, second.id)
+    cancelled = await driver.ask(transactions.cancel, third.id, reason="found it elsewhere")
+    assert (cancelled.status, cancelled.reject_code) == ("rejected", "cancelled")
 
 
 async def _directory(driver: Driver) -> None:
@@ -358,6 +364,20 @@ async def _keys(driver: Driver) -> None:
 
     await until(refused, seconds=5, every=0.1)
     await robot.close()
+
+
+async def _stop(driver: Driver) -> None:
+    account = driver.client.account
+    agent = await _agent(driver)
+    stopped = await driver.ask(account.stop, reason="an agent pays the wrong host")
+    assert stopped.reason == "an agent pays the wrong host"
+    assert (await driver.ask(driver.client.keys.me)).stop == stopped
+    refused = await driver.ask(
+        driver.client.spend.authorise, agent_id=agent, amount="1", recipient="api.example.com"
+    )
+    assert refused.reject_code == "account_stopped"
+    await driver.ask(account.resume, unsigned="pay")
+    assert (await driver.ask(driver.client.keys.me)).stop is None
 
 
 async def _agent(driver: Driver, **policy: Any) -> str:
