@@ -112,7 +112,7 @@ _OUTPUT: Final = object_schema(
     }
 )
 
-BUYING: Final = (
+BUYING_TOOLS: Final = (
     Tool(
         name="buy",
         title="Buy from a URL",

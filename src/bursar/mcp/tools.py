@@ -9,7 +9,7 @@ from bursar.form.kinds import Amount, Choice, Flag, Metadata, Recipient, Text, W
 from bursar.form.record import Field, Record
 from bursar.ids import is_id
 from bursar.mcp import words
-from bursar.mcp.buying import BUYING
+from bursar.mcp.buying import BUYING_TOOLS
 from bursar.mcp.tool import (
     AGENT,
     DECISION,
@@ -329,6 +329,6 @@ TOOLS: Final[Mapping[str, Tool]] = {
             request=_ask_transactions,
             result=_transactions,
         ),
-        *BUYING,
+        *BUYING_TOOLS,
     )
 }
