@@ -297,6 +297,27 @@ async def test_an_approved_purchase_that_nobody_continues_ends(stage: Stage):
     await books_are_clean(stage)
 
 
+async def test_a_stop_that_held_purchases_can_call_them_off(stage: Stage):
+    """Goal: none is signed any more, and the money is back; one that was signed goes on."""
+    agent = await stage.agent("10")
+    signed = await buy(stage, agent)
+    offer = await offered(stage, 1_500_000, Keypair(), await new_payee(stage))
+    held = await price(stage, await open_purchase(stage, agent), offer)
+    stop: dict[str, Any] = {"reason": "a drill", "alsoUnsigned": True}
+    assert (await stage.client.post("/v1/stop", json=stop)).is_success
+    resumed = await stage.client.post("/v1/resume", json={"unsigned": "cancel"})
+    assert resumed.json()["data"]["cancelled"] == 1
+    assert await end_unsigned(stage.db, DAY) == 1
+    async with stage.db.connection() as tx:
+        (found,) = await store.get_purchases(tx, [held.id])
+        spend = await tx.fetchrow("SELECT * FROM spend WHERE id = $1", held.spend_id)
+    assert (found.status, found.failure_code) == ("failed", "interrupted")
+    assert spend is not None
+    assert spend["reject_code"] == RejectCode.CANCELLED
+    assert (await signed.now()).status == "presented"
+    await books_are_clean(stage)
+
+
 async def test_what_was_signed_is_never_given_up(stage: Stage):
     """Goal: from the signature on only the chain ends it."""
     bought = await buy(stage, await stage.agent("10"))
