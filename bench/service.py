@@ -158,7 +158,7 @@ async def make_tenants(db: Database, config: Config, agents: int, hot_keys: int)
             network_lamports_daily=PLENTY_LAMPORTS,
             allowlist=(RECIPIENTS,),
         )
-        wanted = NewAgent(name="a", metadata={}, policy=policy)
+        wanted = NewAgent(name="a", metadata={}, policy=policy, budget_id=None)
         made = await create_agent(tx, vault, Actor(realm_id, "bench", "bench"), wanted, "mint")
         agent_ids.append(made.id)
         locked = await lock.lock_agents(tx, [made.id], [realm_id])

@@ -16,8 +16,9 @@ KIB = 1024
 BODY_ROUTES = [route for route in ROUTES if route.body is not None]
 
 
+# Bodies that name the agent which pays.
+BOUGHT = ("Spend", "NewPurchase")
 SAMPLES: dict[str, Any] = {
-    "Text": "x",
     "Amount": "1.00",
     "Cap": "1.00",
     "Flag": True,
@@ -28,6 +29,10 @@ SAMPLES: dict[str, Any] = {
     "Url": "https://example.com/hook",
     "Metadata": {"k": "v"},
     "Moment": "2099-01-01T00:00:00Z",
+    "Limits": [{"window": "day", "amount": "1.00"}],
+    "OrderUrl": "https://api.example.com/",
+    "SentHeaders": {"accept": "text/plain"},
+    "BroughtHeaders": {"PAYMENT-REQUIRED": "e30="},
 }
 
 
@@ -50,6 +55,8 @@ def sample(field: Field) -> Any:
         return {inner.name: sample(inner) for inner in kind.fields if inner.required}
     if name == "Choice":
         return kind.schema()["enum"][0]
+    if name == "Text":
+        return "x" * max(1, kind.schema()["minLength"])
     if name == "Whole":
         return kind.schema()["minimum"]
     return SAMPLES[name]
@@ -58,4 +65,4 @@ def sample(field: Field) -> Any:
 def body_of(record: Record) -> dict[str, Any]:
     body = {field.name: sample(field) for field in record.fields if field.required}
     # Required of all but agent keys.
-    return {**body, "agentId": NO_AGENT} if record.title == "Spend" else body
+    return {**body, "agentId": NO_AGENT} if record.title in BOUGHT else body

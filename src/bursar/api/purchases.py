@@ -38,14 +38,19 @@ class BroughtHeaders:
     """The headers of an answer that the caller got: names to strings."""
 
     def parse(self, value: Any, path: str, faults: list[Fault]) -> Any:
-        pairs = cast("dict[str, Any]", value) if isinstance(value, dict) else None
-        if pairs is None or not all(isinstance(item, str) for item in pairs.values()):
+        if not isinstance(value, dict):
             faults.append(
                 Fault(path, f"{path} must be an object of string values, not {json_name(value)}.")
             )
             return ()
+        pairs = cast("dict[str, Any]", value)
         if len(pairs) > _MOST_HEADERS:
             faults.append(Fault(path, f"{path} may hold at most {_MOST_HEADERS} headers."))
+            return ()
+        for name, item in pairs.items():
+            if not isinstance(item, str):
+                where = f"{path}.{name[:100]}"
+                faults.append(Fault(where, f"{where} must be a string, not {json_name(item)}."))
         return tuple(pairs.items())
 
     def schema(self) -> Schema:
