@@ -41,7 +41,11 @@ async def hooks(
     localnets: None,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> AsyncGenerator[Hooks]:
-    settings: dict[str, Any] = {"webhooks_retry_seconds": (60, 60), "drain_seconds": 3}
+    settings: dict[str, Any] = {
+        "webhooks_retry_seconds": (60, 60),
+        "drain_seconds": 3,
+        "purchases_allow": ("127.0.0.0/8",),
+    }
     folder: Path = tmp_path_factory.mktemp("console")
     async with (
         own_hooks(postgres, config, "console", folder, **settings) as made,

@@ -1,7 +1,7 @@
 """The console's pure parts: words, amounts, charts, and what changes between two policies."""
 
 from datetime import UTC, date, datetime, timedelta
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
@@ -11,10 +11,12 @@ from bursar.console import charts
 from bursar.console.app import SIGN_IN, inside
 from bursar.console.draw import amount, brief, moment, percent
 from bursar.console.policies import changes, proposed
+from bursar.console.purchases import goods_of
 from bursar.console.screens import SCREENS
 from bursar.console.store import Bucket
-from bursar.console.words import OUTCOMES, REFUSALS, RULES
+from bursar.console.words import FAILURES, OUTCOMES, PURCHASES, REFUSALS, RULES
 from bursar.policy.engine import RejectCode, Rule
+from bursar.purchase.model import FailureCode, PurchaseStatus
 
 NOW = datetime(2026, 11, 15, 9, 30, tzinfo=UTC)
 POLICY: dict[str, Any] = {
@@ -34,6 +36,25 @@ def test_every_code_and_rule_has_words():
     assert list(REFUSALS) == list(RejectCode)
     assert list(RULES) == list(Rule)
     assert set(OUTCOMES) == {"pass", "fail", "not_evaluated"}
+    assert list(FAILURES) == list(get_args(FailureCode))
+    assert list(PURCHASES) == list(get_args(PurchaseStatus))
+
+
+def test_what_a_seller_answered_is_shown_as_text():
+    """Goal: JSON is laid out, what only claims to be JSON is not, bytes are named, much is cut."""
+
+    def shown(body: str, **more: Any) -> tuple[str, bool, bool]:
+        headers = {"Content-Type": "application/json"}
+        said = {"status": 200, "body": body, "encoding": "text", "truncated": False}
+        goods = goods_of({**said, "headers": headers, **more})
+        return goods.text, goods.cut, goods.is_text
+
+    assert shown('{"a":[1]}') == ('{\n  "a": [\n    1\n  ]\n}', False, True)
+    assert shown("<script>{") == ("<script>{", False, True)
+    assert shown("/w==", encoding="base64") == ("", False, False)
+    assert shown('{"a":1}', truncated=True) == ('{"a":1}', True, True)
+    text, cut, _ = shown("x" * 1_000_000, headers={})
+    assert (len(text), cut) == (20_000, True)
 
 
 def test_every_screen_stands_for_a_route():

@@ -18,6 +18,7 @@ from bursar.form.cursor import decode_cursor, encode_cursor
 _PAGE: Final = 25
 _DAYS: Final = 30
 _LATEST: Final = 15
+_BOUGHT: Final = 5
 _MOVES: Final = 5
 _VERSIONS: Final = 10
 PATCH: Final = "PATCH /v1/agents/:id"
@@ -134,6 +135,9 @@ async def agent(visit: Visit) -> Reply:
             "days": charts.by_day(days, today, _DAYS),
             "spends": await visit.ask(
                 "GET /v1/transactions", query={"agentId": shown["id"], "limit": _LATEST}
+            ),
+            "purchases": await visit.ask(
+                "GET /v1/purchases", query={"agentId": shown["id"], "limit": _BOUGHT}
             ),
             "withdrawals": await visit.ask(
                 "GET /v1/wallets/:agentId/withdrawals", params=wallet_of, query=moves

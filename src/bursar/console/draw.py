@@ -14,7 +14,7 @@ from markupsafe import Markup
 
 from bursar.clock import iso
 from bursar.console.store import MOST_COUNTED
-from bursar.console.words import OUTCOMES, REFUSALS, RULES
+from bursar.console.words import FAILURES, OUTCOMES, PURCHASES, REFUSALS, RULES
 from bursar.money import format_micros
 from bursar.policy.engine import RejectCode, Rule
 
@@ -43,7 +43,9 @@ def _templates() -> Environment:
         percent=percent,
     )
     words: dict[str, Any] = made.globals
-    words.update(rule_words=rule_words, outcomes=OUTCOMES)
+    words.update(
+        rule_words=rule_words, outcomes=OUTCOMES, failures=FAILURES, purchase_words=PURCHASES
+    )
     return made
 
 

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Final
 
-from bursar.console import agents, keys, sessions, stops, transactions, webhooks
+from bursar.console import agents, keys, purchases, sessions, stops, transactions, webhooks
 from bursar.console.overview import overview
 from bursar.console.visit import ROOT, Handler, Mark, Screen, newest_event
 
@@ -71,6 +71,14 @@ SCREENS: Final[tuple[Screen, ...]] = (
         "POST /v1/transactions/:id/cancel",
         transactions.undecided,
     ),
+    _live("/purchases", purchases.list_purchases, "GET /v1/purchases"),
+    _live("/purchases/:id", purchases.purchase, "GET /v1/purchases/:id"),
+    _form("/purchases/:id/retry", purchases.retry, purchases.RETRY, purchases.purchase),
+    _form("/purchases/:id/continue", purchases.go_on, purchases.CONTINUE, purchases.purchase),
+    _page("/pins", purchases.pins, "GET /v1/pins"),
+    # It says where money goes from now on.
+    _with_key("/pins/accept", purchases.accept, purchases.ACCEPT, purchases.pins),
+    _form("/pins/forget", purchases.forget, purchases.FORGET, purchases.pins),
     _form("/stop", stops.stop, stops.STOP, overview),
     _form("/resume", stops.resume, stops.RESUME, overview),
     _live("/webhooks", webhooks.list_webhooks, "GET /v1/webhooks"),

@@ -3,6 +3,7 @@
 from typing import Final
 
 from bursar.policy.engine import RejectCode, Rule
+from bursar.purchase.model import FailureCode, PurchaseStatus
 
 REFUSALS: Final[dict[RejectCode, str]] = {
     RejectCode.ACCOUNT_STOPPED: "Every agent of the account is stopped.",
@@ -28,6 +29,28 @@ REFUSALS: Final[dict[RejectCode, str]] = {
     RejectCode.PURCHASE_EXPIRED: "The seller did not take the payment; the funds are back.",
     RejectCode.TERMS_CHANGED: "The seller changed price or payee after it was approved.",
     RejectCode.SETTLEMENT_FAILED: "It could not be paid on the chain; the funds are back.",
+}
+
+# Why a purchase ended with nothing signed.
+FAILURES: Final[dict[FailureCode, str]] = {
+    "seller_unreachable": "The seller gave no answer.",
+    "interrupted": "The service stopped in the middle, or the chain was out of reach.",
+    "unsupported_payment": "The seller takes no payment that Bursar makes.",
+    "terms_changed": "The seller changed price or payee after it was approved.",
+    "not_continued": "It was approved, and the agent did not go on with it in time.",
+}
+# What became of a purchase, for states that say it themselves.
+PURCHASES: Final[dict[PurchaseStatus, str]] = {
+    "open": "Being made.",
+    "free": "The seller asked for nothing.",
+    "failed": "Nothing was signed, so nothing was paid.",
+    "rejected": "Nothing was paid.",
+    "pending": "Waits for a person.",
+    "presented": "The payment is with the seller. The chain has not spoken yet; until it does, the"
+    " amount counts as spent.",
+    "paid": "Paid, final on the chain.",
+    "unpaid": "The seller never had the payment executed. It is proven dead, and the funds are"
+    " back.",
 }
 
 # For each rule: its name, and what its limit and its observed value are called.
@@ -59,6 +82,10 @@ DONE: Final = {
     "stopped": "Stopped. No spend and no approval passes until an admin resumes.",
     "going_on": "Resumed. Spends are decided again.",
     "denied": "Denied. Its funds are available again.",
+    "retried": "The seller was shown the same payment again. What it answered is below.",
+    "continued": "The seller was asked again. What came of it is below.",
+    "accepted": "The new address is accepted. Purchases there pass again.",
+    "forgotten": "The pin is forgotten. What the seller says next is remembered.",
     "created": "The agent is made. Fund its wallet, and it can spend.",
     "policy": "The new policy is in force.",
     "unchanged": "Nothing was different, so nothing changed.",
