@@ -19,6 +19,8 @@ RECOVERY: Final[Mapping[str, str]] = {
     "agent_paused": "A person paused this agent. Only a person can resume it; ask your operator.",
     "policy_frozen": "A person froze this agent's policy. Only a person can lift that; ask your"
     " operator.",
+    "budget_frozen": "A person froze a budget that this agent spends from. Only a person can lift"
+    " that; ask your operator.",
     "recipient_blocked": "The policy forbids this recipient, whatever the amount. Choose another"
     " recipient or ask your operator.",
     "recipient_not_allowed": "This recipient is not on the allowlist, so no amount passes. Choose"
@@ -35,6 +37,9 @@ RECOVERY: Final[Mapping[str, str]] = {
     " price is worth it, or buy elsewhere.",
     "per_transaction_cap_exceeded": "The amount is over the most that one payment may be.",
     "daily_cap_exceeded": "The amount does not fit into what is left of today's cap.",
+    "limit_exceeded": "The amount does not fit into what is left of a limit of your policy.",
+    "budget_exceeded": "The amount does not fit into what is left of a budget that you share with"
+    " other agents.",
     "network_cost_exceeded": "What your payments may cost the network in a day is used up, or this"
     " recipient costs too much to reach. Try later, pay somebody you paid before, or ask your"
     " operator.",
