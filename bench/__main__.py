@@ -19,6 +19,7 @@ from bench import (
     console,
     localnet,
     machine,
+    purchases,
     rest,
     rising,
     scale,
@@ -108,6 +109,8 @@ async def measure() -> list[Row]:
     _say("settlement")
     (bare, rate, unit), (_, settled, _), _ = await settlement.rows()
     rows.append(at_least(f"settlements (reference: {bare})", settled, unit, rate, 0.6))
+    _say("purchases")
+    rows += await purchases.rows()
     _say("webhooks")
     rows += await webhooks.rows()
     _say("clients")
