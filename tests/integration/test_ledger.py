@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import asyncpg
+import httpx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -112,6 +113,14 @@ class Books:
     pending: str
     released: str
     refused: str
+    # An agent below two budgets, with a limit of one recipient.
+    metered: str
+    top: str
+    low: str
+    limit: str
+    counted: str
+    denied: str
+    exceeding: str
 
     async def tamper(self, statement: str) -> None:
         """As somebody would who owns the machine: without any trigger."""
@@ -183,8 +192,30 @@ async def template(postgres: EmbeddedPostgres, config: Config) -> AsyncGenerator
             )
             await pay(service.db, agent["id"], out.json()["data"]["id"])
             await sealed(service.db)
+        made |= await metered(service, client)
+        await sealed(service.db)
     yield made
     await drop_database(postgres, "ledger")
+
+
+async def metered(service: Service, client: httpx.AsyncClient) -> dict[str, str]:
+    """Spends that limits and budgets count, refuse and get back."""
+    made: dict[str, str] = {}
+    for name, limits in (("top", [{"window": "month", "amount": "9.00"}]), ("low", [])):
+        body = {"name": name, "limits": limits, "parentId": made.get("top")}
+        made[name] = (await client.post("/v1/budgets", json=body)).json()["data"]["id"]
+    limits = [{"window": "day", "count": 3, "recipient": "*.example.com"}]
+    policy = {"approvalThreshold": "5.00", "limits": limits}
+    agent = await new_agent(client, policy=policy, budgetId=made["low"])
+    made |= {"metered": agent["id"], "limit": agent["policy"]["limits"][0]["id"]}
+    await service.fund(agent["id"], "50")
+    made["counted"] = (await spend(client, agent["id"], "1"))["id"]
+    made["denied"] = (await spend(client, agent["id"], "6"))["id"]
+    made["exceeding"] = (await spend(client, agent["id"], "4"))["id"]
+    await client.post(f"/v1/transactions/{made['denied']}/deny")
+    await spend(client, agent["id"], "2")
+    assert await totals.fold(service.db) > 0
+    return made
 
 
 async def release(db: Database, agent_id: str, spend_id: str) -> None:
@@ -290,6 +321,9 @@ SPENDS = "every spend holds, has paid or has released exactly its amount"
 RESERVES = "every reserve belongs to a payment"
 USAGE = "every window's use is the sum of its spends, and the day's is within its cap"
 JUDGED = "every spend was judged on what its wallet had then"
+METERS = "every meter counts the spends that are its own, in each window that is open"
+COUNTED = "every spend was judged on what its meters had counted then"
+LIMITS = "every spend kept to the limits and budgets that it was decided under"
 WAITING = "every wallet knows how many of its spends wait for a person"
 PAYMENTS = "every payment is where its spend or withdrawal is"
 ON_ITS_WAY = "every spend and withdrawal to be paid is on its way"
@@ -375,6 +409,26 @@ TAMPERING = [
      " SET windows_at = windows_at + interval '1 day', day_micros = 0, day_count = 0,"
      " day_lamports = 0 WHERE agent_id = '{agent}'"), {USAGE}, "agent"),
     ("INSERT INTO usage VALUES ('{agent}', 'hour', '2026-01-01', 1, 1)", {USAGE}, "agent"),
+    *((f"UPDATE meter SET {window}_{what} = {window}_{what} + 1 WHERE id = '{{{meter}}}'",
+       {METERS}, meter) for window in ("hour", "day", "week", "month", "life")
+      for what, meter in (("micros", "top"), ("count", "limit"))),
+    ("UPDATE meter SET decisions = decisions - 1 WHERE id = '{low}'", {METERS, COUNTED}, "low"),
+    ("DELETE FROM meter WHERE id = '{limit}'", {METERS}, "limit"),
+    # A window that should have been closed.
+    ("UPDATE meter SET windows_at = windows_at + interval '32 days' WHERE id = '{top}'",
+     {METERS}, "top"),
+    ("UPDATE budget SET parent_id = NULL WHERE id = '{low}'", {METERS}, "top"),
+    ("UPDATE spend SET budget_id = NULL WHERE id = '{counted}'", {METERS, COUNTED}, "counted"),
+    ("UPDATE spend SET budget_id = '{top}' WHERE id = '{exceeding}'",
+     {METERS, COUNTED}, "exceeding"),
+    # The first number of the wallet, of the limit, and of the lower budget; then the lifetime's.
+    *((f"UPDATE spend SET used[{place}] = used[{place}] + 9 WHERE id = '{{exceeding}}'",
+       {COUNTED}, "exceeding") for place in (7, 18, 29, 27, 28, 38, 39, 49, 50)),
+    # The month of the upper budget.
+    ("UPDATE spend SET used[47] = 0 WHERE id = '{exceeding}'", {LIMITS}, "exceeding"),
+    ("UPDATE spend SET used[47] = 8000001 WHERE id = '{counted}'", {LIMITS}, "counted"),
+    ("UPDATE spend SET used[22] = 3 WHERE id = '{denied}'", {LIMITS}, "denied"),
+    ("UPDATE spend SET used = used[:6] WHERE id = '{counted}'", {COUNTED, LIMITS}, "counted"),
     ("DELETE FROM payment WHERE id = '{approved}'", {ON_ITS_WAY}, "approved"),
     ("UPDATE payment SET destination = 'thief' WHERE id = '{approved}'", {PAYMENTS}, "approved"),
     ("DELETE FROM total_delta WHERE agent_id = '{agent}'", {TOTALS}, "agent"),
@@ -476,7 +530,7 @@ async def test_the_command_names_the_difference_and_fails(books: Books):
     )
     wrong = await bursar("audit", "--no-chain", **dsn)
     assert wrong.code == 1
-    assert f"WRONG {USAGE} (2 differences in 2)" in wrong.out
+    assert f"WRONG {USAGE} (3 differences in 3)" in wrong.out
     assert f"{books.agent} in the day of " in wrong.out
     assert "and 80 more" in wrong.out
     as_json = await bursar("audit", "--no-chain", "--json", **dsn)
@@ -484,12 +538,12 @@ async def test_the_command_names_the_difference_and_fails(books: Books):
     told = {row["question"]: row for row in json.loads(as_json.out)}
     assert told[WALLETS] == {
         "question": WALLETS,
-        "checked": 2,
+        "checked": 3,
         "differences": 0,
         "named": [],
         "problem": None,
     }
-    assert (told[USAGE]["differences"], len(told[USAGE]["named"])) == (2, 2)
+    assert (told[USAGE]["differences"], len(told[USAGE]["named"])) == (3, 3)
     assert (told[TOTALS]["differences"], len(told[TOTALS]["named"])) == (100, 20)
 
 

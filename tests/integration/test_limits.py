@@ -113,6 +113,22 @@ async def test_what_was_spent_before_counts(service: Service, client: httpx.Asyn
     assert len(check_of(elsewhere, "limit")) == 1
 
 
+async def test_limits_of_agents_are_apart(service: Service, client: httpx.AsyncClient):
+    """Goal: what one agent pays to a recipient is not counted against another, from the first."""
+    limits = [
+        {"window": "day", "amount": "3.00", "recipient": "*.example.com"},
+        {"window": "day", "count": 1, "recipient": "api.example.com"},
+    ]
+    one, two = [await funded(service, client, policy={"limits": limits}) for _ in range(2)]
+    named = {limit["id"] for agent in (one, two) for limit in agent["policy"]["limits"]}
+    assert len(named) == 4
+    assert all(id_.startswith("lim_") for id_ in named)
+    for agent in (one, two):
+        assert (await spend(client, agent["id"], "3"))["status"] == "approved"
+        refused = await spend(client, agent["id"], "0.5")
+        assert [check["outcome"] for check in check_of(refused, "limit")] == ["fail", "fail"]
+
+
 async def test_limits_of_others_cannot_be_named(service: Service, client: httpx.AsyncClient):
     """Goal: no agent gets at what another one's limit has counted."""
     limits = [{"window": "day", "amount": "3.00", "recipient": "a.example.com"}]
@@ -153,6 +169,70 @@ async def test_a_spend_passes_every_budget_above_it(service: Service, client: ht
     frozen = await spend(client, ours[0]["id"], "1")
     assert frozen["rejectCode"] == "budget_frozen"
     error_of(await client.delete(f"/v1/budgets/{team['id']}"), 409, "invalid_state")
+
+
+async def test_a_change_of_a_budget_holds_for_every_agent_at_once(
+    service: Service, client: httpx.AsyncClient
+):
+    """Goal: also for one whose budget the process has read again only for another agent."""
+    budget = await new_budget(client, {"window": "day", "amount": "50.00"})
+    one, two = [await funded(service, client, budgetId=budget["id"]) for _ in range(2)]
+    path = f"/v1/budgets/{budget['id']}"
+    for change, code in (
+        ({"limits": [{"window": "day", "amount": "10.00"}]}, "budget_exceeded"),
+        ({"limits": [], "frozen": True}, "budget_frozen"),
+    ):
+        # Twice each: then all that a decision needs is remembered.
+        for agent in (one, two, one, two):
+            assert (await spend(client, agent["id"], "2"))["status"] == "approved"
+        answer = await client.patch(path, json=change)
+        assert answer.status_code == 200, answer.text
+        for agent in (two, one, two, one):
+            assert (await spend(client, agent["id"], "9"))["rejectCode"] == code
+        await client.patch(path, json={"limits": []})
+
+
+async def test_a_budget_is_deleted_or_used_but_not_both(
+    service: Service, client: httpx.AsyncClient
+):
+    """Goal: whoever comes second is told so."""
+    agent = await funded(service, client)
+    for _ in range(10):
+        budget = await new_budget(client)
+        deleted, moved, below = await asyncio.gather(
+            client.delete(f"/v1/budgets/{budget['id']}"),
+            client.patch(f"/v1/agents/{agent['id']}", json={"budgetId": budget["id"]}),
+            client.post("/v1/budgets", json={"name": "b", "limits": [], "parentId": budget["id"]}),
+        )
+        assert deleted.status_code in (204, 409), deleted.text
+        expected = (400, 400) if deleted.status_code == 204 else (200, 201)
+        found = (moved.status_code, below.status_code)
+        assert found == expected or deleted.status_code == 409, (moved.text, below.text)
+        await client.patch(f"/v1/agents/{agent['id']}", json={"budgetId": None})
+
+
+async def test_a_purchase_may_be_refused_before_any_limit_is_asked(
+    service: Service, client: httpx.AsyncClient
+):
+    """Goal: its host is judged by the lists, whatever limits and budgets stand."""
+    limits = [{"window": "day", "count": 2}, {"window": "day", "count": 2, "recipient": "*"}]
+    budget = await new_budget(client, {"window": "day", "amount": "5.00"})
+    policy = {"limits": limits, "blocklist": ["blocked.example.com"]}
+    agent = await funded(service, client, budgetId=budget["id"], policy=policy)
+    order = {"agentId": agent["id"], "url": "https://blocked.example.com/x", "maxAmount": "1"}
+    answer = await client.post("/v1/purchases", json=order)
+    assert answer.status_code == 201, answer.text
+    refused = answer.json()["data"]
+    assert refused["rejectCode"] == "recipient_blocked"
+    outcomes = {
+        check["outcome"] for rule in ("limit", "budget") for check in check_of(refused, rule)
+    }
+    assert outcomes == {"not_evaluated"}
+    await client.patch(f"/v1/budgets/{budget['id']}", json={"frozen": True})
+    order["url"] = "https://api.example.com/x"
+    refused = (await client.post("/v1/purchases", json=order)).json()["data"]
+    assert refused["rejectCode"] == "budget_frozen"
+    assert check_of(refused, "budget_frozen")[0]["outcome"] == "fail"
 
 
 async def test_what_is_given_back_is_given_to_every_budget(

@@ -3,6 +3,7 @@
 The database's clock is set by hand here, so that midnight comes when a test wants it.
 """
 
+import random
 from collections.abc import AsyncGenerator
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 from bursar.clock import iso
 from bursar.config import Config
 from bursar.ledger.audit import audit
+from bursar.policy.limits import window_start
 from bursar.service.postgres import EmbeddedPostgres
 from bursar.spend.approve import expire_spends
 from tests.clockwork import ClockedService, clocked_service, settle
@@ -230,3 +232,92 @@ async def test_statistics_by_day_follow_created_at(clocked: ClockedService):
         assert await ids(**{"from": eve, "to": eve}) == [late["id"]]
         assert await ids(settledFrom=eve, settledTo=eve) == []
         assert sorted(await ids(settledFrom=day)) == sorted([late["id"], early["id"]])
+
+
+@pytest.mark.parametrize(
+    ("window", "boundary"),
+    [
+        ("hour", "2026-11-14T13:00"),
+        ("hour", "2027-01-01T00:00"),
+        ("day", "2028-02-29T00:00"),
+        ("day", "2028-03-01T00:00"),
+        # A Monday; and the first Monday of a year, in a week that began in the year before.
+        ("week", "2026-11-16T00:00"),
+        ("week", "2027-01-04T00:00"),
+        ("month", "2026-12-01T00:00"),
+        ("month", "2027-01-01T00:00"),
+        ("month", "2028-03-01T00:00"),
+    ],
+)
+async def test_a_window_counts_until_it_is_over(
+    clocked: ClockedService, window: str, boundary: str
+):
+    """Goal: of policies, of recipients and of budgets, to the millisecond; what is given back later
+    is no longer in the way there, and makes no room here."""
+    begins = datetime.fromisoformat(boundary).replace(tzinfo=UTC)
+    async with await clocked.admin() as client:
+        full = {"window": window, "amount": "5.00"}
+        top = await new_budget(client, [full])
+        low = await new_budget(client, [{"window": window, "count": 2}], parentId=top["id"])
+        agent = await new_agent(
+            client,
+            budgetId=low["id"],
+            policy={
+                "approvalThreshold": "2.00",
+                "limits": [full, {"window": window, "count": 2, "recipient": "*.example.com"}],
+            },
+        )
+        await clocked.fund(agent["id"], "100")
+        await clocked.set_clock(begins - timedelta(minutes=30))
+        waiting = await spend(client, agent["id"], "4")
+        assert waiting["status"] == "pending"
+        assert (await spend(client, agent["id"], "1"))["status"] == "approved"
+        await clocked.set_clock(begins - MILLISECOND)
+        refused = await spend(client, agent["id"], "0.5")
+        failed = [c for c in refused["decision"]["checks"] if c["outcome"] == "fail"]
+        assert [check["rule"] for check in failed] == ["limit", "limit", "budget", "budget"]
+        assert refused["decision"]["retryAt"] == iso(begins)
+        await clocked.set_clock(begins)
+        assert (await budget(client, agent))["maxAmountNow"] == "5.000000"
+        assert (await spend(client, agent["id"], "1"))["status"] == "approved"
+        for id_ in (top["id"], low["id"]):
+            assert await use(client, id_, window) == {"amount": "1.000000", "count": 1}
+            assert await use(client, id_, "lifetime") == {"amount": "6.000000", "count": 3}
+        answer = await client.post(f"/v1/transactions/{waiting['id']}/deny")
+        assert answer.status_code == 200, answer.text
+        # A clock that is set back opens no window again.
+        await clocked.set_clock(begins - timedelta(hours=3))
+        assert (await budget(client, agent))["maxAmountNow"] == "4.000000"
+        assert (await spend(client, agent["id"], "1.5"))["createdAt"] == iso(begins)
+        last = await spend(client, agent["id"], "0.5")
+        assert last["rejectCode"] == "limit_exceeded"
+        for id_ in (top["id"], low["id"]):
+            assert await use(client, id_, window) == {"amount": "2.500000", "count": 2}
+            assert await use(client, id_, "lifetime") == {"amount": "3.500000", "count": 3}
+
+
+async def test_the_schema_and_the_engine_agree_on_windows(clocked: ClockedService):
+    """Goal: one says what a meter counts, the other what a decision rests on."""
+    chance = random.Random(16)
+    moments = [EVE + timedelta(seconds=chance.randrange(-(10**9), 10**9)) for _ in range(2_000)]
+    async with clocked.db.connection() as tx:
+        for window in ("hour", "day", "week", "month"):
+            starts = await tx.fetchval(
+                "SELECT array_agg(date_trunc($2, at, 'UTC') ORDER BY place)"
+                " FROM unnest($1::timestamptz[]) WITH ORDINALITY AS m (at, place)",
+                moments,
+                window,
+            )
+            assert starts == [window_start(window, at) for at in moments]
+
+
+async def new_budget(client: httpx.AsyncClient, limits: list[Any], **fields: Any) -> dict[str, Any]:
+    answer = await client.post("/v1/budgets", json={"name": "b", "limits": limits, **fields})
+    assert answer.status_code == 201, answer.text
+    return answer.json()["data"]
+
+
+async def use(client: httpx.AsyncClient, budget_id: str, window: str) -> dict[str, Any]:
+    answer = await client.get(f"/v1/budgets/{budget_id}")
+    assert answer.status_code == 200, answer.text
+    return answer.json()["data"]["use"][window]

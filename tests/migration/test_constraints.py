@@ -14,6 +14,13 @@ ROWS = f"""
 INSERT INTO account (id, name) VALUES ('acc_1', 'one'), ('acc_2', 'two');
 INSERT INTO realm (id, account_id, mode) OVERRIDING SYSTEM VALUE
   VALUES (1001, 'acc_1', 'test'), (1002, 'acc_2', 'test');
+INSERT INTO meter (id, realm_id, decisions, rules, windows_at)
+  VALUES ('bud_1', 1001, 4, 3, moment()), ('bud_2', 1001, 4, 3, moment()),
+         ('lim_1', 1001, 4, 3, moment());
+INSERT INTO budget (id, realm_id, name, parent_id, level, limits, created_by, created_at,
+                    updated_at)
+  VALUES ('bud_1', 1001, 'one', NULL, 1, '[]', 'key_1', moment(), moment()),
+         ('bud_2', 1001, 'two', 'bud_1', 2, '[]', 'key_1', moment(), moment());
 INSERT INTO agent (id, realm_id, name, policy_id, created_at, updated_at)
   VALUES ('{AGENT}', 1001, 'a', 'pol_1', moment(), moment()),
          ('{OTHER}', 1002, 'b', 'pol_2', moment(), moment());
@@ -154,6 +161,20 @@ def _policy(**changes: object) -> str:
         "changed_at": "moment()",
     } | changes
     return _insert("policy", values)
+
+
+def _budget(**changes: object) -> str:
+    values = {
+        "id": "'lim_1'",
+        "realm_id": 1001,
+        "name": "'b'",
+        "level": 1,
+        "limits": "'[]'",
+        "created_by": "'key_1'",
+        "created_at": "moment()",
+        "updated_at": "moment()",
+    } | changes
+    return _insert("budget", values)
 
 
 def _insert(table: str, values: dict[str, object]) -> str:
@@ -429,6 +450,31 @@ REFUSED: list[tuple[str, str]] = [
         _policy(allowlist="array_fill('a.example'::text, ARRAY[1001])"),
         "policy_allowlist_check",
     ),
+    # Meters and budgets
+    *((_set("meter", f"{window}_micros = -1"), "micros_check") for window in WINDOWS),
+    *((_set("meter", f"{window}_count = -1"), "counted_check") for window in WINDOWS),
+    (_set("meter", "decisions = decisions - 1"), "meter_only_rises"),
+    (_set("meter", "rules = rules - 1"), "meter_only_rises"),
+    (_set("meter", "windows_at = windows_at - interval '1 ms'"), "meter_only_rises"),
+    (_set("meter", "windows_at = NULL"), "meter_only_rises"),
+    ("DELETE FROM meter WHERE id = 'lim_1'", "append-only"),
+    ("TRUNCATE meter CASCADE", "append-only"),
+    (_budget(id="'bud_9'"), "budget_id_fkey"),
+    (_budget(parent_id="'bud_9'"), "budget_parent_id_fkey"),
+    (_budget(realm_id=1002, parent_id="'bud_1'"), "budget_parent_id_realm_id_fkey"),
+    (_budget(level=5), "budget_level_check"),
+    (_budget(level=0), "budget_level_check"),
+    (_budget(name="''"), "budget_name_check"),
+    (_set("budget", "parent_id = NULL", "id = 'bud_2'"), "budget_stays_in_place"),
+    (_set("budget", "parent_id = 'bud_2'", "id = 'bud_1'"), "budget_stays_in_place"),
+    (_set("budget", "level = 3", "id = 'bud_2'"), "budget_stays_in_place"),
+    (_set("budget", "realm_id = 1002", "id = 'bud_2'"), "budget_stays_in_place"),
+    ("DELETE FROM budget WHERE id = 'bud_1'", "budget_parent_id_fkey"),
+    (
+        _set("agent", "budget_id = 'bud_2'", f"id = '{OTHER}'"),
+        "agent_budget_id_realm_id_fkey",
+    ),
+    (_spend("budget_id = 'bud_1'"), "spend_terms_are_fixed"),
     # Agents
     (_set("agent", "policy_version = 2"), "agent_id_policy_version_fkey"),
     (_set("agent", "status = 'terminated'"), "terminated_has_a_date"),

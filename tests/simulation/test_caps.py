@@ -15,12 +15,7 @@ import msgspec
 import pytest
 
 from bursar.chain.message import TOKEN_ACCOUNT_LAMPORTS
-from bursar.db import Tx
-from bursar.ledger.lock import lock_agents
 from bursar.money import format_cents, format_micros
-from bursar.policy.engine import RejectCode
-from bursar.settlement import payment_store
-from bursar.spend.close import reject_spends
 from bursar.spend.model import bounds_of
 from bursar.spend.view import show_decision
 from tests.simulation.replay import replay_agent
@@ -193,25 +188,8 @@ class Market:
             connection.close()
 
     async def _releaser(self) -> None:
-        """What settlement does when a payment failed for good."""
-        realm_id = await self._realm()
         while True:
-            spend_id, agent_id = await self.approved.get()
-
-            async def work(tx: Tx, spend_id: str = spend_id, agent_id: str = agent_id) -> None:
-                locked = await lock_agents(tx, [agent_id], [realm_id])
-                await payment_store.fail_payment(tx, spend_id, "failed for good", "waiting")
-                await reject_spends(
-                    tx,
-                    locked[agent_id].wallet,
-                    [spend_id],
-                    expected="approved",
-                    code=RejectCode.SETTLEMENT_FAILED,
-                    decided_by=None,
-                    reason=None,
-                )
-
-            await self.world.db.transact(work)
+            await self.world.fail(*await self.approved.get())
             self.changes["release"] += 1
 
     async def _funder(self) -> None:

@@ -12,11 +12,15 @@ import httpx
 
 from bursar.config import Config, load_config
 from bursar.cost import store as cost_store
-from bursar.db import Database
+from bursar.db import Database, Tx
 from bursar.ledger.audit import audit
+from bursar.ledger.lock import lock_agents
 from bursar.migrations.migrate import migrate
+from bursar.policy.engine import RejectCode
 from bursar.recipient.resolve import test_address as sandbox_address
 from bursar.service.postgres import EmbeddedPostgres, running_postgres
+from bursar.settlement import payment_store
+from bursar.spend.close import reject_spends
 from tests.processes import running_api
 from tests.simulation.wire import NO_TURNS, Connection, Turns
 from tests.support import Service, new_account
@@ -50,6 +54,25 @@ class World:
         async with self.db.transaction() as tx:
             realm_id = await tx.fetchval("SELECT realm_id FROM agent WHERE id = $1", agent_id)
             await cost_store.note_open(tx, {(realm_id, address): 0})
+
+    async def fail(self, spend_id: str, agent_id: str) -> None:
+        """What settlement does when the payment of an approved spend failed for good."""
+
+        async def work(tx: Tx) -> None:
+            realm_id = await tx.fetchval("SELECT realm_id FROM agent WHERE id = $1", agent_id)
+            locked = await lock_agents(tx, [agent_id], [realm_id])
+            await payment_store.fail_payment(tx, spend_id, "failed for good", "waiting")
+            await reject_spends(
+                tx,
+                locked[agent_id].wallet,
+                [spend_id],
+                expected="approved",
+                code=RejectCode.SETTLEMENT_FAILED,
+                decided_by=None,
+                reason=None,
+            )
+
+        await self.db.transact(work)
 
     async def decided(self, way: str) -> float:
         """How many spends the processes have decided in this way."""

@@ -48,6 +48,7 @@ class Actor:
 async def create_agent(tx: Tx, vault: Vault, actor: Actor, wanted: NewAgent, mint: str) -> AgentRow:
     """The agent, version 1 of its policy, and its wallet."""
     await _check_budget(tx, actor.realm_id, wanted.budget_id)
+    policy = replace(wanted.policy, limits=named_limits(wanted.policy.limits, ()))
     agent_id = new_id("ag")
     created_at = await store.insert_agent(
         tx,
@@ -58,9 +59,9 @@ async def create_agent(tx: Tx, vault: Vault, actor: Actor, wanted: NewAgent, min
         policy_id=new_id("pol"),
         budget_id=wanted.budget_id,
     )
-    await policy_store.insert_policies(tx, [(agent_id, wanted.policy)], actor.name, created_at)
+    await policy_store.insert_policies(tx, [(agent_id, policy)], actor.name, created_at)
     # A new wallet is low without an event: only later changes are news.
-    is_low = low(0, wanted.policy.cap_micros_daily)
+    is_low = low(0, policy.cap_micros_daily)
     key = await vault.new_key(agent_id)
     await wallet_store.insert_wallet(tx, actor.realm_id, key, mint, is_low)
     row = await get_agent(tx, actor.realm_id, agent_id)
@@ -148,7 +149,7 @@ def _named(change: PolicyChange, before: Policy) -> PolicyChange:
 
 async def _check_budget(tx: Tx, realm_id: int, budget_id: str | None) -> None:
     """Raises ValidationFailed when there is no such budget here."""
-    if budget_id is not None and await budget_store.get_budget(tx, realm_id, budget_id) is None:
+    if budget_id is not None and await budget_store.hold_budget(tx, realm_id, budget_id) is None:
         raise ValidationFailed([Fault("budgetId", "budgetId names no budget of this account.")])
 
 

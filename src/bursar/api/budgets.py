@@ -68,7 +68,7 @@ async def create(call: Call) -> Answer:
     parent = None
     parent_id: str | None = call.body.get("parentId")
     if parent_id is not None:
-        parent = await store.get_budget(call.tx, realm_id, parent_id)
+        parent = await store.hold_budget(call.tx, realm_id, parent_id)
         if parent is None:
             raise ValidationFailed([Fault("parentId", "parentId names no budget of this account.")])
         if parent.level >= MOST_LEVELS:
@@ -165,7 +165,7 @@ async def change(call: Call) -> Answer:
 )
 async def delete(call: Call) -> Answer:
     budget = await _existing(call)
-    await store.lock_budget(call.tx, budget.id)
+    await store.lock_to_delete(call.tx, budget.id)
     if await store.is_used(call.tx, budget.id):
         raise ApiError(
             ErrorCode.INVALID_STATE,

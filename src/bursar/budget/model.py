@@ -1,10 +1,19 @@
 """A budget, and what its meter counted."""
 
 from datetime import datetime
+from typing import NamedTuple
 
 import msgspec
 
-from bursar.policy.limits import Limit, numbers_at
+from bursar.policy.limits import BudgetTerms, Limit, numbers_at
+
+
+class Chain(NamedTuple):
+    """A budget and those above it; and the `rules` of each one's meter, read with it: whoever
+    decides by what the budgets say compares them with what they are by then."""
+
+    budgets: tuple[BudgetTerms, ...] = ()
+    rules: tuple[int, ...] = ()
 
 
 class BudgetRow(msgspec.Struct, frozen=True, kw_only=True):

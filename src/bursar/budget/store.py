@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from datetime import datetime
 
-from bursar.budget.model import BudgetRow, MeterRow
+from bursar.budget.model import BudgetRow, Chain, MeterRow
 from bursar.db import Row, Tx
 from bursar.policy.limits import BudgetTerms
 from bursar.policy.store import decode_limits, encode_limits
@@ -22,9 +22,10 @@ _CHAINS = Query("""
       SELECT a.lowest, p.id, p.parent_id, p.frozen, p.limits, a.place + 1
         FROM above a
         JOIN budget p ON p.id = a.parent_id)
-    SELECT lowest, id, frozen, limits
-      FROM above
-     ORDER BY lowest, place
+    SELECT a.lowest, a.id, a.frozen, a.limits, m.rules
+      FROM above a
+      JOIN meter m ON m.id = a.id
+     ORDER BY a.lowest, a.place
 """)
 _METERS = Query("""
     SELECT id, rules, windows_at, created_at,
@@ -36,14 +37,14 @@ _METERS = Query("""
 _RELEASE = Query("SELECT release_meters(:meter_ids, :moments, :micros)")
 
 
-async def chains(tx: Tx, budget_ids: Sequence[str]) -> dict[str, tuple[BudgetTerms, ...]]:
+async def chains(tx: Tx, budget_ids: Sequence[str]) -> dict[str, Chain]:
     """The budgets above each of these, itself first."""
-    found: defaultdict[str, list[BudgetTerms]] = defaultdict(list)
+    found: defaultdict[str, Chain] = defaultdict(Chain)
     for row in await _CHAINS.rows(tx, budget_ids=budget_ids):
-        found[row["lowest"]].append(
-            BudgetTerms(row["id"], row["frozen"], decode_limits(row["limits"]))
-        )
-    return {lowest: tuple(budgets) for lowest, budgets in found.items()}
+        budget = BudgetTerms(row["id"], row["frozen"], decode_limits(row["limits"]))
+        below = found[row["lowest"]]
+        found[row["lowest"]] = Chain((*below.budgets, budget), (*below.rules, row["rules"]))
+    return found
 
 
 async def meters(tx: Tx, meter_ids: Sequence[str]) -> dict[str, MeterRow]:
@@ -86,6 +87,14 @@ _GET = Query(f"""
       FROM budget
      WHERE id = :budget_id AND realm_id = :realm_id
 """)
+# Until the commit it is not deleted, though it may change.
+_HOLD = Query(f"""
+    SELECT {columns(BudgetRow)}
+      FROM budget
+     WHERE id = :budget_id AND realm_id = :realm_id
+       FOR KEY SHARE
+""")
+_LOCK_TO_DELETE = Query("SELECT FROM budget WHERE id = :budget_id FOR UPDATE")
 _LIST = Listing(f"""
     SELECT {columns(BudgetRow)}
       FROM budget
@@ -150,6 +159,18 @@ async def update_budget(tx: Tx, changed: BudgetRow) -> BudgetRow:
 async def get_budget(tx: Tx, realm_id: int, budget_id: str) -> BudgetRow | None:
     row = await _GET.row(tx, realm_id=realm_id, budget_id=budget_id)
     return None if row is None else budget_of(row)
+
+
+async def hold_budget(tx: Tx, realm_id: int, budget_id: str) -> BudgetRow | None:
+    """To put an agent or a budget under it: it stays until the commit."""
+    row = await _HOLD.row(tx, realm_id=realm_id, budget_id=budget_id)
+    return None if row is None else budget_of(row)
+
+
+async def lock_to_delete(tx: Tx, budget_id: str) -> None:
+    """No decision under it, and nothing is put under it, until the commit."""
+    await lock_budget(tx, budget_id)
+    await _LOCK_TO_DELETE.run(tx, budget_id=budget_id)
 
 
 async def list_budgets(

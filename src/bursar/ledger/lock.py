@@ -20,7 +20,8 @@ has to be, because
    compare its `rules` and do not lock it
 3. wallet: here, in `wallet/store.py`, in `spend/refusal_store.py` and in `write_spends`
    then meter, of budgets and of limits with a recipient: `close_meters`, `release_meters`,
-   `write_spends`, and `budget/store.py`, which changes budgets
+   `write_spends`, and `budget/store.py`, which changes budgets; then budget, by whoever puts
+   something under it (FOR KEY SHARE) or deletes it
 4. api_key, spend, withdrawal, deposit, purchase, policy, usage: rows of the locked wallet's agent
 5. payment, then submission (`settlement/`): claims skip what others hold
 6. payee_account, then network_cost (`cost/store.py`): the last that a transaction does

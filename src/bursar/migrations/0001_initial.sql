@@ -159,8 +159,12 @@ CREATE TABLE meter (
   created_at   timestamptz(3) NOT NULL DEFAULT moment()
 ) WITH (fillfactor = 50);
 CREATE TRIGGER meter_only_rises BEFORE UPDATE ON meter FOR EACH ROW
-  WHEN (NEW.decisions < OLD.decisions OR NEW.rules < OLD.rules OR NEW.windows_at < OLD.windows_at)
+  WHEN (NEW.decisions < OLD.decisions OR NEW.rules < OLD.rules OR NEW.windows_at < OLD.windows_at
+        OR NEW.windows_at IS NULL AND OLD.windows_at IS NOT NULL)
   EXECUTE FUNCTION refuse_move();
+-- Even when its budget is deleted or its limit removed: what it counted may be given back later.
+CREATE TRIGGER meter_stays BEFORE DELETE OR TRUNCATE ON meter
+  FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();
 
 -- A ceiling that agents share. A spend must pass every budget above its agent.
 CREATE TABLE budget (
@@ -1592,7 +1596,9 @@ END;
 -- count, and what the batch had added to them before each.
 --
 -- What a spend keeps of the numbers it was judged on (`used`, in the order of the engine's `Used`),
--- and what its transfer says of the wallet, follows from the values found here.
+-- and what its transfer says of the wallet, follows from the values found here. Of a metered batch
+-- the numbers of the meters are returned by wallet, in the order of its spends: a second look for
+-- them could fail after the commit.
 CREATE FUNCTION write_spends(
   decided_in text, locked_at timestamptz, approval_seconds integer,
   -- By wallet: what it is decided by, what the batch adds to it, and between which values.
@@ -1619,7 +1625,7 @@ CREATE FUNCTION write_spends(
 RETURNS TABLE (
   agent_id id, at timestamptz, credits_posted bigint, debits_posted bigint, debits_pending bigint,
   decisions_until bigint, transfers_until bigint, spent_micros bigint, lamports_until bigint,
-  pending_until integer)
+  pending_until integer, meters_until text[])
 -- The plan is the same for every batch, and to make it takes longer than to write a spend.
 LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan AS $$
 #variable_conflict use_column
@@ -1763,7 +1769,10 @@ BEGIN
      WHERE h.status = 'enabled' AND h.events && ARRAY['*', 'transaction.' || d.verdict]
   )
   SELECT w.agent_id, w.at::timestamptz, w.credits_posted, w.debits_posted, w.debits_pending,
-         w.decisions, w.transfers, w.spent_micros, w.lamports, w.pendings
+         w.decisions, w.transfers, w.spent_micros, w.lamports, w.pendings,
+         CASE WHEN meters IS NOT NULL THEN
+           (SELECT array_agg(d.meters ORDER BY d.decisions_before) FROM decided d
+             WHERE d.agent_id = w.agent_id) END
     FROM written w;
   IF meter_ids IS NOT NULL THEN
     GET DIAGNOSTICS written_count = ROW_COUNT;

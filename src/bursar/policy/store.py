@@ -7,6 +7,7 @@ from datetime import datetime
 import msgspec
 
 from bursar.db import Row, Tx
+from bursar.errors import check
 from bursar.policy.limits import Limit
 from bursar.policy.model import Policy
 from bursar.sql import Query, columns, made
@@ -62,6 +63,10 @@ async def insert_policies(
             }
             for agent_id, policy in policies
         ],
+    )
+    check(
+        all(limit.id for _, policy in policies for limit in policy.limits),
+        "a limit is named before it is stored: its meter has that name",
     )
     await _INSERT_METER.run_each(
         tx,

@@ -12,6 +12,7 @@ from bursar.errors import not_found
 from bursar.ledger import lock
 from bursar.policy.cache import PolicyCache
 from bursar.policy.engine import RejectCode, Rule, Terms, Used, decide, purchase_terms, terms_of
+from bursar.policy.limits import METER
 from bursar.policy.model import Bounds
 from bursar.purchase import pin_store, store
 from bursar.purchase.model import PurchaseRow
@@ -30,6 +31,7 @@ _OF_HOSTS: Final = frozenset(
         Rule.ACCOUNT_STOPPED,
         Rule.AGENT_STATUS,
         Rule.POLICY_FROZEN,
+        Rule.BUDGET_FROZEN,
         Rule.BLOCKLIST,
         Rule.ALLOWLIST,
     }
@@ -83,6 +85,8 @@ class Judge:
             0,
             agent.pending_count,
             0,
+            # What its limits have counted is not looked at.
+            (0,) * (METER * (1 + len(terms.meter_ids))),
         )
         decision = decide(terms, used, 0, host, None, now)
         checks = [

@@ -147,7 +147,7 @@ async def _budgets(tx: Tx, spend: SpendRow) -> tuple[BudgetTerms, ...]:
     if spend.budget_id is None:
         return ()
     chains = await budget_store.chains(tx, [spend.budget_id])
-    return chains.get(spend.budget_id, ())
+    return chains[spend.budget_id].budgets
 
 
 async def _meters(tx: Tx, locked: LockedAgent, spend: SpendRow, terms: Terms) -> tuple[int, ...]:

@@ -209,8 +209,11 @@ class Batch:
             wallet = _Wallet(agent, self._bounds, self._rents, own)
             self._wallets[agent.agent_id] = wallet
             # Also those that count none of this batch: their rules are part of every decision.
-            for budget in agent.budgets:
-                self._meter(budget.id)
+            for budget, rules in zip(agent.budgets, agent.budget_rules, strict=True):
+                # Another agent may have read it after it changed: the older rules are those that
+                # the write must not find.
+                meter = self._meter(budget.id)
+                meter.rules = min(meter.rules, rules)
         meters = [self._meter(id_) for id_ in agent.recipients[request.recipient].terms.meter_ids]
         made = wallet.decide(request, meters)
         self.made.append(made)
@@ -239,8 +242,11 @@ class Batch:
             self._metered_part(wallets) if self._metered else None,
         )
         meters: dict[str, tuple[int, ...]] = {}
-        if self._metered and found:
-            meters = await store.meters_of(tx, [made.spend_id for made in self.made])
+        for made in self.made:
+            of_wallet = found.get(made.request.agent_id)
+            if of_wallet is not None and of_wallet.meters is not None:
+                numbers = of_wallet.meters[made.decisions_before].strip("{}").split(",")
+                meters[made.spend_id] = tuple(map(int, numbers))
         return Written(found, meters)
 
     def spend(

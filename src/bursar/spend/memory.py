@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from bursar.budget import store as budget_store
-from bursar.budget.model import MeterRow
+from bursar.budget.model import Chain, MeterRow
 from bursar.config import Mode
 from bursar.cost.payees import Payees
 from bursar.db import Tx
@@ -73,6 +73,8 @@ class Remembered:
     # What its own meter counts, and the budgets above it, the nearest first.
     numbers: tuple[int, ...] = ()
     budgets: tuple[BudgetTerms, ...] = ()
+    # Of the budgets' meters, as they were when the budgets were read.
+    budget_rules: tuple[int, ...] = ()
     recipients: dict[str, Known] = field(default_factory=dict)
 
     @property
@@ -162,7 +164,7 @@ class Memory:
             agent_id: _remembered(
                 agent,
                 policies[agent.policy_key],
-                chains.get(agent.budget_id or "", ()),
+                chains.get(agent.budget_id or "", Chain()),
                 windows_are_new,
             )
             for agent_id, agent in found.items()
@@ -282,7 +284,7 @@ async def lock_to_decide(
 
 
 def _remembered(
-    found: LockedAgent, policy: Policy, budgets: tuple[BudgetTerms, ...], windows_are_new: bool
+    found: LockedAgent, policy: Policy, chain: Chain, windows_are_new: bool
 ) -> Remembered:
     """`windows_are_new`: the windows count as they are, even if midnight came since."""
     wallet = found.wallet
@@ -311,7 +313,8 @@ def _remembered(
         numbers=found.numbers
         if windows_are_new
         else numbers_at(found.numbers, found.windows_at, wallet.now),
-        budgets=budgets,
+        budgets=chain.budgets,
+        budget_rules=chain.rules,
     )
 
 

@@ -168,11 +168,6 @@ _NO_METERS: Final[dict[str, None]] = dict.fromkeys(
         "use_moves",
     )
 )
-_METERS_OF = Query(f"""
-    SELECT id, used[{len(Used._fields)}:] AS numbers
-      FROM spend
-     WHERE id = ANY(:spend_ids)
-""")
 
 
 class Touched(NamedTuple):
@@ -278,6 +273,8 @@ class Found(NamedTuple):
     spent_micros: int
     network_lamports: int
     pending_count: int
+    # Of each of its decisions, in their order, what the meters had; None where it has no limits.
+    meters: Sequence[str] | None = None
 
     @property
     def available_micros(self) -> int:
@@ -375,12 +372,6 @@ async def write_spends(
         **_NO_METERS if metered is None else metered.parameters(),
     )
     return {row["agent_id"]: Found(*row) for row in rows}
-
-
-async def meters_of(tx: Tx, spend_ids: Sequence[str]) -> dict[str, tuple[int, ...]]:
-    """What the meters of each spend had when it was decided."""
-    rows = await _METERS_OF.rows(tx, spend_ids=spend_ids)
-    return {row["id"]: tuple(row["numbers"]) for row in rows}
 
 
 async def find_by_keys(
