@@ -26,6 +26,7 @@ from bursar.ledger.audit import SEALS, Finding, audit
 from bursar.ledger.book import save
 from bursar.ledger.lock import lock_agents
 from bursar.ledger.model import LockedWallet
+from bursar.ledger.question import Question
 from bursar.ledger.seal import seal_journal
 from bursar.migrations.migrate import migrate
 from bursar.policy.engine import RejectCode
@@ -214,7 +215,6 @@ async def metered(service: Service, client: httpx.AsyncClient) -> dict[str, str]
     made["exceeding"] = (await spend(client, agent["id"], "4"))["id"]
     await client.post(f"/v1/transactions/{made['denied']}/deny")
     await spend(client, agent["id"], "2")
-    assert await totals.fold(service.db) > 0
     return made
 
 
@@ -419,8 +419,7 @@ TAMPERING = [
      {METERS}, "top"),
     ("UPDATE budget SET parent_id = NULL WHERE id = '{low}'", {METERS}, "top"),
     ("UPDATE spend SET budget_id = NULL WHERE id = '{counted}'", {METERS, COUNTED}, "counted"),
-    ("UPDATE spend SET budget_id = '{top}' WHERE id = '{exceeding}'",
-     {METERS, COUNTED}, "exceeding"),
+    ("UPDATE spend SET budget_id = '{top}' WHERE id = '{exceeding}'", {METERS}, "exceeding"),
     # The first number of the wallet, of the limit, and of the lower budget; then the lifetime's.
     *((f"UPDATE spend SET used[{place}] = used[{place}] + 9 WHERE id = '{{exceeding}}'",
        {COUNTED}, "exceeding") for place in (7, 18, 29, 27, 28, 38, 39, 49, 50)),
@@ -549,7 +548,7 @@ async def test_the_command_names_the_difference_and_fails(books: Books):
 
 async def test_an_audit_may_take_its_time(books: Books, monkeypatch: pytest.MonkeyPatch):
     """Goal: the service's patience with its statements is not the audit's."""
-    slow = auditing._Question("a long look", "SELECT 1 FROM pg_sleep(1.5)", "SELECT '' LIMIT 0")
+    slow = Question("a long look", "SELECT 1 FROM pg_sleep(1.5)", "SELECT '' LIMIT 0")
     monkeypatch.setattr(auditing, "QUESTIONS", (slow,))
     db = await Database.open(books.dsn, 1, 1)
     try:

@@ -10,6 +10,8 @@ from typing import Any, Final
 
 from bursar.db import Database, Tx
 from bursar.ledger import seal, store
+from bursar.ledger.meter_questions import OF_METERS
+from bursar.ledger.question import Question
 
 # Differences that are named one by one; beyond that only counted.
 MAX_NAMED: Final = 20
@@ -37,15 +39,6 @@ class Finding:
         return self.difference_count == 0
 
 
-@dataclass(frozen=True, slots=True)
-class _Question:
-    """`count` says how many rows it is about; `differs` returns a line per difference."""
-
-    text: str
-    count: str
-    differs: str
-
-
 # Ends of the last 89 days: events are kept for 90.
 _OUTCOMES: Final = f"""
 (SELECT id, agent_id, status, 'transaction.' || status AS type, amount_micros, signature, created_at
@@ -70,31 +63,10 @@ _PURCHASES: Final = f"""
     AND updated_at > clock_timestamp() - interval '89 days'
   ORDER BY id DESC {_LIMIT}"""
 _ANSWERS: Final = f"SELECT * FROM idempotency ORDER BY created_at DESC {_LIMIT}"
-# The meters beside its wallet's that count a spend, in the order of the numbers that it keeps of
-# them: limits of its recipient, which its terms name, then its budget and those above.
-_METERED: Final = """
-RECURSIVE above AS (
-  SELECT id AS lowest, id, parent_id, 1 AS place FROM budget
-  UNION
-  SELECT a.lowest, p.id, p.parent_id, a.place + 1
-    FROM above a JOIN budget p ON p.id = a.parent_id WHERE a.place < 4),
-metered AS MATERIALIZED (
-  SELECT *, terms::jsonb -> 13 AS limits, terms::jsonb -> 14 AS budgets,
-         (SELECT count(l ->> 4) FROM jsonb_array_elements(terms::jsonb -> 13) AS l) AS of_recipient
-    FROM spend WHERE cardinality(used) > 6 OR budget_id IS NOT NULL),
-counted AS MATERIALIZED (
-  SELECT s.id, s.amount_micros, s.created_at, s.verdict, s.status, s.used,
-         l.value ->> 0 AS meter_id, row_number() OVER (PARTITION BY s.id ORDER BY l.place) AS place
-    FROM metered s CROSS JOIN jsonb_array_elements(s.limits) WITH ORDINALITY AS l (value, place)
-   WHERE l.value ->> 4 IS NOT NULL
-  UNION ALL
-  SELECT s.id, s.amount_micros, s.created_at, s.verdict, s.status, s.used, a.id,
-         s.of_recipient + a.place
-    FROM metered s JOIN above a ON a.lowest = s.budget_id)"""
 
 
 QUESTIONS: Final = (
-    _Question(
+    Question(
         "every transfer follows from the one before it",
         "SELECT count(*) FROM transfer",
         """
@@ -110,7 +82,7 @@ QUESTIONS: Final = (
             OR debits_pending_after <> p + CASE kind WHEN 'reserve' THEN amount_micros
                                             WHEN 'deposit' THEN 0 ELSE -amount_micros END""",
     ),
-    _Question(
+    Question(
         "every wallet is the sum of its transfers",
         "SELECT count(*) FROM wallet",
         """
@@ -128,7 +100,7 @@ QUESTIONS: Final = (
          WHERE credits_posted <> credits OR debits_posted <> debits OR debits_pending <> pending
             OR transfers <> lines""",
     ),
-    _Question(
+    Question(
         "every account of the ledger is what its wallet says",
         "SELECT count(*) FROM ledger_entry",
         """
@@ -146,7 +118,7 @@ QUESTIONS: Final = (
           FROM entered FULL JOIN counted USING (agent_id, account)
          WHERE coalesce(entered.micros, 0) IS DISTINCT FROM counted.micros""",
     ),
-    _Question(
+    Question(
         "every spend holds, has paid or has released exactly its amount",
         "SELECT count(*) FROM spend",
         """
@@ -166,7 +138,7 @@ QUESTIONS: Final = (
             OR (t.kinds IS NOT NULL AND (t.least <> s.amount_micros OR t.most <> s.amount_micros
                                          OR t.agent_id <> s.agent_id))""",
     ),
-    _Question(
+    Question(
         "every spend was judged on what its wallet had then",
         "SELECT count(*) FROM spend",
         """
@@ -179,7 +151,7 @@ QUESTIONS: Final = (
                                      - before.debits_pending_after, 0)
             OR (s.verdict <> 'rejected') <> (own.subject_id IS NOT DISTINCT FROM s.id)""",
     ),
-    _Question(
+    Question(
         "every withdrawal holds, has paid or has released exactly its amount",
         "SELECT count(*) FROM withdrawal",
         """
@@ -197,7 +169,7 @@ QUESTIONS: Final = (
             OR t.least <> w.amount_micros OR t.most <> w.amount_micros
             OR t.agent_id <> w.agent_id""",
     ),
-    _Question(
+    Question(
         "every reserve belongs to a payment",
         "SELECT count(*) FROM transfer WHERE kind = 'reserve'",
         """
@@ -206,7 +178,7 @@ QUESTIONS: Final = (
           LEFT JOIN withdrawal w ON w.id = t.subject_id
          WHERE t.kind = 'reserve' AND s.id IS NULL AND w.id IS NULL""",
     ),
-    _Question(
+    Question(
         "every deposit in the journal came from the chain, and the reverse",
         "SELECT count(*) FROM deposit WHERE status = 'credited'",
         """
@@ -218,7 +190,7 @@ QUESTIONS: Final = (
          WHERE d.id IS NULL OR t.subject_id IS NULL OR t.amount_micros <> d.amount_micros
             OR t.agent_id <> d.agent_id""",
     ),
-    _Question(
+    Question(
         "every settled payment was made by exactly one attempt",
         "SELECT count(*) FROM payment WHERE state = 'settled'",
         """
@@ -234,7 +206,7 @@ QUESTIONS: Final = (
                     OR count(s.payment_id) = 0
                     AND coalesce(p.problem, '') = 'found on the chain')""",
     ),
-    _Question(
+    Question(
         "every payment is where its spend or withdrawal is",
         "SELECT count(*) FROM payment",
         """
@@ -257,7 +229,7 @@ QUESTIONS: Final = (
             OR o.agent_id <> p.agent_id OR o.amount_micros <> p.amount_micros
             OR o.pay_to <> p.destination""",
     ),
-    _Question(
+    Question(
         "every spend and withdrawal to be paid is on its way",
         "SELECT count(*) FROM payment WHERE state IN ('waiting', 'live')",
         """
@@ -267,7 +239,7 @@ QUESTIONS: Final = (
           LEFT JOIN payment p ON p.id = o.id AND p.state IN ('waiting', 'live')
          WHERE p.id IS NULL""",
     ),
-    _Question(
+    Question(
         "every payment has the attempts that it says",
         "SELECT count(*) FROM submission",
         """
@@ -279,14 +251,14 @@ QUESTIONS: Final = (
             OR coalesce(max(s.attempt), 0) <> p.attempts
             OR count(*) FILTER (WHERE s.state = 'live') <> (p.state = 'live')::int""",
     ),
-    _Question(
+    Question(
         "every dead attempt has a reason",
         "SELECT count(*) FROM submission WHERE state = 'dead'",
         """
         SELECT payment_id || ' attempt ' || attempt || ' is dead, and its reason is missing'
           FROM submission WHERE state = 'dead' AND coalesce(outcome, '') = ''""",
     ),
-    _Question(
+    Question(
         "every purchase is where its spend is, and settlement pays none",
         "SELECT count(*) FROM purchase",
         # A refusal may be forgotten; a price without its spend may not.
@@ -310,7 +282,7 @@ QUESTIONS: Final = (
             OR s.agent_id <> p.agent_id OR s.amount_micros <> p.amount_micros
             OR s.pay_to <> p.pay_to OR y.id IS NOT NULL""",
     ),
-    _Question(
+    Question(
         "every purchase was signed once if it was presented, and never otherwise",
         "SELECT count(*) FROM purchase",
         """
@@ -321,7 +293,7 @@ QUESTIONS: Final = (
                <> (p.signature IS NOT NULL AND p.raw IS NOT NULL)
             OR EXISTS (SELECT FROM purchase o WHERE o.signature = p.signature AND o.id <> p.id)""",
     ),
-    _Question(
+    Question(
         "every window's use is the sum of its spends, and the day's is within its cap",
         "SELECT (SELECT count(*) FROM usage) + (SELECT count(*) FROM wallet)",
         """
@@ -363,104 +335,8 @@ QUESTIONS: Final = (
                || day_lamports || ' of ' || day_cap_lamports || ' lamports'
           FROM wallet WHERE day_micros > day_cap_micros OR day_lamports > day_cap_lamports""",
     ),
-    _Question(
-        "every meter counts the spends that are its own, in each window that is open",
-        "SELECT count(*) FROM meter",
-        f"""
-        WITH {_METERED}
-        SELECT m.id || ' in the ' || k.kind || ' of ' || k.start || ' used ' || k.micros || ' in '
-               || k.spends || ' spends; its spends say ' || coalesce(sum(c.amount_micros), 0)
-               || ' and ' || count(c.id)
-          FROM meter m CROSS JOIN LATERAL (VALUES
-            ('hour', hour_micros, hour_count, date_trunc('hour', windows_at, 'UTC')),
-            ('day', day_micros, day_count, date_trunc('day', windows_at, 'UTC')),
-            ('week', week_micros, week_count, date_trunc('week', windows_at, 'UTC')),
-            ('month', month_micros, month_count, date_trunc('month', windows_at, 'UTC')),
-            ('life', life_micros, life_count, m.created_at)) AS k (kind, micros, spends, start)
-          LEFT JOIN counted c ON c.meter_id = m.id AND c.status <> 'rejected'
-                             AND (k.kind = 'life' OR k.start IS NULL OR c.created_at >= k.start)
-         GROUP BY m.id, k.kind, k.start, k.micros, k.spends
-        HAVING k.micros <> coalesce(sum(c.amount_micros), 0) OR k.spends <> count(c.id)
-        UNION ALL
-        SELECT coalesce(m.id, c.meter_id) || ' counted ' || coalesce(m.decisions, 0)
-               || ' decisions and releases; there are ' || count(*)
-          FROM counted c LEFT JOIN meter m ON m.id = c.meter_id
-         GROUP BY m.id, c.meter_id
-        HAVING coalesce(m.decisions, 0)
-               < count(*) + count(*) FILTER (WHERE c.verdict <> c.status AND c.status = 'rejected')
-        UNION ALL
-        SELECT s.id || ' was judged by other budgets than those above it' FROM metered s
-         WHERE ARRAY(SELECT a.id::text FROM above a WHERE a.lowest = s.budget_id ORDER BY a.place)
-               <> ARRAY(SELECT b.value ->> 0 FROM jsonb_array_elements(s.budgets)
-                               WITH ORDINALITY AS b (value, place) ORDER BY b.place)""",
-    ),
-    _Question(
-        "every spend was judged on what its meters had counted then",
-        "SELECT count(*) FROM spend WHERE cardinality(used) > 6",
-        # A meter numbers its decisions and releases, and a release leaves nothing but its number:
-        # between two decisions as much may have been given back as numbers are missing. So may
-        # refusals that are forgotten.
-        f"""
-        WITH {_METERED},
-        kept AS (
-          SELECT *, used[11 * place + 7] AS number, used[11 * place + 16] AS micros,
-                 used[11 * place + 17] AS spends
-            FROM counted),
-        followed AS (
-          SELECT *, lag(number, 1, -1::bigint) OVER w AS number_before,
-                 lag(micros + CASE verdict WHEN 'rejected' THEN 0 ELSE amount_micros END,
-                     1, 0::bigint) OVER w AS micros_before,
-                 lag(spends + (verdict <> 'rejected')::int, 1, 0::bigint) OVER w AS spends_before
-            FROM kept WINDOW w AS (PARTITION BY meter_id ORDER BY number))
-        SELECT f.id || ' was judged on ' || coalesce(f.micros || ' in ' || f.spends, 'no')
-               || ' spends of ' || f.meter_id || '; what it counted before was '
-               || f.micros_before || ' in ' || f.spends_before
-          FROM followed f JOIN meter m ON m.id = f.meter_id
-         WHERE f.number IS NULL OR f.number >= m.decisions OR f.number <= f.number_before
-            OR f.spends NOT BETWEEN f.spends_before - (f.number - f.number_before - 1)
-                                AND f.spends_before
-            OR (f.spends = f.spends_before) <> (f.micros = f.micros_before)
-            OR f.micros > f.micros_before
-        UNION ALL
-        SELECT id || ' is decision ' || decision_number || ' of its wallet, judged after '
-               || used[7]
-          FROM metered WHERE used[7] <> decision_number - 1""",
-    ),
-    _Question(
-        "every spend kept to the limits and budgets that it was decided under",
-        "SELECT count(*) FROM spend WHERE cardinality(used) > 6",
-        f"""
-        WITH {_METERED},
-        applied AS (
-          SELECT s.id, s.amount_micros, s.verdict, s.reject_code, s.used,
-                 'limit_exceeded' AS code, l.value AS own,
-                 CASE WHEN l.value ->> 4 IS NULL THEN 0
-                      ELSE count(l.value ->> 4) OVER (PARTITION BY s.id ORDER BY l.place)
-                 END AS place
-            FROM metered s
-           CROSS JOIN jsonb_array_elements(s.limits) WITH ORDINALITY AS l (value, place)
-          UNION ALL
-          SELECT s.id, s.amount_micros, s.verdict, s.reject_code, s.used,
-                 'budget_exceeded', l.value, s.of_recipient + b.place
-            FROM metered s
-           CROSS JOIN jsonb_array_elements(s.budgets) WITH ORDINALITY AS b (value, place)
-           CROSS JOIN jsonb_array_elements(b.value -> 2) AS l),
-        judged AS (
-          SELECT *, coalesce(used[at] + amount_micros > (own ->> 2)::bigint, false)
-                    OR coalesce(used[at + 1] >= (own ->> 3)::bigint, false)
-                    OR used[at + 1] IS NULL AS beyond
-            FROM (SELECT *, 11 * place + 6 + 2 * array_position(
-                            ARRAY['hour', 'day', 'week', 'month', 'lifetime'], own ->> 1) AS at
-                    FROM applied) a)
-        SELECT id || ' is ' || verdict || ', beyond ' || (own ->> 0) FROM judged
-         WHERE beyond AND verdict <> 'rejected'
-        UNION ALL
-        SELECT s.id || ' was refused with ' || s.reject_code || ', and would have passed'
-          FROM metered s LEFT JOIN judged j ON j.id = s.id AND j.code = s.reject_code
-         WHERE s.reject_code IN ('limit_exceeded', 'budget_exceeded')
-         GROUP BY s.id, s.reject_code HAVING NOT coalesce(bool_or(j.beyond), false)""",
-    ),
-    _Question(
+    *OF_METERS,
+    Question(
         "every wallet knows how many of its spends wait for a person",
         "SELECT count(*) FROM wallet",
         """
@@ -468,7 +344,7 @@ QUESTIONS: Final = (
           FROM wallet w LEFT JOIN spend s ON s.agent_id = w.agent_id AND s.status = 'pending'
          GROUP BY w.agent_id HAVING w.pending_count <> count(s.id)""",
     ),
-    _Question(
+    Question(
         "every spend kept to the policy that it was decided under",
         "SELECT count(*) FROM spend",
         # Only a day that reserved more than the least of its caps can have passed one; those days
@@ -499,7 +375,7 @@ QUESTIONS: Final = (
           FROM ruled
          WHERE version IS NULL OR status <> 'rejected' AND frozen OR amount_micros > cap_each""",
     ),
-    _Question(
+    Question(
         "the running totals are the counts of the spends",
         "SELECT count(*) FROM spend_total",
         """
@@ -540,7 +416,7 @@ QUESTIONS: Final = (
             ON c.realm_id = w.realm_id AND c.agent_id = w.agent_id
          GROUP BY w.agent_id HAVING w.forgotten <> coalesce(sum(c.rejected), 0)""",
     ),
-    _Question(
+    Question(
         "the totals by day and by recipient are the sums of the running totals",
         "SELECT (SELECT count(*) FROM day_total) + (SELECT count(*) FROM recipient_total)",
         """
@@ -564,7 +440,7 @@ QUESTIONS: Final = (
                || coalesce(' on ' || day, ' for ' || recipient) || ' differs'
           FROM differing""",
     ),
-    _Question(
+    Question(
         "every decision about a wallet is there once",
         "SELECT count(*) FROM spend",
         """
@@ -576,7 +452,7 @@ QUESTIONS: Final = (
             OR count(DISTINCT s.decision_number) <> count(s.id)
             OR max(s.decision_number) > w.decisions""",
     ),
-    _Question(
+    Question(
         "every wallet knows whether it is low",
         "SELECT count(*) FROM wallet",
         """
@@ -585,7 +461,7 @@ QUESTIONS: Final = (
           JOIN policy p ON p.agent_id = a.id AND p.version = a.policy_version
          WHERE w.is_low <> ((w.credits_posted - w.debits_posted) * 10 < p.cap_micros_daily)""",
     ),
-    _Question(
+    Question(
         f"every outcome has its event (of the newest {NEWEST:,} spends and withdrawals)",
         f"SELECT count(*) FROM ({_OUTCOMES}) AS outcome",
         f"""
@@ -601,7 +477,7 @@ QUESTIONS: Final = (
          GROUP BY o.id, o.status
         HAVING count(t.id) <> 1 OR count(t.id) FILTER (WHERE {_SAYS_THE_SAME}) <> 1""",
     ),
-    _Question(
+    Question(
         f"every end of a purchase has its event (of the newest {NEWEST:,})",
         f"SELECT count(*) FROM ({_PURCHASES}) AS ended",
         f"""
@@ -611,7 +487,7 @@ QUESTIONS: Final = (
                            AND t.created_at >= p.created_at AND substr(t.data, 8, 30) = p.id
          GROUP BY p.id, p.status HAVING count(t.id) <> 1""",
     ),
-    _Question(
+    Question(
         f"every kept answer stands for something that was done once (of the newest {NEWEST:,})",
         f"SELECT count(*) FROM ({_ANSWERS}) AS answer",
         f"""
@@ -654,7 +530,7 @@ async def audit(
         return findings
 
 
-def _of_all(question: _Question) -> _Question:
+def _of_all(question: Question) -> Question:
     return replace(
         question,
         text=question.text.partition(" (of the newest")[0],
@@ -663,7 +539,7 @@ def _of_all(question: _Question) -> _Question:
     )
 
 
-async def _ask(tx: Tx, question: _Question) -> Finding:
+async def _ask(tx: Tx, question: Question) -> Finding:
     finding = Finding(question.text, await tx.fetchval(question.count, timeout=_QUESTION_SECONDS))
     rows: list[Any] = await tx.fetch(
         f"SELECT line, count(*) OVER () AS total FROM ({question.differs}) AS d (line)"
