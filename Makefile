@@ -11,7 +11,7 @@ LOCKED := --require-hashes --only-binary :all: --no-deps
 # The stock packages pin other versions of what we use, and of each other.
 STOCK := .venv-stock
 # Locked with uv into locks/stock-*.txt, and with npm in their own folders.
-STOCK_PYTHON := x402 pay-kit openapi
+STOCK_PYTHON := x402 pay-kit openapi frameworks
 STOCK_NODE := tests/stock/node tests/stock/openapi clients/typescript
 
 # Tools that look at us and are no part of what runs; fetched when asked for.

@@ -1,11 +1,12 @@
-"""A paid weather report. Without a payment it answers 402 and says what it costs; with one it
-settles first and answers then."""
+"""A paid weather report, and a dearer forecast. Without a payment it answers 402 and says what it
+costs; with one it settles first and answers then."""
 
 import base64
 import binascii
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from hashlib import sha256
 from typing import Any, Final, cast
 
@@ -20,8 +21,11 @@ from bursar_shop.rpc import Node, NodeRefused
 
 PRICE_MICROS: Final = 1_000
 NETWORK: Final = "solana:EtWTRABZaYq6iMfeYKouRu166VU2xqa1"
+FORECAST_MICROS: Final = 50_000
 _PATH: Final = "/weather"
 _REPORT: Final = {"place": "Lisbon", "sky": "clear", "celsius": 21}
+_FORECAST_PATH: Final = "/forecast"
+_FORECAST: Final = {"place": "Lisbon", "days": [{"sky": "clear"}, {"sky": "rain"}]}
 _SOL: Final = 1_000_000_000
 _TIMEOUT_SECONDS: Final = 60
 
@@ -80,29 +84,36 @@ class Shop:
     @property
     def app(self) -> web.Application:
         app = web.Application(client_max_size=1024)
-        app.router.add_get(_PATH, self._weather)
+        forecast = replace(self.price, micros=FORECAST_MICROS)
+        app.router.add_get(_PATH, partial(self._sell, price=self.price, goods=_REPORT))
+        app.router.add_get(_FORECAST_PATH, partial(self._sell, price=forecast, goods=_FORECAST))
         return app
 
     @property
     def accepted(self) -> dict[str, Any]:
+        return self._accepted(self.price)
+
+    def _accepted(self, price: Price) -> dict[str, Any]:
         return {
             "scheme": "exact",
             "network": NETWORK,
-            "asset": self.price.mint,
-            "amount": str(self.price.micros),
-            "payTo": self.price.payee,
+            "asset": price.mint,
+            "amount": str(price.micros),
+            "payTo": price.payee,
             "maxTimeoutSeconds": _TIMEOUT_SECONDS,
             "extra": {"feePayer": self.facilitator.address},
         }
 
-    async def _weather(self, request: web.Request) -> web.Response:
+    async def _sell(
+        self, request: web.Request, *, price: Price, goods: dict[str, Any]
+    ) -> web.Response:
         header = request.headers.get("PAYMENT-SIGNATURE")
         if header is None:
-            return self._asks(request, "PAYMENT-SIGNATURE header is required")
+            return self._asks(request, price, "PAYMENT-SIGNATURE header is required")
         try:
-            settled = await self.facilitator.settle(self.price, self._payment(header))
+            settled = await self.facilitator.settle(price, self._payment(header, price))
         except Unacceptable as problem:
-            return self._asks(request, str(problem))
+            return self._asks(request, price, str(problem))
         except (aiohttp.ClientError, TimeoutError):
             # It may have landed: the same payment can be presented again.
             return web.json_response({"error": "the chain does not answer"}, status=503)
@@ -113,10 +124,11 @@ class Shop:
             "payer": settled.payer,
         }
         if settled.problem is not None:
-            return self._asks(request, settled.problem, said | {"errorReason": settled.problem})
-        return web.json_response(_REPORT, headers={"PAYMENT-RESPONSE": encode(said)})
+            reason = {"errorReason": settled.problem}
+            return self._asks(request, price, settled.problem, said | reason)
+        return web.json_response(goods, headers={"PAYMENT-RESPONSE": encode(said)})
 
-    def _payment(self, header: str) -> str:
+    def _payment(self, header: str, price: Price) -> str:
         """The transaction that the header carries, if it is for what is sold here."""
         try:
             made = msgspec.json.decode(base64.b64decode(header, validate=True))
@@ -125,7 +137,7 @@ class Shop:
         if not isinstance(made, dict):
             raise Unacceptable("PAYMENT-SIGNATURE is not an object")
         payment = cast("dict[str, Any]", made)
-        if payment.get("x402Version") != 2 or payment.get("accepted") != self.accepted:
+        if payment.get("x402Version") != 2 or payment.get("accepted") != self._accepted(price):
             raise Unacceptable("it pays for other terms than these")
         match payment.get("payload"):
             case {"transaction": str(transaction)}:
@@ -134,13 +146,13 @@ class Shop:
                 raise Unacceptable("it has no transaction")
 
     def _asks(
-        self, request: web.Request, error: str, said: dict[str, Any] | None = None
+        self, request: web.Request, price: Price, error: str, said: dict[str, Any] | None = None
     ) -> web.Response:
         required = {
             "x402Version": 2,
             "error": error,
             "resource": {"url": str(request.url), "mimeType": "application/json"},
-            "accepts": [self.accepted],
+            "accepts": [self._accepted(price)],
         }
         headers = {"PAYMENT-REQUIRED": encode(required)}
         if said is not None:
