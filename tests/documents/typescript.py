@@ -13,6 +13,8 @@ from typing import Any, Final
 from bursar import Bursar, __version__
 from bursar.api import openapi
 from bursar.client.endpoint import Endpoint, Resource
+from bursar.mcp.toolkit import NAMES
+from bursar.mcp.tools import TOOLS
 
 FOLDER: Final = Path(__file__).parents[2] / "clients/typescript/src/generated"
 _HEADER: Final = "// Written by `make reference` from the OpenAPI document. Change nothing here.\n"
@@ -28,6 +30,7 @@ def files() -> dict[str, str]:
         "types.ts": _types(),
         "errors.ts": _errors(),
         "resources.ts": _resources(),
+        "tools.ts": _tools(),
         "version.ts": f'{_HEADER}\nexport const VERSION = "{__version__}";\n',
     }
 
@@ -136,6 +139,23 @@ def _errors() -> str:
         lines.append(f"export class {name} extends ServiceError {{")
         lines.append(f'  override readonly name: string = "{name}";\n}}\n')
     return "\n".join(lines).rstrip() + "\n"
+
+
+# Tools --------------------------------------------------------------------------------------------
+
+
+def _tools() -> str:
+    """The words are MCP's, so that a model is told the same everywhere."""
+    lines = [_HEADER, f"export type ToolName = {_union([json.dumps(name) for name in NAMES])};\n"]
+    lines.append("export const TOOLS: {")
+    lines.append("  name: ToolName;\n  description: string;")
+    lines.append("  inputSchema: Record<string, unknown>;\n}[] = [")
+    for name in NAMES:
+        tool = TOOLS[name]
+        shown = {"name": name, "description": tool.description, "inputSchema": tool.inputs.schema()}
+        text = json.dumps(shown, indent=2, ensure_ascii=False)
+        lines.append("\n".join(f"  {line}" for line in text.splitlines()) + ",")
+    return "\n".join([*lines, "];", ""])
 
 
 # Resources ----------------------------------------------------------------------------------------

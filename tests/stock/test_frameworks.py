@@ -1,6 +1,7 @@
 """Goal: in each framework, an agent with a scripted model buys from the demo shop: it meets its
 cap, reads the refusal and buys something smaller."""
 
+from pathlib import Path
 from typing import Final
 
 import pytest
@@ -24,4 +25,14 @@ async def test_a_python_agent_buys_what_it_can_afford(market: Market, example: s
     environment["PYTHONPATH"] = str(ROOT / "src")
     python = STOCK / "frameworks/bin/python"
     said = await run(python, "-W", "error", example, cwd=EXAMPLES, environment=environment)
+    assert said == SAID
+
+
+@pytest.mark.parametrize("example", ["langgraph.mjs", "vercel-ai.mjs"])
+async def test_a_typescript_agent_buys_what_it_can_afford(
+    market: Market, typescript: Path, example: str
+):
+    environment = await market.environment(await market.buyer(DAILY_CAP))
+    folder = EXAMPLES / "typescript"
+    said = await run("node", example, cwd=folder, environment=environment)
     assert said == SAID

@@ -2,15 +2,17 @@ import { keyAndAddress } from "./address.js";
 import { ConfigError } from "./errors.js";
 import type { Options, PostOptions, WaitOptions } from "./endpoint.js";
 import { buy, type Bought, type BuyInit } from "./fetch.js";
-import { Resources } from "./generated/resources.js";
+import { Resources, type TransactionsListQuery } from "./generated/resources.js";
 import type {
   Budget,
+  NewPurchase,
   PaymentRequired,
   Preview,
   Purchase,
   Spend,
   Transaction,
 } from "./generated/types.js";
+import type { Page } from "./pages.js";
 import { Transport } from "./transport.js";
 
 const TIMEOUT_MS = 30_000;
@@ -116,7 +118,21 @@ export class AgentClient {
     paymentRequired: PaymentRequired,
     options?: PostOptions,
   ): Promise<Purchase> {
-    return this.#bursar.purchases.create(this.#named({ url, paymentRequired }), options);
+    return this.buy({ url, paymentRequired }, options);
+  }
+
+  /** Buy what a URL sells. **A refusal is an answer, not an error**: read `status`. */
+  buy(order: Omit<NewPurchase, "agentId">, options?: WaitOptions): Promise<Purchase> {
+    return this.#bursar.purchases.create(this.#named(order), options);
+  }
+
+  /** What the agent spent, newest first. */
+  async transactions(
+    query: Omit<TransactionsListQuery, "agentId"> = {},
+    options?: Options,
+  ): Promise<Page<Transaction>> {
+    const agentId = await this.id();
+    return this.#bursar.transactions.list({ ...query, agentId }, options).page();
   }
 
   /** What the agent may spend now. */

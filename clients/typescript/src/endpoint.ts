@@ -9,13 +9,21 @@ export interface Options {
 }
 
 export interface PostOptions extends Options {
-  /** One for each effect, the same at every retry of it. The client makes one if none is given. */
-  idempotencyKey?: string;
+  /**
+   * One for each effect, the same at every retry of it. The client makes one if none is given; null
+   * sends none.
+   */
+  idempotencyKey?: string | null;
 }
 
 export interface WaitOptions extends PostOptions {
   /** Seconds, at most 30, that the service may wait for the outcome before it answers. */
   wait?: number;
+  /**
+   * Of purchases without an idempotency key: the same method, URL and body within so many seconds
+   * are the same purchase.
+   */
+  sameWithin?: number;
 }
 
 /** What a method was given. */
@@ -64,11 +72,15 @@ function call(method: string, path: string, { body, query, options }: Given): Ca
   const headers: Record<string, string> = {};
   let idempotencyKey: string | null = null;
   if (method === "POST") {
-    idempotencyKey = options.idempotencyKey ?? crypto.randomUUID();
-    headers["Idempotency-Key"] = idempotencyKey;
+    const { idempotencyKey: given = crypto.randomUUID() } = options;
+    idempotencyKey = given;
+    if (given !== null) headers["Idempotency-Key"] = given;
   }
   if (body !== undefined) headers["Content-Type"] = "application/json";
-  if (options.wait !== undefined) headers["Prefer"] = `wait=${options.wait}`;
+  const preferred: string[] = [];
+  if (options.wait !== undefined) preferred.push(`wait=${options.wait}`);
+  if (options.sameWithin !== undefined) preferred.push(`same-within=${options.sameWithin}`);
+  if (preferred.length > 0) headers["Prefer"] = preferred.join(", ");
   const buys = method === "POST" && path.startsWith("/v1/purchases");
   return {
     method,

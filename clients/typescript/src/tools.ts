@@ -1,0 +1,102 @@
+/**
+ * The tools of an agent, for frameworks that have their own idea of a tool: names, words and answers
+ * are those that MCP clients get. Refusals and errors are answers too: a model can act on what it is
+ * told, and not on an exception.
+ */
+import type { AgentClient } from "./client.js";
+import { RequestFailed, ServiceError } from "./errors.js";
+import { TOOLS, type ToolName } from "./generated/tools.js";
+import type { Decision, Transaction } from "./generated/types.js";
+
+export interface AgentTool {
+  name: ToolName;
+  description: string;
+  /** JSON Schema of its arguments. */
+  inputSchema: Record<string, unknown>;
+  call(given: Record<string, unknown>): Promise<Record<string, unknown>>;
+}
+
+// For how long the same method, URL and body are the same purchase, where the model gives no key.
+const SAME_SECONDS = 600;
+
+export function agentTools(agent: AgentClient): AgentTool[] {
+  return TOOLS.map((tool) => ({
+    ...tool,
+    async call(given) {
+      // Models often send null for an argument that they leave out.
+      const present = Object.entries(given).filter(([, value]) => value !== null);
+      try {
+        return await CALLS[tool.name](agent, Object.fromEntries(present));
+      } catch (problem) {
+        if (problem instanceof RequestFailed) return { error: failure(problem) };
+        throw problem;
+      }
+    },
+  }));
+}
+
+// The service checks what a model sends, and says everything that is wrong at once.
+type Call = (agent: AgentClient, given: any) => Promise<Record<string, unknown>>;
+
+const CALLS: Record<ToolName, Call> = {
+  get_budget: async (agent) => ({ ...(await agent.budget()) }),
+  preview_spend: async (agent, { agentId: _, ...given }) => {
+    const { status, rejectCode, decision } = await agent.preview(given);
+    return { status, rejectCode, ...decided(decision) };
+  },
+  spend: async (agent, { agentId: _, idempotencyKey, waitSeconds, ...given }) => {
+    const spent = await agent.spend(given, { idempotencyKey, wait: waitSeconds });
+    return { ...listed(spent), ...decided(spent.decision) };
+  },
+  buy: async (agent, { agentId: _, idempotencyKey = null, waitSeconds, ...given }) => {
+    const sameWithin = idempotencyKey === null ? SAME_SECONDS : undefined;
+    const bought = await agent.buy(given, {
+      idempotencyKey,
+      wait: waitSeconds,
+      ...(sameWithin === undefined ? {} : { sameWithin }),
+    });
+    const { id, status, url, amount, rejectCode, failureCode, problem, transactionId } = bought;
+    const { response, decision, createdAt } = bought;
+    return {
+      ...{ id, status, url, amount, rejectCode, failureCode, problem, transactionId, createdAt },
+      response: response && {
+        status: response.status,
+        contentType: response.headers["content-type"] ?? null,
+        body: response.body,
+        encoding: response.encoding,
+        truncated: response.truncated,
+      },
+      decision: decision && decided(decision),
+    };
+  },
+  list_transactions: async (agent, { agentId: _, ...given }) => {
+    const { data, nextCursor } = await agent.transactions({ limit: 20, ...given });
+    return { transactions: data.map(listed), nextCursor };
+  },
+};
+
+function listed(spend: Transaction): Record<string, unknown> {
+  const { id, status, rejectCode, amount, currency, recipient, memo, createdAt } = spend;
+  const { settledAt, signature, expiresAt, decisionReason } = spend;
+  return {
+    ...{ id, status, rejectCode, amount, currency, recipient, memo, createdAt },
+    ...{ settledAt, signature, expiresAt, decisionReason },
+  };
+}
+
+/** What a refused agent needs to know: what would pass, when, and which rules failed. */
+function decided({ maxAmountNow, remainingToday, retryAt, checks }: Decision) {
+  const failedChecks = checks
+    .filter(({ outcome }) => outcome === "fail")
+    .map(({ rule, limit, observed }) => ({ rule, limit, observed }));
+  return { maxAmountNow, remainingToday, retryAt, failedChecks };
+}
+
+function failure(problem: RequestFailed): Record<string, unknown> {
+  if (!(problem instanceof ServiceError)) {
+    const again = " Call again with the same idempotencyKey: it is paid once.";
+    return { code: "unavailable", message: problem.message + again, retryable: true };
+  }
+  const { code, message, details, retryable, retryAfter } = problem;
+  return { code, message, details, retryable, retryAfterSeconds: retryAfter };
+}
