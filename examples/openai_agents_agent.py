@@ -1,4 +1,4 @@
-"""An agent of the OpenAI Agents SDK that buys. Its model is scripted: put a real one in its place."""
+"""An agent of the OpenAI Agents SDK that buys. Its model is scripted: put a real one there."""
 
 import asyncio
 import json
