@@ -14,6 +14,7 @@ PAGES: Final = {
 RUN_HERE: Final = (
     "README.md",
     "docs/approvals.md",
+    "docs/buying.md",
     "docs/console.md",
     "docs/custody.md",
     "docs/going-live.md",

@@ -18,7 +18,8 @@ from tests.documents.pages import PAGES, ROOT, RUN_HERE
 from tests.processes import clean_environment
 
 # The ports that pages name, with the setting of each; a test takes free ones instead.
-PORTS: Final = {8420: "PORT", 8899: "LOCALNET_PORT", 8898: "LIVE_LOCALNET_PORT", 3000: None}
+PORTS: Final = {8420: "PORT", 8899: "LOCALNET_PORT", 8898: "LIVE_LOCALNET_PORT"}
+PORTS_OF_PROGRAMS: Final = (3000, 8402)
 README_SECONDS: Final = 120
 _CLEAR_OF_MIDNIGHT: Final = timedelta(minutes=3)
 
@@ -34,7 +35,8 @@ class Clone:
     def rewrite(self, script: str) -> str:
         """Other ports, and no files outside of the folder."""
         script = script.replace("/tmp/", f"{self.folder}/")
-        return re.sub(r"\b(8420|8899|8898|3000)\b", lambda m: str(self.ports[int(m[1])]), script)
+        named = "|".join(map(str, self.ports))
+        return re.sub(rf"\b({named})\b", lambda m: str(self.ports[int(m[1])]), script)
 
 
 def _new_clone(folder: Path) -> Clone:
@@ -43,8 +45,8 @@ def _new_clone(folder: Path) -> Clone:
     (folder / ".venv").mkdir()
     (folder / ".venv" / "bin").symlink_to(Path(sys.executable).parent)
     (folder / ".venv" / ".server").touch()
-    ports = {port: free_port("127.0.0.1", 0) for port in PORTS}
-    settings = {f"{PREFIX}{name}": str(ports[port]) for port, name in PORTS.items() if name}
+    ports = {port: free_port("127.0.0.1", 0) for port in (*PORTS, *PORTS_OF_PROGRAMS)}
+    settings = {f"{PREFIX}{name}": str(ports[port]) for port, name in PORTS.items()}
     # Soon enough for the recipes of a spend that nobody approves, and of one too many.
     settings |= {f"{PREFIX}APPROVAL_SECONDS": "15", f"{PREFIX}PENDING_MAX": "5"}
     settings |= {f"{PREFIX}LOG_LEVEL": "error"}
