@@ -39,6 +39,8 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 LONGEST = (
     "nodes/test_topology.py",
     "prove/test_campaign.py",
+    "purchases/test_hostile.py",
+    "service/test_backup.py",
     "cli/test_commands.py",
     "fuzz/test_parsers.py",
     "nodes/test_shared_limits.py",
