@@ -91,7 +91,9 @@ async def test_a_key_of_each_scope(console: Console, scope: str):
     tabs = ["Overview", "Agents", "Approvals", "Transactions", "Webhooks"]
     expected: dict[str, tuple[list[str], set[str], set[str]]] = {
         "admin": (
-            [*tabs, "Keys"], {"Approve", "Deny"}, {"Freeze", "Pause", "Terminate"},
+            [*tabs, "Keys"],
+            {"Approve", "Deny", "Cancel this spend"},
+            {"Freeze", "Pause", "Terminate"},
         ),
         "approver": (tabs, {"Approve", "Deny"}, {"Freeze", "Pause"}),
         "read": (tabs, set(), set()),

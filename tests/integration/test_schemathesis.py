@@ -32,7 +32,7 @@ NOT_MEANT = (
 )
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 # Per operation, besides every boundary value of the coverage phase. `make fuzz` asks for more.
-EXAMPLES = os.environ.get("FUZZ_SCHEMATHESIS", "15")
+EXAMPLES = os.environ.get("FUZZ_SCHEMATHESIS", "25")
 MOST_SECONDS = 200 + 30 * int(EXAMPLES)
 
 
