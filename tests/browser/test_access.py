@@ -88,7 +88,7 @@ async def test_a_key_of_each_scope(console: Console, scope: str):
     bound = agent["id"] if scope == "agent" else None
     _, key = await console.new_key(scope, bound)
     guest = await console.sign_in(key)
-    tabs = ["Overview", "Agents", "Approvals", "Transactions", "Webhooks"]
+    tabs = ["Overview", "Agents", "Approvals", "Transactions", "Purchases", "Webhooks"]
     expected: dict[str, tuple[list[str], set[str], set[str]]] = {
         "admin": (
             [*tabs, "Keys"],
@@ -97,7 +97,7 @@ async def test_a_key_of_each_scope(console: Console, scope: str):
         ),
         "approver": (tabs, {"Approve", "Deny"}, {"Freeze", "Pause"}),
         "read": (tabs, set(), set()),
-        "agent": (["Agent", "Transactions"], set(), set()),
+        "agent": (["Agent", "Transactions", "Purchases"], set(), set()),
     }  # fmt: skip
     shown, deciding, stopping = expected[scope]
     assert await _tabs(guest) == shown
@@ -121,7 +121,7 @@ async def test_a_key_of_each_scope(console: Console, scope: str):
         await guest.open("/console/agents")
         assert await _buttons(guest) == set()
         await guest.open("/console/approvals")
-        assert await _buttons(guest) == deciding
+        assert await _buttons(guest) == deciding - {"Cancel this spend"}
     if scope == "approver":
         await guest.open(f"/console/agents/{other['id']}")
         await guest.confirm("Freeze")

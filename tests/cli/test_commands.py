@@ -46,7 +46,7 @@ async def test_a_day_at_the_desk(console: Console, served: Service):
     """Goal: every command of the tree works, and says what it did in its exit code too."""
     agent = await console.ok("agents", "create", "shopper", "--daily-cap", "20")
     assert re.fullmatch(r"ag_[a-z0-9]+", agent)
-    for part in (_agents, _money, _approvals, _stop, _directory, _events, _keys):
+    for part in (_agents, _money, _approvals, _stop, _directory, _budgets, _events, _keys):
         await part(console, agent)
     async with selling(served, "other payee") as seller:
         await _purchases(console, seller.url)
@@ -203,6 +203,17 @@ async def _approvals(console: Console, agent: str) -> None:
     assert "is approved" in await console.ok("approvals", "approve", asked[0]["id"])
     denied = await console.json("approvals", "deny", asked[1]["id"], "--reason", "no need")
     assert (denied["rejectCode"], denied["decisionReason"]) == ("approval_denied", "no need")
+
+
+async def _budgets(console: Console, agent: str) -> None:
+    budget = await console.ok("budgets", "create", "team", "--limit", "week=5.00,9x")
+    assert re.fullmatch(r"bud_[a-z0-9]+", budget)
+    assert (await console.json("budgets", "show", budget))["limits"][0]["count"] == 9
+    assert "is frozen" in await console.ok("budgets", "freeze", budget)
+    assert "is thawed" in await console.ok("budgets", "thaw", budget)
+    assert "is changed" in await console.ok("budgets", "set", budget, "--name", "crew")
+    assert [row["name"] for row in await console.json("budgets", "list")] == ["crew"]
+    assert "is removed" in await console.ok("budgets", "remove", budget)
 
 
 async def _stop(console: Console, agent: str) -> None:

@@ -91,7 +91,7 @@ LIMITS: Final = {
 OPEN: Final[dict[str, Any]] = {
     "dailyCap": 25_000_000, "perTransactionCap": None, "approvalThreshold": 2_000_000,
     "dailyNetworkLamports": None, "allowlist": ["*"], "blocklist": [], "payees": "pinned",
-    "frozen": False,
+    "limits": [], "frozen": False,
 }  # fmt: skip
 
 

@@ -172,7 +172,7 @@ class Fire:
             self.kills[victim] += self.market.kill(f"{victim}-{number}")
 
 
-@pytest.mark.timeout(7_200 if LONG else 300)
+@pytest.mark.timeout(7_200 if LONG else 900)
 async def test_every_purchase_is_paid_once_or_never(
     market: Market, sellers: Mapping[str, HostileSeller]
 ):
