@@ -37,6 +37,7 @@ class Objects:
     event: str = "evt_00000000000000000000000000"
     purchase: str = "pur_00000000000000000000000000"
     origin: str = "https://nobody.example.com:443"
+    budget: str = "bud_00000000000000000000000000"
 
 
 Body = Callable[[Objects], dict[str, Any]]
@@ -127,6 +128,11 @@ EXPECTED: dict[str, Expected] = {
     # The world's purchase is rejected: there is nothing to present, and nothing to go on with.
     "POST /v1/purchases/:id/retry": Expected("admin agent", 409, names="purchase"),
     "POST /v1/purchases/:id/continue": Expected("admin agent", 409, names="purchase"),
+    "POST /v1/budgets": Expected("admin", 201, body=lambda _: {"name": "x", "limits": []}),
+    "GET /v1/budgets": Expected(PEOPLE),
+    "GET /v1/budgets/:id": Expected(PEOPLE, names="budget"),
+    "PATCH /v1/budgets/:id": Expected("admin", names="budget", body=lambda _: {"name": "y"}),
+    "DELETE /v1/budgets/:id": Expected("admin", 204, names="budget", uses_up=True),
     "GET /v1/pins": Expected(PEOPLE),
     "POST /v1/pins/accept": Expected("admin", names="origin", body=_accept, uses_up=True),
     "POST /v1/pins/forget": Expected(
@@ -158,6 +164,7 @@ PARAMETERS = {
     "/v1/webhooks/": "webhook",
     "/v1/events/": "event",
     "/v1/purchases/": "purchase",
+    "/v1/budgets/": "budget",
 }
 
 
@@ -203,6 +210,7 @@ async def _new_objects(service: Service, admin: httpx.AsyncClient) -> Objects:
     purchase = (await admin.post("/v1/purchases", json=order)).json()["data"]["id"]
     origin = f"https://{hostname}:443"
     await service.pin(agent, origin, offered=ON_CURVE)
+    made = await admin.post("/v1/budgets", json={"name": "b", "limits": []})
     return Objects(
         agent,
         key.json()["data"]["id"],
@@ -210,6 +218,7 @@ async def _new_objects(service: Service, admin: httpx.AsyncClient) -> Objects:
         transaction,
         purchase=purchase,
         origin=origin,
+        budget=made.json()["data"]["id"],
     )
 
 
