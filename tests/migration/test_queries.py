@@ -20,11 +20,15 @@ from bursar.wallet.model import DepositRow, UnreadRow, WalletRow
 from bursar.withdrawal.model import WithdrawalRow
 
 
+# They need packages of others, and ask no database.
+FOR_FRAMEWORKS = {f"bursar.mcp.{name}" for name in ("langchain", "openai_agents", "pydantic_ai")}
+
+
 def queries() -> dict[str, Query]:
     """Every query that a module holds, by where it stands; of a list the one with all filters."""
     found: dict[str, Query] = {}
     for module in pkgutil.walk_packages(bursar.__path__, "bursar."):
-        if not module.name.endswith("__main__"):
+        if not module.name.endswith("__main__") and module.name not in FOR_FRAMEWORKS:
             for name, value in vars(importlib.import_module(module.name)).items():
                 several = cast("dict[Any, Any]", value) if isinstance(value, dict) else {"": value}
                 for key, item in several.items():
