@@ -19,7 +19,6 @@ from bursar.sql import Listing, Query
 from bursar.wallet.model import DepositRow, UnreadRow, WalletRow
 from bursar.withdrawal.model import WithdrawalRow
 
-
 # They need packages of others, and ask no database.
 FOR_FRAMEWORKS = {f"bursar.mcp.{name}" for name in ("langchain", "openai_agents", "pydantic_ai")}
 
