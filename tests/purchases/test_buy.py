@@ -172,7 +172,7 @@ async def test_a_price_that_is_refused_is_not_signed(
     assert (len(stall.asked), stall.presented) == (1, [])
     await assert_untouched(agent)
     stall.price_micros -= 1
-    assert (await agent.buy(stall.url))["status"] == "presented"
+    assert (await agent.buy(stall.url))["status"] in ("presented", "paid")
 
 
 async def test_the_callers_own_bound(market: Market, stall: Stall):
@@ -180,7 +180,7 @@ async def test_the_callers_own_bound(market: Market, stall: Stall):
     refused = await agent.buy(stall.url, maxAmount="0.000999")
     assert (refused["status"], refused["rejectCode"]) == ("rejected", "max_amount_exceeded")
     assert stall.presented == []
-    assert (await agent.buy(stall.url, maxAmount="0.001"))["status"] == "presented"
+    assert (await agent.buy(stall.url, maxAmount="0.001"))["status"] in ("presented", "paid")
 
 
 async def test_what_is_never_settled_is_given_back(market: Market, stall: Stall):

@@ -209,4 +209,4 @@ async def test_purchases_under_way_are_bounded(market: Market, stall: Stall):
     taken = [made(answer) for answer in answers if answer.status_code == 201]
     assert len(taken) == 50
     # There is room again.
-    assert (await agents[0].buy(stall.url))["status"] == "presented"
+    assert (await agents[0].buy(stall.url))["status"] in ("presented", "paid")
