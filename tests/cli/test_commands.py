@@ -168,7 +168,7 @@ async def _purchases(console: Console, url: str) -> None:
     refused = await console("buy", url, "--agent", agent)
     assert (refused.code, refused.out) == (ExitCode.REFUSED, "")
     assert "bursar pins accept ORIGIN ADDRESS" in refused.err
-    rows = await console.json("purchases", "list", "--agent", agent, "--host", "127.0.0.1")
+    rows = await console.json("purchases", "list", "--agent", agent, "--seller", "127.0.0.1")
     assert [row["rejectCode"] for row in rows] == ["payee_changed", None]
     first = rows[1]["id"]
     assert (await console("purchases", "retry", first)).out == bought.out

@@ -115,7 +115,7 @@ def list_(
     to: Remote,
     agent: Annotated[str | None, typer.Option("--agent", help="Only this agent's.")] = None,
     status: _Status = "all",
-    host: Annotated[str | None, typer.Option(help="Only from this host.")] = None,
+    seller: Annotated[str | None, typer.Option(help="Only from this host.")] = None,
     from_: From = None,
     until: To = None,
     limit: Limit = ROWS,
@@ -123,7 +123,7 @@ def list_(
 ) -> None:
     """List purchases, newest first."""
     found = to.client.purchases.list(
-        agent_id=agent, status=status, host=host, from_=from_, to=until
+        agent_id=agent, status=status, host=seller, from_=from_, to=until
     )
     to.out.rows(found, _COLUMNS, most=row_limit(limit, every))
 
