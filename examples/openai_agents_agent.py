@@ -41,7 +41,8 @@ class ScriptedModel(Model):
         return ModelResponse(output=[made], usage=Usage(), response_id=None)
 
     def stream_response(self, *_: Any, **__: Any) -> AsyncIterator[Any]:
-        raise NotImplementedError
+        # The SDK wants it of every model; `Runner.run` asks for whole answers only.
+        raise TypeError("a scripted model answers at once")
 
 
 async def main() -> None:
