@@ -39,7 +39,7 @@ _TODAY: Final = (
          FROM (SELECT agent_id, count(*) AS spends FROM spend WHERE status = 'pending'
                 GROUP BY 1) AS p
         WHERE p.agent_id = w.agent_id""",
-    "SELECT close_windows(array_agg(agent_id::text)) FROM wallet",
+    "SELECT close_windows(array_agg(agent_id::text), NULL) FROM wallet",
     "UPDATE wallet SET day_micros = 9000000000000",
     """INSERT INTO webhook (id, realm_id, url, events, created_at)
        SELECT 'wh_' || lpad(n::text, 26, '0'), (SELECT realm_id FROM agent LIMIT 1),

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from xdist.remote import Producer
+from xdist.scheduler.loadfile import LoadFileScheduling
 
 from bursar.clock import SystemClock
 from bursar.config import Config, load_config
@@ -35,23 +37,47 @@ set_up_logs("error", "test")
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-# Begun last, one of these would be all that still runs at the end.
-LONGEST = (
-    "nodes/test_topology.py",
+# Each takes a machine for itself: it kills what it started, under load, or compares rates. They run
+# one after the other in one worker, those that measure last, when the other workers are done.
+ONE_AFTER_THE_OTHER = (
     "prove/test_campaign.py",
     "purchases/test_hostile.py",
+    "nodes/test_topology.py",
     "service/test_backup.py",
-    "cli/test_commands.py",
-    "fuzz/test_parsers.py",
-    "nodes/test_shared_limits.py",
-    "nodes/test_backup.py",
     "property/test_model.py",
-    "integration/test_schemathesis.py",
-    "documents/test_run.py",
+    "nodes/test_backup.py",
+    "purchases/test_crash.py",
     "settlement/test_under_fire.py",
-    "nodes/test_limits_of_nodes.py",
-    "integration/test_limits.py",
+    "chain/test_failures.py",
+    "console/test_scale.py",
+    "integration/test_scale.py",
+    "integration/test_event_loop.py",
+    "settlement/test_all_at_once.py",
 )
+# Begun last, one of these would be all that still runs at the end.
+LONGEST = (
+    *ONE_AFTER_THE_OTHER,
+    "integration/test_schemathesis.py",
+    "cli/test_commands.py",
+    "nodes/test_limits_of_nodes.py",
+    "documents/test_run.py",
+    "nodes/test_shared_limits.py",
+    "fuzz/test_parsers.py",
+    "integration/test_limits.py",
+    "integration/test_rate_limits.py",
+    "integration/test_transactions.py",
+)
+
+
+class _ByFile(LoadFileScheduling):
+    def _split_scope(self, nodeid: str) -> str:
+        file = super()._split_scope(nodeid)
+        alone = file.removeprefix("tests/") in ONE_AFTER_THE_OTHER
+        return "one after the other" if alone else file
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> _ByFile:
+    return _ByFile(config, log)
 
 
 # Thousands of times through lines that other tests cover: to count them takes as long again.

@@ -146,12 +146,14 @@ async def running_service(
 
 
 def clean_environment() -> dict[str, str]:
-    """Ours without any setting of Bursar, so that a developer's own do not change a test, and
-    without the size of a terminal that is not the test's."""
+    """Ours without any setting of Bursar, so that a developer's own do not change a test, without
+    the size of a terminal that is not the test's, and without what `make test` was told: a `make`
+    of the test's own would take it as told to itself."""
+    not_ours = {"COLUMNS", "LINES", "MAKEFLAGS", "MAKEOVERRIDES", "MFLAGS", "ARGS"}
     return {
         name: value
         for name, value in os.environ.items()
-        if not name.startswith(PREFIX) and name not in {"COLUMNS", "LINES"}
+        if not name.startswith(PREFIX) and name not in not_ours
     }
 
 

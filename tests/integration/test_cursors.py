@@ -24,6 +24,8 @@ async def filled(service: Service, client: httpx.AsyncClient) -> dict[str, str]:
         assert (await client.patch(f"/v1/agents/{agent['id']}", json=policy)).is_success
         put = f"/v1/recipients/h{number}.example.com"
         assert (await client.put(put, json={"address": ON_CURVE})).is_success
+        budget = {"name": "team", "limits": [{"window": "day", "amount": "100"}]}
+        assert (await client.post("/v1/budgets", json=budget)).is_success
         key = {"name": "k", "scope": "read"}
         assert (await client.post("/v1/keys", json=key)).is_success
         await spend(client, agent["id"], "1")

@@ -16,7 +16,8 @@ PAGE = (ROOT / "docs/sdk.md").read_text("utf-8")
 
 async def test_the_page_runs(served: Service, tmp_path: Path):
     """Goal: whoever copies the blocks one after the other gets what the page says."""
-    program = "\n".join(re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL))
+    blocks = re.findall(r"(?<!-->\n)^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+    program = "\n".join(blocks)
     key = await served.key(account=new_account())
     done = await asyncio.to_thread(
         subprocess.run,

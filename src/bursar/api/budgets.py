@@ -8,7 +8,7 @@ import msgspec
 from bursar.access.limits import Category
 from bursar.access.model import ADMIN, PEOPLE
 from bursar.api.call import Answer, Call, Resource, data, page, page_fields
-from bursar.api.policies import Limits
+from bursar.api.policies import BUDGET_LIMITS
 from bursar.budget import store
 from bursar.budget.model import BudgetRow
 from bursar.budget.view import BudgetView, show_budget
@@ -34,7 +34,7 @@ NEW_BUDGET = Record(
     "NewBudget",
     (
         Field("name", _NAME, "1 to 100 characters.", required=True),
-        Field("limits", Limits(of_budget=True), _LIMITS_DOC, required=True),
+        Field("limits", BUDGET_LIMITS, _LIMITS_DOC, required=True),
         Field(
             "parentId",
             ID,
@@ -47,7 +47,7 @@ BUDGET_CHANGE = Record(
     "BudgetChange",
     (
         Field("name", _NAME, "1 to 100 characters."),
-        Field("limits", Limits(of_budget=True), _LIMITS_DOC),
+        Field("limits", BUDGET_LIMITS, _LIMITS_DOC),
         Field("frozen", Flag(), "True refuses all spends below it until it is false again."),
     ),
 )

@@ -12,13 +12,19 @@ from bursar.ids import is_id
 from bursar.policy.limits import MOST_LIMITS, WINDOWS, Limit
 from bursar.policy.model import Payees, Policy, PolicyChange
 
-_LIMIT = Record(
-    "Limit",
+_OF_BUDGET = Record(
+    "BudgetLimit",
     (
         Field("id", ID, "Of a limit that stands already; a new one gets its own."),
         Field("window", Choice(WINDOWS), "The UTC calendar window.", required=True),
         Field("amount", Cap(), "How much may be spent in it.", nullable=True),
         Field("count", Whole(0, 1_000_000_000), "How many spends.", nullable=True),
+    ),
+)
+_OF_AGENT = Record(
+    "Limit",
+    (
+        *_OF_BUDGET.fields,
         Field("recipient", Entry(), "Only spends to this entry count.", nullable=True),
     ),
 )
@@ -28,7 +34,7 @@ _LIMIT = Record(
 class Limits:
     """Up to 20 limits, to those that the engine judges by. A budget's have no recipient."""
 
-    of_budget: bool = False
+    record: Record = _OF_AGENT
 
     def parse(self, value: Any, path: str, faults: list[Fault]) -> Any:
         if not isinstance(value, list):
@@ -45,27 +51,33 @@ class Limits:
 
     def _limit(self, item: Any, path: str, faults: list[Fault]) -> Limit | None:
         before = len(faults)
-        given = _LIMIT.parse(item, path, faults)
+        given = self.record.parse(item, path, faults)
         if len(faults) > before:
             return None
         amount, count = given.get("amount"), given.get("count")
         if amount is None and count is None:
             faults.append(Fault(path, f"{path} needs an amount, a count, or both."))
-        if self.of_budget and given.get("recipient") is not None:
-            faults.append(Fault(f"{path}.recipient", "A budget's limits have no recipient."))
         limit_id = given.get("id")
         if limit_id is not None and not is_id("lim", limit_id):
             faults.append(Fault(f"{path}.id", f"{path}.id is no limit's id."))
         return Limit(limit_id or "", given["window"], amount, count, given.get("recipient"))
 
     def schema(self) -> Schema:
+        items = self.record.schema()
+        # One example of the whole: put together from each field's own, a limit names the id of
+        # another that does not exist.
+        for field in items["properties"].values():
+            for schema in (field, *field.get("oneOf", ())):
+                schema.pop("examples", None)
         return {
             "type": "array",
             "maxItems": MOST_LIMITS,
-            "items": _LIMIT.schema(),
+            "items": items,
             "examples": [[{"window": "week", "amount": "50.00"}]],
         }
 
+
+BUDGET_LIMITS: Final = Limits(_OF_BUDGET)
 
 _DAILY_CAP = "What the agent may spend per UTC day; 0 allows nothing."
 

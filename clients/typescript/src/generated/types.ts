@@ -679,7 +679,7 @@ export interface NewBudget {
    * Up to 20 limits: an `amount`, a `count` of spends or both, in a UTC `window` (`hour`, `day`,
    * `week` from Monday, `month`, `lifetime`). They hold for the window that is running.
    */
-  limits: readonly Limit[];
+  limits: readonly BudgetLimit[];
   /** The budget above it, for good; at most 4 stand above each other. */
   parentId?: string | null;
 }
@@ -691,7 +691,7 @@ export interface BudgetChange {
    * Up to 20 limits: an `amount`, a `count` of spends or both, in a UTC `window` (`hour`, `day`,
    * `week` from Monday, `month`, `lifetime`). They hold for the window that is running.
    */
-  limits?: readonly Limit[];
+  limits?: readonly BudgetLimit[];
   /** True refuses all spends below it until it is false again. */
   frozen?: boolean;
 }
