@@ -52,6 +52,7 @@ ONE_AFTER_THE_OTHER = (
     "console/test_scale.py",
     "integration/test_scale.py",
     "integration/test_event_loop.py",
+    "cli/test_demo.py",
     "settlement/test_all_at_once.py",
 )
 # Begun last, one of these would be all that still runs at the end.

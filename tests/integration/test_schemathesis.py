@@ -34,6 +34,7 @@ DIALECT = "https://json-schema.org/draft/2020-12/schema"
 # Per operation, besides every boundary value of the coverage phase. `make fuzz` asks for more.
 EXAMPLES = os.environ.get("FUZZ_SCHEMATHESIS", "25")
 MOST_SECONDS = 200 + 30 * int(EXAMPLES)
+pytestmark = pytest.mark.timeout(MOST_SECONDS + 60)
 
 
 @pytest.fixture(scope="module")
