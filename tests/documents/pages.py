@@ -13,6 +13,7 @@ PAGES: Final = {
 # The README comes first: it starts the service that the others call.
 RUN_HERE: Final = (
     "README.md",
+    "docs/tour.md",
     "docs/approvals.md",
     "docs/buying.md",
     "docs/console.md",

@@ -195,7 +195,7 @@ async def test_a_wrong_method_names_the_right_ones(service: Service, path: str):
         assert (head.status_code, head.content) == (405, b"")
 
 
-@pytest.mark.parametrize("path", ["/healthz", "/readyz", "/metrics", "/openapi.json", "/docs"])
+@pytest.mark.parametrize("path", ["/healthz", "/readyz", "/metrics", "/openapi.json", "/", "/docs"])
 async def test_the_services_own_pages_are_read_only(service: Service, path: str):
     """Goal: they answer GET and HEAD without a key, and 405 to anything else, like every path."""
     async with service.client(None) as nobody:

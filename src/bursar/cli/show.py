@@ -74,21 +74,26 @@ class Output:
         """A note for people, on standard error, so scripts that read the output do not see it."""
         self.errors.print(plain(text), markup=False, style="dim", soft_wrap=True)
 
-    def one(self, model: Any) -> None:
-        """Everything about one object."""
+    def one(self, model: T, chosen: Columns[T] | None = None) -> None:
+        """Everything about one object, or what is `chosen` of it for people; JSON has it all."""
         from bursar.client.codec import write
 
+        if chosen is None:
+            facts = list(_facts(model))
+        else:
+            picked = ((name, value(model)) for name, value in chosen.items())
+            facts = [(name, value) for name, value in picked if value is not None]
         if self.as_json:
             self._json(write(model))
         elif self.on_terminal:
             from rich.table import Table
 
             grid = Table.grid(padding=(0, 2))
-            for name, value in _facts(model):
+            for name, value in facts:
                 grid.add_row(f"[bold]{name}", self._cell(value))
             self.console.print(grid)
         else:
-            for name, value in _facts(model):
+            for name, value in facts:
                 print(f"{name}\t{plain(value)}")
 
     def rows(self, rows: Iterable[T], columns: Columns[T], *, most: int | None = None) -> None:

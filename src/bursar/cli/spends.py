@@ -36,6 +36,15 @@ _WAITING: "Columns[Transaction]" = {
     "expires": lambda spend: spend.expires_at,
 }
 
+# What a person wants to know of a spend just made; --json has the rest.
+_MADE: "Columns[Transaction]" = {
+    "id": lambda spend: spend.id,
+    "status": lambda spend: spend.status,
+    "amount": lambda spend: f"{spend.amount} {spend.currency}",
+    "recipient": lambda spend: spend.recipient,
+    "signature": lambda spend: spend.signature,
+}
+
 _Recipient = Annotated[str, typer.Argument(metavar="RECIPIENT", help="A hostname or an address.")]
 _TransactionId = Annotated[str, typer.Argument(metavar="TRANSACTION", help="Its id, txn_….")]
 _Reason = Annotated[str | None, typer.Option(help="Why, for the books.")]
@@ -45,6 +54,7 @@ _Reason = Annotated[str | None, typer.Option(help="Why, for the books.")]
 _ADVICE = {
     "account_stopped": "To let every agent spend again: bursar resume --unsigned pay",
     "agent_paused": "To let it spend again: bursar agents resume AGENT",
+    "insufficient_funds": "To give it test money: bursar fund AGENT AMOUNT",
     "policy_frozen": "To let it spend again: bursar agents unfreeze AGENT",
     "recipient_blocked": "To lift the block: bursar policies set AGENT --unblock RECIPIENT",
     "recipient_not_allowed": "To allow it: bursar policies set AGENT --allow RECIPIENT",
@@ -85,7 +95,7 @@ def spend(
             # Sends the same request again with its idempotency key, to wait for the outcome. A
             # spend that needs approval is not waited for.
             made = pay(wait=wait)
-    to.out.one(made)
+    to.out.one(made, _MADE)
     if not to.out.as_json:
         for line in explained(made):
             to.out.note(line)

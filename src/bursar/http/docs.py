@@ -1,4 +1,5 @@
-"""/docs: the API reference as one page that works offline, drawn from the OpenAPI document."""
+"""The page at /, and /docs: the API reference as one page that works offline, drawn from the
+OpenAPI document."""
 
 from functools import cache
 from importlib import resources
@@ -12,10 +13,16 @@ from bursar.access.limits import Category
 from bursar.api import openapi
 from bursar.errors import ErrorCode
 
+_PAGES = Environment(loader=PackageLoader("bursar.http", "pages"), autoescape=True)
+
+
+@cache
+def front_page() -> bytes:
+    return _PAGES.get_template("front.html").render(version=__version__).encode()
+
 
 @cache
 def reference_page() -> bytes:
-    pages = Environment(loader=PackageLoader("bursar.http", "pages"), autoescape=True)
     document = openapi.document()
     groups: dict[str, list[dict[str, Any]]] = {}
     for path, operations in document["paths"].items():
@@ -23,7 +30,7 @@ def reference_page() -> bytes:
             groups.setdefault(operation["tags"][0], []).append(
                 {"path": path, "method": method.upper(), **operation, **_shapes(operation)}
             )
-    page = pages.get_template("reference.html").render(
+    page = _PAGES.get_template("reference.html").render(
         version=__version__,
         groups=groups,
         errors=list(ErrorCode),

@@ -19,7 +19,7 @@ from bursar.heartbeat import store as heartbeat
 from bursar.heartbeat.model import health
 from bursar.http.answer import AnswerSender
 from bursar.http.dispatch import Dispatcher
-from bursar.http.docs import reference_page, style_sheet
+from bursar.http.docs import front_page, reference_page, style_sheet
 from bursar.http.peer import Proxies
 from bursar.http.request import AsgiScope, Receive, Send, has_body, request_id
 from bursar.http.router import PAGE_METHODS, Router
@@ -52,6 +52,7 @@ class App:
             "/readyz": self._ready,
             "/metrics": self._metrics,
             "/openapi.json": self._openapi,
+            "/": self._front,
             "/docs": self._docs,
             "/docs/style.css": self._docs_style,
         }
@@ -186,6 +187,9 @@ class App:
 
     async def _openapi(self) -> Body:
         return 200, _JSON, openapi.encoded()
+
+    async def _front(self) -> Body:
+        return 200, b"text/html; charset=utf-8", front_page()
 
     async def _docs(self) -> Body:
         return 200, b"text/html; charset=utf-8", reference_page()
