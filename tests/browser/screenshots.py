@@ -36,6 +36,26 @@ IMAGES: Final = Path(__file__).parents[2] / "docs/img"
 SIZES: Final = {"desktop": (1360, 900, 1), "phone": (390, 844, 2)}
 ACCOUNT: Final = "Acme Robotics"
 
+# Name, the one above, window, amount, number of spends.
+BUDGETS: Final = (
+    ("Acme", None, "month", "25000.00", None),
+    ("Engineering", "Acme", "week", "1200.00", None),
+    ("Crawling", "Engineering", "day", "25.00", 40),
+    ("Data", "Engineering", "day", "60.00", None),
+    ("Operations", "Acme", "week", "2500.00", None),
+    ("Travel", "Operations", "day", "250.00", None),
+    ("Finance", "Operations", "day", "120.00", None),
+    ("Growth", "Acme", "day", "400.00", None),
+)
+# The budget of each team that has one.
+TEAMS: Final = {
+    "search": "Crawling",
+    "data": "Data",
+    "travel": "Travel",
+    "finance": "Finance",
+    "growth": "Growth",
+    "support": "Operations",
+}
 # Name, team, daily cap, approval threshold, funds.
 AGENTS: Final = (
     ("Research crawler", "search", "25.00", None, "60"),
@@ -94,7 +114,9 @@ async def main() -> None:
             )
             paths = {
                 "overview": "/console",
+                "agents": "/console/agents",
                 "agent": f"/console/agents/{agents[2]}",
+                "budgets": "/console/budgets",
                 "approvals": "/console/approvals",
             }
             for scheme in ("light", "dark"):
@@ -127,6 +149,7 @@ async def _shoot(
 
 async def _fill(client: httpx.AsyncClient, receiver: Receiver, admin_dsn: str) -> list[str]:
     agents: list[str] = []
+    budgets = await _budgets(client)
     for name, team, cap, threshold, funds in AGENTS:
         policy = {
             "dailyCap": cap,
@@ -136,7 +159,13 @@ async def _fill(client: httpx.AsyncClient, receiver: Receiver, admin_dsn: str) -
             "blocklist": ["casino.example.com"],
         }  # fmt: skip
         made = await client.post(
-            "/v1/agents", json={"name": name, "policy": policy, "metadata": {"team": team}}
+            "/v1/agents",
+            json={
+                "name": name,
+                "policy": policy,
+                "metadata": {"team": team},
+                "budgetId": budgets.get(TEAMS.get(team, "")),
+            },
         )
         agents.append(made.json()["data"]["id"])
         await client.post(f"/v1/test/wallets/{agents[-1]}/fund", json={"amount": funds})
@@ -162,6 +191,18 @@ async def _fill(client: httpx.AsyncClient, receiver: Receiver, admin_dsn: str) -
         }
         assert (await client.post("/v1/spend/authorise", json=body)).status_code == 201
     return agents
+
+
+async def _budgets(client: httpx.AsyncClient) -> dict[str, str]:
+    made: dict[str, str] = {}
+    for name, above, window, amount, count in BUDGETS:
+        body = {
+            "name": name,
+            "parentId": made.get(above or ""),
+            "limits": [{"window": window, "amount": amount, **({"count": count} if count else {})}],
+        }
+        made[name] = (await client.post("/v1/budgets", json=body)).json()["data"]["id"]
+    return made
 
 
 async def _bend_the_calendar(admin_dsn: str) -> None:

@@ -88,7 +88,7 @@ async def test_a_key_of_each_scope(console: Console, scope: str):
     bound = agent["id"] if scope == "agent" else None
     _, key = await console.new_key(scope, bound)
     guest = await console.sign_in(key)
-    tabs = ["Overview", "Agents", "Approvals", "Transactions", "Purchases", "Webhooks"]
+    tabs = ["Overview", "Agents", "Budgets", "Approvals", "Transactions", "Purchases", "Webhooks"]
     expected: dict[str, tuple[list[str], set[str], set[str]]] = {
         "admin": (
             [*tabs, "Keys"],

@@ -138,6 +138,70 @@ async def test_everything_is_stopped_and_goes_on(console: Console, admin: Guest)
     assert (await spend(console.client, agent["id"], "1"))["status"] == "approved"
 
 
+async def test_the_team_near_its_budget_is_stopped(console: Console, admin: Guest):
+    """Goal: whoever signs in sees which team is near its budget, and stops that team from there;
+    the others go on."""
+    teams = {}
+    top = await _budget(console, "Company", "month", "900.00")
+    for name, spent in (("Search", "2"), ("Travel", "8.75")):
+        teams[name] = await _budget(console, name, "day", "10.00", parentId=top)
+        agent = await console.agent(name=f"{name} agent", budgetId=teams[name])
+        await spend(console.client, agent["id"], spent)
+    page = admin.page
+    await admin.open("/console")
+    near = page.locator("#near")
+    await expect(near.get_by_role("listitem")).to_have_count(1)
+    await expect(near).to_contain_text("Company / Travel")
+    await expect(near).to_contain_text("8.75 of 10.00 a day")
+    await admin.press("Stop Travel")
+    dialog = page.locator("dialog[open]")
+    await admin.accessible()
+    await dialog.get_by_role("button", name="Stop Travel").click()
+    await admin.sees("Stopped. No new spend below this budget passes", "Travel agent", "stopped")
+    found = (await console.client.get("/v1/agents")).json()["data"]
+    outcomes = {
+        agent["name"]: (await spend(console.client, agent["id"], "1"))["rejectCode"]
+        for agent in found
+    }
+    assert outcomes == {"Travel agent": "budget_frozen", "Search agent": None}
+    await page.get_by_role("link", name="Budgets", exact=True).first.click()
+    rows = page.locator("#budgets tbody tr")
+    await expect(rows).to_have_count(3)
+    await expect(rows.nth(1)).to_contain_text("Search")
+    await expect(rows.nth(2)).to_contain_text("stopped")
+    await admin.confirm("Resume Travel", "Resume")
+    await admin.sees("Resumed.")
+
+
+async def test_a_label_is_stopped_from_the_list(console: Console, admin: Guest):
+    """Goal: a click on a label shows its agents, a second stops them, and the filter stays."""
+    for team in ("search", "search", "ads"):
+        await console.client.post(
+            "/v1/agents",
+            json={
+                "name": f"One of {team}",
+                "policy": {"dailyCap": "1.00", "allowlist": []},
+                "metadata": {"team": team},
+            },
+        )
+    await admin.open("/console/agents")
+    await admin.page.get_by_role("link", name="team=search").first.click()
+    await expect(admin.page.locator("#agents tbody tr")).to_have_count(2)
+    await admin.confirm("Stop all of these")
+    await admin.sees("Paused, all that fit.")
+    await expect(admin.page.locator("#agents tbody tr")).to_have_count(2)
+    await expect(admin.page.locator("#agents .state.paused")).to_have_count(2)
+    await admin.open("/console/agents?metadata=team%3Dads")
+    await expect(admin.page.locator("#agents .state.active")).to_have_count(1)
+
+
+async def _budget(console: Console, name: str, window: str, amount: str, **fields: str) -> str:
+    limits = [{"window": window, "amount": amount}]
+    made = await console.client.post("/v1/budgets", json={"name": name, "limits": limits, **fields})
+    assert made.status_code == 201, made.text
+    return made.json()["data"]["id"]
+
+
 async def test_a_policy_that_somebody_else_changed_meanwhile(console: Console, admin: Guest):
     """Goal: nobody overwrites a change that they have not seen."""
     agent = await console.agent()

@@ -36,6 +36,7 @@ async def _every_page(console: Console) -> list[str]:
     refused = await spend(console.client, agent["id"], "1000")
     hook = await console.hooks.register(console.client, "fail/console")
     await console.client.post(f"/v1/webhooks/{hook['id']}/test")
+    team = await _near_its_limit(console, agent)
     return [
         "/console",
         "/console/agents",
@@ -43,6 +44,12 @@ async def _every_page(console: Console) -> list[str]:
         "/console/agents/new",
         f"/console/agents/{agent['id']}",
         f"/console/agents/{agent['id']}/policy",
+        f"/console/agents/{agent['id']}/budget",
+        f"/console/agents?budgetId={team}",
+        "/console/budgets",
+        "/console/budgets/new",
+        f"/console/budgets/{team}",
+        f"/console/budgets/{team}/edit",
         "/console/approvals",
         "/console/transactions",
         f"/console/transactions/{paid['id']}",
@@ -52,6 +59,24 @@ async def _every_page(console: Console) -> list[str]:
         "/console/keys",
         "/console/sessions",
     ]
+
+
+async def _near_its_limit(console: Console, agent: dict[str, Any]) -> str:
+    """A budget below another, with the agent under it and most of its hour used."""
+    above: str | None = None
+    for name in ("Everybody", "Search and a rather long name for a team"):
+        limits = [
+            {"window": "hour", "amount": "3.00", "count": 90},
+            {"window": "lifetime", "count": 5},
+        ]
+        made = await console.client.post(
+            "/v1/budgets", json={"name": name, "limits": limits, "parentId": above}
+        )
+        above = made.json()["data"]["id"]
+    await console.client.patch(f"/v1/agents/{agent['id']}", json={"budgetId": above})
+    await spend(console.client, agent["id"], "2.75")
+    assert above is not None
+    return above
 
 
 @pytest.mark.parametrize(
@@ -84,6 +109,7 @@ async def test_with_nothing_in_it(console: Console, admin: Guest):
     for path, said in (
         ("/console", "Make the first agent"),
         ("/console/agents", "There is no agent yet."),
+        ("/console/budgets", "There is no budget yet."),
         ("/console/approvals", "All decided."),
         ("/console/transactions", "No agent has spent yet."),
         ("/console/webhooks", "No webhook yet."),

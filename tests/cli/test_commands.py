@@ -213,6 +213,9 @@ async def _budgets(console: Console, agent: str) -> None:
     assert "is thawed" in await console.ok("budgets", "thaw", budget)
     assert "is changed" in await console.ok("budgets", "set", budget, "--name", "crew")
     assert [row["name"] for row in await console.json("budgets", "list")] == ["crew"]
+    assert await console.json("agents", "list", "--budget", budget) == []
+    under = await console.json("agents", "update-many", "--under", budget, "--status", "paused")
+    assert under == {"matched": 0, "changed": 0}
     assert "is removed" in await console.ok("budgets", "remove", budget)
 
 

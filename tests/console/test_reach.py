@@ -15,6 +15,8 @@ from tests.support import Service, new_agent, spend
 async def test_screens_need_the_scope_of_their_route(tenant: Tenant, scope: str):
     """Goal: whatever a page shows, no form of it does more than the key may."""
     agent = await new_agent(tenant.api)
+    made = await tenant.api.post("/v1/budgets", json={"name": "x", "limits": []})
+    budget = made.json()["data"]["id"]
     body = {"name": "x", "scope": scope, **({"agentId": agent["id"]} if scope == "agent" else {})}
     key = (await tenant.api.post("/v1/keys", json=body)).json()["data"]["key"]
     routes = {f"{route.method} {route.path}": route for route in ROUTES}
@@ -23,14 +25,17 @@ async def test_screens_need_the_scope_of_their_route(tenant: Tenant, scope: str)
         token = token_of(await visitor.get(f"/console/agents/{agent['id']}"))
         for screen in SCREENS:
             allowed = scope in {scope.value for scope in routes[screen.stands_for].scopes}
-            path = screen.path.replace(":id", agent["id"])
+            of = budget if screen.path.startswith("/console/budgets/") else agent["id"]
+            path = screen.path.replace(":id", of)
             answer = await http.request(
                 screen.method,
                 path,
                 data={"form_token": token} if screen.method == "POST" else None,
             )
-            # The route of a policy's change also looks at what an approver sends.
-            editing = path.endswith(("/policy", "/preview"))
+            # The route of an agent's change also looks at what an approver sends.
+            editing = path.endswith(("/policy", "/preview", "/budget", "/agents")) and (
+                "PATCH /v1/agents" in screen.stands_for
+            )
             refused = not allowed or (scope == "approver" and editing)
             assert (answer.status_code == 403) == refused, (path, answer.status_code)
 

@@ -26,8 +26,8 @@ async def test_one_click_from_every_page(tenant: Tenant):
     agent = await new_agent(tenant.api)
     pages = (
         "/console", "/console/agents", f"/console/agents/{agent['id']}", "/console/agents/new",
-        "/console/approvals", "/console/transactions", "/console/webhooks", "/console/keys",
-        "/console/sessions",
+        "/console/budgets", "/console/budgets/new", "/console/approvals", "/console/transactions",
+        "/console/webhooks", "/console/keys", "/console/sessions",
     )  # fmt: skip
     for path in pages:
         page = (await tenant.visitor.get(path)).text

@@ -74,6 +74,36 @@ async def test_filters(service: Service):
         assert (await change(client, "metadata[team]=b", {}))["matched"] == 3
 
 
+async def test_those_under_a_budget(service: Service):
+    """Goal: the agents directly under it, in the list and in a change of many; they can be moved on
+    to another one."""
+    async with await service.admin() as client:
+        limits = [{"window": "day", "amount": "5.00"}]
+        made = await client.post("/v1/budgets", json={"name": "all", "limits": limits})
+        above = made.json()["data"]["id"]
+        made = await client.post(
+            "/v1/budgets", json={"name": "crew", "limits": limits, "parentId": above}
+        )
+        below = made.json()["data"]["id"]
+        gold = await new_agent(client, metadata={"tier": "gold"}, budgetId=below)
+        iron = await new_agent(client, metadata={"tier": "iron"}, budgetId=below)
+        top = await new_agent(client, metadata={"tier": "gold"}, budgetId=above)
+        await new_agent(client, metadata={"tier": "gold"})
+        for query, found in (
+            (f"budgetId={below}", [iron, gold]),
+            (f"budgetId={below}&metadata[tier]=gold", [gold]),
+            (f"budgetId={below}&status=paused", []),
+            (f"budgetId={above}", [top]),
+            (f"budgetId={new_id('bud')}", []),
+        ):
+            listed = (await client.get(f"/v1/agents?{query}")).json()["data"]
+            assert [agent["id"] for agent in listed] == [agent["id"] for agent in found]
+            assert (await change(client, query, {}))["matched"] == len(found)
+        moved = await change(client, f"budgetId={below}", {"budgetId": above})
+        assert moved == {"matched": 2, "changed": 2}
+        assert (await change(client, f"budgetId={above}", PAUSE))["changed"] == 3
+
+
 async def test_without_a_filter_nothing_happens(service: Service):
     """Goal: no slip of the hand changes everybody."""
     async with await service.admin() as client:

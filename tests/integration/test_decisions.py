@@ -252,10 +252,12 @@ async def test_the_budget_tells_what_one_spend_may_be(service: Service):
             "maxAmountNow": "20.000000",
             "status": "active",
             "accountStopped": False,
+            "budgetFrozen": False,
             "frozen": False,
             "policyVersion": 1,
             "dailyNetworkLamports": 100_000_000,
             "networkLamportsToday": 0,
+            "limits": [],
         }
         await change(client, agent, policy={"perTransactionCap": "7"})
         assert (await read(client, path))["maxAmountNow"] == "7.000000"

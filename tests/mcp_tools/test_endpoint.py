@@ -232,7 +232,7 @@ async def test_it_works_in_a_process_of_its_own_and_stops_in_order(
 async def test_a_service_that_is_away_is_an_error_a_model_can_read(spender: Spender):
     """Goal: `bursar mcp` starts without the service, and says what to do when it is not there."""
     async with over_stdio("http://127.0.0.1:9", spender.key) as client:
-        assert len((await client.list_tools()).tools) == 10
+        assert len((await client.list_tools()).tools) == 11
         result = await client.call_tool("get_budget")
     error = tool_error_of(result, "unavailable")
     assert error["retryable"] is True

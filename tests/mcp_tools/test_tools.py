@@ -16,7 +16,7 @@ from bursar.mcp.endpoint import CATEGORIES
 from bursar.mcp.tools import TOOLS
 from bursar.policy.engine import RejectCode
 from tests.mcp_tools.conftest import Connect, Spender, error_of, new_spender, over_http, words
-from tests.support import Service
+from tests.support import Service, new_agent, spend
 
 HOST = "api.example.com"
 SPENDING = {"spend", "buy", "continue_purchase", "retry_purchase"}
@@ -31,8 +31,9 @@ async def test_a_model_is_refused_reads_why_and_spends_less(connect: Connect, sp
     async with connect(spender.key) as client:
         tools = (await client.list_tools()).tools
         assert [tool.name for tool in tools] == [
-            "get_budget", "preview_spend", "spend", "cancel_spend", "get_transaction",
-            "list_transactions", "buy", "get_purchase", "continue_purchase", "retry_purchase",
+            "get_budget", "list_limits", "preview_spend", "spend", "cancel_spend",
+            "get_transaction", "list_transactions", "buy", "get_purchase", "continue_purchase",
+            "retry_purchase",
         ]  # fmt: skip
         budget = await client.call_tool("get_budget")
         assert budget.structured_content["maxAmountNow"] == "10.000000"
@@ -55,6 +56,39 @@ async def test_a_model_is_refused_reads_why_and_spends_less(connect: Connect, sp
             "rejected",
         ]
     assert len(await spender.transactions()) == 2
+
+
+async def test_limits_of_its_own_and_of_a_budget_that_it_shares(connect: Connect, service: Service):
+    """Goal: an agent sees what stands over it and what all have used, and not who they are."""
+    spender = await new_spender(service, limits=[{"window": "hour", "count": 9}])
+    async with connect(spender.key) as client:
+        async with await service.admin(account=spender.account) as admin:
+            limits = [{"window": "month", "amount": "3.00"}]
+            made = await admin.post("/v1/budgets", json={"name": "secret plan", "limits": limits})
+            budget = made.json()["data"]["id"]
+            other = await new_agent(admin, name="the other", budgetId=budget)
+            await admin.patch(f"/v1/agents/{spender.agent_id}", json={"budgetId": budget})
+            await service.fund(other["id"], "5")
+            assert (await spend(admin, other["id"], "2"))["status"] == "approved"
+            told = await client.call_tool("list_limits")
+            own, shared = told.structured_content["limits"]
+            assert (own["budgetId"], own["window"], own["count"], own["usedCount"]) == (
+                None, "hour", 9, 0,
+            )  # fmt: skip
+            assert (shared["budgetId"], shared["amount"], shared["usedAmount"]) == (
+                budget, "3.00", "2.000000",
+            )  # fmt: skip
+            assert shared["resetsAt"].endswith("-01T00:00:00.000Z")
+            assert "None is used up." in words(told)
+            await client.call_tool("spend", purchase("1", "order-1"))
+            told = await client.call_tool("list_limits")
+            assert f"Used up: {shared['limitId']} of a budget that you share" in words(told)
+            assert "secret plan" not in words(told)
+            assert other["id"] not in words(told)
+            await admin.patch(f"/v1/budgets/{budget}", json={"frozen": True})
+        found = await client.call_tool("get_budget")
+        assert found.structured_content["budgetFrozen"]
+        assert "a budget that you share is stopped" in words(found)
 
 
 async def test_the_words_hold_the_fields_too(connect: Connect, spender: Spender):
@@ -150,6 +184,7 @@ async def test_another_agent_is_out_of_reach(connect: Connect, service: Service,
     async with connect(spender.key) as client:
         for tool, arguments in (
             ("get_budget", {}),
+            ("list_limits", {}),
             ("preview_spend", {"amount": "1", "recipient": HOST}),
             ("spend", purchase("1", "k")),
             ("list_transactions", {}),

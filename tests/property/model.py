@@ -334,6 +334,8 @@ class World:
             "status": agent.status,
             "frozen": agent.policy["frozen"],
             "accountStopped": self.stopped,
+            "budgetFrozen": False,
+            "limits": [],
             "policyVersion": agent.version,
         }
 

@@ -39,7 +39,10 @@ export function agentTools(agent: AgentClient): AgentTool[] {
 type Call = (agent: AgentClient, given: any) => Promise<Record<string, unknown>>;
 
 const CALLS: Record<ToolName, Call> = {
-  get_budget: async (agent) => ({ ...(await agent.budget()) }),
+  get_budget: async (agent) => {
+    const { limits: _, ...rest } = await agent.budget();
+    return rest;
+  },
   preview_spend: async (agent, { agentId: _, ...given }) => {
     const { status, rejectCode, decision } = await agent.preview(given);
     return { status, rejectCode, ...decided(decision) };

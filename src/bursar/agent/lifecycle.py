@@ -1,6 +1,6 @@
 """Creating, changing and terminating agents: each is one transaction, in force once answered."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final
@@ -10,7 +10,7 @@ from msgspec import UNSET
 
 from bursar.access import store as access_store
 from bursar.agent import store
-from bursar.agent.model import AgentChange, AgentRow, NewAgent
+from bursar.agent.model import AgentChange, AgentRow, NewAgent, Which
 from bursar.agent.view import AgentPolicyUpdated, show_agent
 from bursar.budget import store as budget_store
 from bursar.custody.vault import Vault
@@ -88,13 +88,16 @@ async def change_agent(tx: Tx, actor: Actor, agent_id: str, change: AgentChange)
     return await apply_change(tx, actor, before, _changed(before, change))
 
 
-async def change_agents(
-    tx: Tx, actor: Actor, status: str | None, metadata: Mapping[str, str], change: AgentChange
-) -> tuple[int, int]:
-    """The same change of every agent in this state and with these labels that is not terminated;
-    returns how many there are, and how many of them it changed. All of it, or nothing."""
+async def change_agents(tx: Tx, actor: Actor, which: Which, change: AgentChange) -> tuple[int, int]:
+    """The same change of every agent that matches and is not terminated; returns how many there
+    are, and how many of them it changed. All of it, or nothing."""
     found = await store.find_agents(
-        tx, actor.realm_id, status=status, metadata=metadata, limit=MOST_AT_ONCE + 1
+        tx,
+        actor.realm_id,
+        status=which.status,
+        budget_id=which.budget_id,
+        metadata=which.metadata,
+        limit=MOST_AT_ONCE + 1,
     )
     if len(found) > MOST_AT_ONCE:
         raise ApiError(
@@ -104,10 +107,7 @@ async def change_agents(
     await wallet_store.lock_wallets(tx, found)
     # Another change may have come first: those that still match, now that nobody changes them.
     matching = [
-        agent
-        for agent in await store.get_agents(tx, actor.realm_id, found)
-        if agent.status in (("active", "paused") if status is None else (status,))
-        and metadata.items() <= agent.metadata.items()
+        agent for agent in await store.get_agents(tx, actor.realm_id, found) if which.matches(agent)
     ]
     if change.budget_id is not UNSET:
         await _check_budget(tx, actor.realm_id, change.budget_id)

@@ -28,6 +28,21 @@ class AgentRow:
     terminated_at: datetime | None
 
 
+class Which(msgspec.Struct, frozen=True, kw_only=True):
+    """Which agents a change of many concerns. None: whatever it is."""
+
+    status: str | None
+    budget_id: str | None
+    metadata: dict[str, str]
+
+    def matches(self, agent: AgentRow) -> bool:
+        return (
+            agent.status in (("active", "paused") if self.status is None else (self.status,))
+            and self.budget_id in (None, agent.budget_id)
+            and self.metadata.items() <= agent.metadata.items()
+        )
+
+
 class NewAgent(msgspec.Struct, frozen=True, kw_only=True):
     """A validated request to create an agent."""
 

@@ -50,6 +50,7 @@ _LIST = Listing(
      WHERE a.realm_id = :realm_id
        AND a.id = :agent_id
        AND a.status = :status
+       AND a.budget_id = :budget_id
     """,
     "a.created_at",
     "a.id",
@@ -66,6 +67,7 @@ _LIST_LABELLED = Listing(
             WHERE a.id = l.agent_id
               AND a.id = :agent_id
               AND a.status = :status
+              AND a.budget_id = :budget_id
               AND a.metadata @> :metadata::jsonb
            OFFSET 0) AS a
      WHERE l.realm_id = :realm_id AND l.name = :label AND l.value_hash = :value_hash
@@ -80,6 +82,7 @@ _FIND = Filtered("""
       FROM agent a
      WHERE a.realm_id = :realm_id AND a.status <> 'terminated'
        AND a.status = :status
+       AND a.budget_id = :budget_id
      ORDER BY a.id
      LIMIT :limit
 """)
@@ -90,6 +93,7 @@ _FIND_LABELLED = Filtered("""
      WHERE l.realm_id = :realm_id AND l.name = :label AND l.value_hash = :value_hash
        AND a.status <> 'terminated' AND a.metadata @> :metadata::jsonb
        AND a.status = :status
+       AND a.budget_id = :budget_id
      ORDER BY a.id
      LIMIT :limit
 """)
@@ -153,12 +157,18 @@ async def list_agents(
     *,
     agent_id: str | None,
     status: str | None,
+    budget_id: str | None,
     metadata: Mapping[str, str],
     before: tuple[datetime, str] | None,
     limit: int,
 ) -> list[AgentRow]:
     """Newest first."""
-    filters = {"realm_id": realm_id, "agent_id": agent_id, "status": status}
+    filters = {
+        "realm_id": realm_id,
+        "agent_id": agent_id,
+        "status": status,
+        "budget_id": budget_id,
+    }
     if metadata:
         label, value = next(iter(metadata.items()))
         rows = await _LIST_LABELLED.rows(
@@ -176,22 +186,28 @@ async def list_agents(
 
 
 async def find_agents(
-    tx: Tx, realm_id: int, *, status: str | None, metadata: Mapping[str, str], limit: int
+    tx: Tx,
+    realm_id: int,
+    *,
+    status: str | None,
+    metadata: Mapping[str, str],
+    limit: int,
+    budget_id: str | None = None,
 ) -> list[str]:
     """Ids of agents that are not terminated, in their order."""
+    filters = {"realm_id": realm_id, "status": status, "budget_id": budget_id}
     if metadata:
         label, value = next(iter(metadata.items()))
         rows = await _FIND_LABELLED.rows(
             tx,
-            realm_id=realm_id,
-            status=status,
+            **filters,
             metadata=_json(metadata),
             label=label,
             value_hash=_value_hash(value),
             limit=limit,
         )
     else:
-        rows = await _FIND.rows(tx, realm_id=realm_id, status=status, limit=limit)
+        rows = await _FIND.rows(tx, **filters, limit=limit)
     return [row["id"] for row in rows]
 
 

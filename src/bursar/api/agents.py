@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any
 
 from msgspec import UNSET
@@ -10,12 +11,12 @@ from bursar.access.limits import Category
 from bursar.access.model import ADMIN, ANYONE, APPROVERS, Caller, Scope
 from bursar.agent import lifecycle, store
 from bursar.agent.lifecycle import Actor
-from bursar.agent.model import AgentChange, AgentRow, NewAgent
+from bursar.agent.model import AgentChange, AgentRow, NewAgent, Which
 from bursar.agent.view import Agent, BulkChange, show_agent
 from bursar.api.call import Answer, Call, Resource, data, page, page_fields
 from bursar.api.policies import NEW_POLICY, POLICY_CHANGE, new_policy, policy_change
 from bursar.chain.networks import usdc_mint
-from bursar.clock import iso
+from bursar.clock import iso, iso_or_none
 from bursar.errors import ApiError, ErrorCode, Fault, ValidationFailed, not_found
 from bursar.form.cursor import Place, bad_cursor
 from bursar.form.kinds import ID, Choice, Metadata, Text
@@ -23,14 +24,15 @@ from bursar.form.query import MetadataFilter
 from bursar.form.record import Field, Record
 from bursar.ids import is_id
 from bursar.ledger import lock
-from bursar.money import format_cents, format_micros
+from bursar.money import format_cents, format_cents_or_none, format_micros
 from bursar.policy import store as policy_store
 from bursar.policy.engine import Used, terms_of
 from bursar.policy.engine import budget as budget_of
+from bursar.policy.limits import applied, window_end
 from bursar.policy.view import PolicyVersion, show_version
-from bursar.spend.memory import Memory
+from bursar.spend.memory import Memory, Remembered
 from bursar.spend.model import bounds_of, midnight_after
-from bursar.spend.view import Budget
+from bursar.spend.view import Budget, LimitUse
 
 endpoints = Resource("Agents", Category.AGENT_MANAGEMENT, reads=Category.AGENT_READS)
 
@@ -79,12 +81,14 @@ _WITH_METADATA = Field(
     MetadataFilter(),
     'Only agents with these pairs: `metadata[team]=search` or `metadata={"team":"search"}`.',
 )
+_UNDER = Field("budgetId", ID, "Only agents directly under this budget.")
 LIST_QUERY = (
     Field(
         "status",
         Choice(("all", "active", "paused", "terminated")),
         "Only agents in this state; `all` is the default.",
     ),
+    _UNDER,
     *page_fields(),
     _WITH_METADATA,
 )
@@ -97,6 +101,7 @@ BULK_QUERY = (
         ),
         "Only agents in this state; `all` is the default, and no filter.",
     ),
+    _UNDER,
     _WITH_METADATA,
 )
 POLICIES_QUERY = page_fields()
@@ -163,6 +168,7 @@ async def list_(call: Call) -> Answer:
             call.caller.realm_id,
             agent_id=call.caller.agent_id,
             status=None if status == "all" else status,
+            budget_id=call.query.get("budgetId"),
             metadata=call.query.get("metadata", {}),
             before=start,
             limit=limit,
@@ -218,19 +224,24 @@ async def change(call: Call) -> Answer:
 )
 async def change_many(call: Call) -> Answer:
     status = call.query.get("status", "all")
-    metadata = call.query.get("metadata", {})
-    if status == "all" and not metadata:
+    which = Which(
+        status=None if status == "all" else status,
+        budget_id=call.query.get("budgetId"),
+        metadata=call.query.get("metadata", {}),
+    )
+    if which == Which(status=None, budget_id=None, metadata={}):
         raise ValidationFailed(
             [
                 Fault(
                     "metadata",
-                    "Say which agents: `metadata[team]=search`, `status=paused`, or both. To change"
-                    " all, stop the account, or change those in each status.",
+                    "Say which agents: `metadata[team]=search`, `budgetId=bud_…`, `status=paused`,"
+                    " or several of them. To change all, stop the account, or change those in each"
+                    " status.",
                 )
             ]
         )
     matched, changed = await lifecycle.change_agents(
-        call.tx, actor(call), None if status == "all" else status, metadata, _wanted(call.body)
+        call.tx, actor(call), which, _wanted(call.body)
     )
     return data(BulkChange(matched=matched, changed=changed))
 
@@ -349,8 +360,28 @@ async def budget(call: Call) -> Answer:
             status=found.agent_status,
             frozen=policy.frozen,
             account_stopped=found.stopped,
+            budget_frozen=any(budget.frozen for budget in agent.budgets),
             policy_version=policy.version,
             daily_network_lamports=policy.network_budget(bounds),
             network_lamports_today=found.network_today_lamports,
+            limits=_limits(agent, memory.counted(agent, agent.meter_ids), found.wallet.now),
         )
     )
+
+
+def _limits(agent: Remembered, numbers: Sequence[int], now: datetime) -> list[LimitUse]:
+    """Every limit over the agent, also those of single recipients, in the order of evaluation."""
+    return [
+        LimitUse(
+            limit_id=each.limit.id,
+            budget_id=each.budget_id,
+            window=each.limit.window,
+            recipient=each.limit.recipient,
+            amount=format_cents_or_none(each.limit.amount_micros),
+            count=each.limit.count,
+            used_amount=format_micros(numbers[each.place]),
+            used_count=numbers[each.place + 1],
+            resets_at=iso_or_none(window_end(each.limit.window, now)),
+        )
+        for each in applied(agent.policy.limits, agent.budgets)
+    ]

@@ -156,9 +156,23 @@ ANSWERS: Final[dict[str, Any]] = {
         "status": "active",
         "frozen": False,
         "accountStopped": False,
+        "budgetFrozen": False,
         "policyVersion": 1,
         "dailyNetworkLamports": 100000000,
         "networkLamportsToday": 2049280,
+        "limits": [
+            {
+                "limitId": "lim_01m7ems408dq8tynzrthx57g28",
+                "budgetId": "bud_01m7ems408dq8tynzrthx57g28",
+                "window": "week",
+                "recipient": None,
+                "amount": "500.00",
+                "count": None,
+                "usedAmount": "431.250000",
+                "usedCount": 88,
+                "resetsAt": "2026-11-16T00:00:00.000Z",
+            }
+        ],
     },
     "Transaction": {
         "id": "txn_01m7ems408dq8tynzrthx57g28",

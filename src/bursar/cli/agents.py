@@ -122,12 +122,13 @@ def list_(
     status: Annotated[
         Literal["all", "active", "paused", "terminated"], typer.Option(help="Only these.")
     ] = "all",
+    budget: Annotated[str | None, typer.Option(help="Only those directly under it.")] = None,
     metadata_: Pairs = None,
     limit: Limit = ROWS,
     every: All = False,
 ) -> None:
     """List agents, newest first."""
-    found = to.client.agents.list(status=status, metadata=metadata(metadata_))
+    found = to.client.agents.list(status=status, budget_id=budget, metadata=metadata(metadata_))
     to.out.rows(found, _AGENTS, most=row_limit(limit, every))
 
 
@@ -203,6 +204,9 @@ def update_many(
     which: Annotated[
         Literal["all", "active", "paused"], typer.Option("--in", help="Only agents in this state.")
     ] = "all",
+    under: Annotated[
+        str | None, typer.Option(metavar="BUDGET", help="Only agents directly under this budget.")
+    ] = None,
     status: Annotated[
         Literal["active", "paused"] | None, typer.Option(help="Pause them, or let them go on.")
     ] = None,
@@ -217,7 +221,7 @@ def update_many(
     if not changes:
         raise ConfigError("--status, --freeze or --daily-cap", "say what to change")
     done = to.client.agents.update_many(
-        where_status=which, where_metadata=metadata(having), **changes
+        where_status=which, where_budget_id=under, where_metadata=metadata(having), **changes
     )
     to.out.done(f"{done.matched} agents match, {done.changed} of them are changed.", done)
 

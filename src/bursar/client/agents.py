@@ -64,16 +64,24 @@ class Agents(Resource[Carrier]):
         self,
         *,
         status: AgentStatus | Literal["all"] | None = None,
+        budget_id: str | None = None,
         metadata: Mapping[str, str] | None = None,
         limit: int | None = None,
         after: str | None = None,
     ) -> Request:
-        """Agents, newest first; with `metadata`, those that have all these pairs.
+        """Agents, newest first; with `metadata`, those that have all these pairs, with
+        `budget_id`, those directly under that budget.
 
         `limit` is the size of a page, at most 100; all pages are read as you go.
         """
         return Request(
-            query={"status": status, "metadata": _pairs(metadata), "limit": limit, "after": after}
+            query={
+                "status": status,
+                "budgetId": budget_id,
+                "metadata": _pairs(metadata),
+                "limit": limit,
+                "after": after,
+            }
         )
 
     @operation("GET /v1/agents/:id", Agent)
@@ -133,6 +141,7 @@ class Agents(Resource[Carrier]):
         self,
         *,
         where_status: Literal["active", "paused", "all"] | None = None,
+        where_budget_id: str | None = None,
         where_metadata: Mapping[str, str] | None = None,
         name: str | Unset = UNSET,
         status: Literal["active", "paused"] | Unset = UNSET,
@@ -151,7 +160,8 @@ class Agents(Resource[Carrier]):
     ) -> Request:
         """The same change of every agent that matches and is not terminated, all or nothing.
 
-        At least one of `where_status` and `where_metadata` says which; at most 1,000 may match.
+        At least one of `where_status`, `where_budget_id` and `where_metadata` says which; at most
+        1,000 may match.
         """
         changes = Agents.update.describe(
             self,
@@ -172,7 +182,12 @@ class Agents(Resource[Carrier]):
             policy_version=policy_version,
         ).body
         return Request(
-            query={"status": where_status, "metadata": _pairs(where_metadata)}, body=changes
+            query={
+                "status": where_status,
+                "budgetId": where_budget_id,
+                "metadata": _pairs(where_metadata),
+            },
+            body=changes,
         )
 
     @operation("PATCH /v1/agents/:id", Agent)

@@ -104,6 +104,21 @@ class BulkChange:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LimitUse:
+    """A limit over an agent, of its policy or of a budget, and what was used of it."""
+
+    limit_id: str
+    budget_id: str | None
+    window: Window
+    recipient: str | None
+    amount: Decimal | None
+    count: int | None
+    used_amount: Decimal
+    used_count: int
+    resets_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
     """What an agent asks before it spends."""
 
@@ -116,9 +131,11 @@ class Budget:
     status: AgentStatus
     frozen: bool
     account_stopped: bool
+    budget_frozen: bool
     policy_version: int
     daily_network_lamports: int
     network_lamports_today: int
+    limits: tuple[LimitUse, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

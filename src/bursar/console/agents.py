@@ -4,12 +4,13 @@ import functools
 import itertools
 from datetime import timedelta
 from typing import Any, Final
+from urllib.parse import urlencode
 
 import segno
 from markupsafe import Markup
 
 from bursar.api.policies import USUAL_PAYEES
-from bursar.console import charts, store
+from bursar.console import budget_tree, charts, store
 from bursar.console.policies import changes, proposed
 from bursar.console.visit import ROOT, Drawn, Reply, Sent, Visit, typed
 from bursar.errors import ApiError, ErrorCode, Fault, ValidationFailed
@@ -17,12 +18,15 @@ from bursar.form.cursor import decode_cursor, encode_cursor
 
 _PAGE: Final = 25
 _DAYS: Final = 30
+_SPARK: Final = 14
 _LATEST: Final = 15
 _BOUGHT: Final = 5
 _MOVES: Final = 5
 _VERSIONS: Final = 10
 PATCH: Final = "PATCH /v1/agents/:id"
 DELETE: Final = "DELETE /v1/agents/:id"
+PATCH_MANY: Final = "PATCH /v1/agents"
+FILTERS: Final = ("q", "status", "budgetId", "metadata")
 
 # What each button sends. The key's scope decides which buttons are shown.
 ACTIONS: Final[dict[str, dict[str, Any]]] = {
@@ -37,10 +41,14 @@ _DONE: Final = {
     "pause": "paused",
     "resume": "resumed",
 }
+# What can be done to all agents that a filter finds.
+_FOR_MANY: Final = ("pause", "resume")
 
 
 async def list_agents(visit: Visit) -> Reply:
-    asked = {name: visit.query.get(name, "").strip() for name in ("q", "status", "metadata")}
+    # The form for many of them carries the filter, too, and is shown again with it.
+    asked = {name: visit.query.get(name, "").strip() or visit.text(name) for name in FILTERS}
+    given = {name: value for name, value in asked.items() if value}
     problem: ApiError | None = None
     agents: list[Any] = []
     older: str | None = None
@@ -49,32 +57,71 @@ async def list_agents(visit: Visit) -> Reply:
     except ValidationFailed as fault:
         problem = fault
     today = visit.services.clock.now().date()
+    realm_id, ids = visit.caller.realm_id, [agent["id"] for agent in agents]
+    under = {asked["budgetId"], *(agent["budgetId"] for agent in agents)} - {"", None}
     async with visit.services.db.connection() as tx:
-        budgets = await store.budgets(
-            tx, visit.caller.realm_id, today, [agent["id"] for agent in agents]
-        )
-    visit.problem = problem
+        standings = await store.standings(tx, realm_id, today, ids)
+        settled = await store.settled_by_day(tx, realm_id, ids, today - timedelta(days=_SPARK - 1))
+        # An agent's key learns nothing of a budget but what decisions tell.
+        named = visit.may("GET /v1/budgets")
+        budgets = await store.budget_names(tx, realm_id, list(under)) if named else {}
+    visit.problem = visit.problem or problem
     return Drawn(
         "agents.html",
         {
             "agents": agents,
+            "standings": standings,
             "budgets": budgets,
+            "sparks": {id_: charts.spark(settled.get(id_, {}), today, _SPARK) for id_ in ids},
+            "spark_days": _SPARK,
             "asked": asked,
-            "narrowed": any(asked.values()),
-            "older": older,
+            "narrowed": bool(given),
+            "newest": f"?{urlencode(given)}",
+            "older": None if older is None else f"?{urlencode({**given, 'after': older})}",
             "first": "after" not in visit.query,
+            "for_many": _for_many(visit, asked) if agents and problem is None else [],
         },
         400 if problem else 200,
     )
 
 
+def _for_many(visit: Visit, asked: dict[str, str]) -> list[str]:
+    """The buttons for all that the filter finds. The API knows no search by words."""
+    if asked["q"] or not (asked["budgetId"] or asked["metadata"]):
+        return []
+    hidden = {"active": "resume", "paused": "pause", "": ""}.get(asked["status"])
+    return [
+        doing
+        for doing in _FOR_MANY
+        if hidden not in (None, doing) and visit.may_send(PATCH_MANY, ACTIONS[doing])
+    ]
+
+
+async def act_on_many(visit: Visit) -> Reply:
+    """Pauses or resumes every agent that the list's filter finds, and shows the list again."""
+    doing = visit.text("doing")
+    if doing not in _FOR_MANY:
+        raise ApiError(ErrorCode.VALIDATION_ERROR, "There is no such button.")
+    asked = {name: visit.text(name) for name in FILTERS if name != "q" and visit.text(name)}
+    query: dict[str, str | int] = {
+        f"metadata[{name}]": value for name, value in pairs(asked.get("metadata", "")).items()
+    }
+    query |= {name: value for name, value in asked.items() if name != "metadata"}
+    await visit.ask(PATCH_MANY, query=query, body=ACTIONS[doing])
+    asked.pop("status", None)
+    said = "many_paused" if doing == "pause" else "many_resumed"
+    return Sent(f"{ROOT}/agents?{urlencode({**asked, 'said': said})}")
+
+
 async def _found(visit: Visit, asked: dict[str, str]) -> tuple[list[Any], str | None]:
-    metadata = _pairs(asked["metadata"])
+    metadata = pairs(asked["metadata"])
     status = asked["status"] or "all"
     after = visit.query.get("after")
     if not asked["q"] or visit.caller.agent_id is not None:
         query: dict[str, str | int] = {"status": status, "limit": _PAGE}
         query |= {f"metadata[{name}]": value for name, value in metadata.items()}
+        if asked["budgetId"]:
+            query["budgetId"] = asked["budgetId"]
         if after:
             query["after"] = after
         page = await visit.ask("GET /v1/agents", query=query)
@@ -88,6 +135,7 @@ async def _found(visit: Visit, asked: dict[str, str]) -> tuple[list[Any], str | 
             visit.caller.realm_id,
             words=asked["q"],
             status=None if status == "all" else status,
+            budget_id=asked["budgetId"] or None,
             metadata=metadata,
             before=decode_cursor(after, bound) if after else None,
             limit=_PAGE,
@@ -96,7 +144,7 @@ async def _found(visit: Visit, asked: dict[str, str]) -> tuple[list[Any], str | 
     return agents, None if place is None else encode_cursor(place, bound)
 
 
-def _pairs(text: str) -> dict[str, str]:
+def pairs(text: str) -> dict[str, str]:
     """`team=search, tier=gold` to pairs."""
     pairs: dict[str, str] = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
@@ -123,14 +171,17 @@ async def agent(visit: Visit) -> Reply:
         "GET /v1/agents/:id/policies", params=of, query={"limit": _VERSIONS + 1}
     )
     wallet = await visit.ask("GET /v1/wallets/:agentId", params=wallet_of)
+    budget = await visit.ask("GET /v1/agents/:id/budget", params=of)
     moves = {"limit": _MOVES}
     return Drawn(
         "agent.html",
         {
             "agent": shown,
-            "budget": await visit.ask("GET /v1/agents/:id/budget", params=of),
+            "budget": budget,
+            "limits": budget_tree.gauges_over(budget["limits"]),
             "wallet": wallet,
             "qr": _qr(wallet["address"]),
+            "under": await _under(visit, shown),
             "history": _history(versions["data"]),
             "days": charts.by_day(days, today, _DAYS),
             "spends": await visit.ask(
@@ -151,6 +202,13 @@ async def agent(visit: Visit) -> Reply:
             "doing": visit.text("doing"),
         },
     )
+
+
+async def _under(visit: Visit, shown: dict[str, Any]) -> dict[str, Any] | None:
+    """The budget that the agent is under, if it is and the key may see it."""
+    if shown["budgetId"] is None or not visit.may("GET /v1/budgets/:id"):
+        return None
+    return await visit.ask("GET /v1/budgets/:id", params={"id": shown["budgetId"]})
 
 
 def _allowed(visit: Visit, shown: dict[str, Any]) -> set[str]:
@@ -251,7 +309,7 @@ async def create_agent(visit: Visit) -> Reply:
         body={
             "name": visit.text("name"),
             "policy": policy,
-            "metadata": _pairs(visit.text("metadata")),
+            "metadata": pairs(visit.text("metadata")),
         },
     )
     return Sent(f"{ROOT}/agents/{made['id']}?said=created")

@@ -1,6 +1,7 @@
-"""Charts as plain rectangles: settled upwards, refused downwards, one pair a bucket."""
+"""Charts as plain rectangles: settled upwards, refused downwards, one pair a bucket; and the small
+ones of a list, settled alone."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from typing import Final
@@ -13,6 +14,9 @@ _BAR: Final = 14
 _UP: Final = 100
 _DOWN: Final = 40
 _FEW: Final = 4
+_SPARK_STEP: Final = 8
+_SPARK_BAR: Final = 6
+_SPARK_UP: Final = 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +57,29 @@ def by_hour(buckets: Sequence[Bucket], now: datetime, hours: int) -> Chart:
 def by_day(buckets: Sequence[Bucket], today: date, days: int) -> Chart:
     last = datetime(today.year, today.month, today.day, tzinfo=UTC)
     return _chart(buckets, [last - timedelta(days=n) for n in reversed(range(days))], 7, False)
+
+
+@dataclass(frozen=True, slots=True)
+class Spark:
+    """A chart for one line of a list: a bar for each day, as one path."""
+
+    path: str
+    width: int
+    height: int
+    total_micros: int
+    most_micros: int
+
+
+def spark(settled: Mapping[date, int], today: date, days: int) -> Spark:
+    values = [settled.get(today - timedelta(days=n), 0) for n in reversed(range(days))]
+    most = max(values)
+    bars: list[str] = []
+    for place, value in enumerate(values):
+        if value:
+            up = _height(value, most, _SPARK_UP)
+            left = place * _SPARK_STEP
+            bars.append(f"M{left} {_SPARK_UP}v-{up}h{_SPARK_BAR}v{up}z")
+    return Spark("".join(bars), days * _SPARK_STEP - 2, _SPARK_UP, sum(values), most)
 
 
 def _chart(buckets: Sequence[Bucket], starts: list[datetime], every: int, hours: bool) -> Chart:

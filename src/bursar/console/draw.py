@@ -14,7 +14,7 @@ from markupsafe import Markup
 
 from bursar.clock import iso
 from bursar.console.store import MOST_COUNTED
-from bursar.console.words import FAILURES, OUTCOMES, PURCHASES, REFUSALS, RULES
+from bursar.console.words import FAILURES, OUTCOMES, PURCHASES, REFUSALS, RULES, WINDOW_WORDS
 from bursar.money import format_micros
 from bursar.policy.engine import RejectCode, Rule
 
@@ -44,7 +44,11 @@ def _templates() -> Environment:
     )
     words: dict[str, Any] = made.globals
     words.update(
-        rule_words=rule_words, outcomes=OUTCOMES, failures=FAILURES, purchase_words=PURCHASES
+        rule_words=rule_words,
+        outcomes=OUTCOMES,
+        failures=FAILURES,
+        purchase_words=PURCHASES,
+        window_words=WINDOW_WORDS,
     )
     return made
 

@@ -17,7 +17,7 @@ async def list_keys(visit: Visit) -> Reply:
     today = visit.services.clock.now().date()
     bound = [key["agentId"] for key in page["data"] if key["agentId"]]
     async with visit.services.db.connection() as tx:
-        agents = await store.budgets(tx, visit.caller.realm_id, today, bound)
+        agents = await store.standings(tx, visit.caller.realm_id, today, bound)
     return Drawn(
         "keys.html",
         {

@@ -6,7 +6,7 @@ from datetime import UTC, date, datetime, timedelta
 from typing import Any, Final
 
 from bursar.clock import iso
-from bursar.console import charts, store
+from bursar.console import budget_tree, budgets, charts, store
 from bursar.console.visit import ROOT, Drawn, Reply, Sent, Visit
 from bursar.cost import store as cost_store
 from bursar.cost.model import Runway
@@ -40,7 +40,10 @@ async def overview(visit: Visit) -> Reply:
     now = visit.services.clock.now()
     today = now.date()
     # Both at once: summing up all agents takes about as long as everything else.
-    fleet, rest = await asyncio.gather(_fleet(visit, today), _rest(visit, now))
+    fleet, rest, roots = await asyncio.gather(
+        _fleet(visit, today), _rest(visit, now), budgets.forest(visit)
+    )
+    near = budget_tree.nearest(roots)
     day = next((bucket for bucket in rest.days if bucket.start == today), None)
     midnight = datetime(today.year, today.month, today.day, tzinfo=UTC) + timedelta(days=1)
     return Drawn(
@@ -48,6 +51,10 @@ async def overview(visit: Visit) -> Reply:
         {
             "fleet": fleet,
             "most_agents": store.MOST_AGENTS,
+            "budgets": len(list(budget_tree.walk(roots))),
+            "near": near[:_LISTED],
+            "more_near": max(len(near) - _LISTED, 0),
+            "may_stop": visit.may(budgets.PATCH),
             "hours": charts.by_hour(rest.hours, now, _HOURS),
             "days": charts.by_day(rest.days, today, _DAYS),
             "today": day,
@@ -82,7 +89,7 @@ class _Rest:
     recipients: list[dict[str, str]]
     latest: list[dict[str, Any]]
     waiting: list[dict[str, Any]]
-    agents: dict[str, store.Budget]
+    agents: dict[str, store.Standing]
 
 
 async def _fleet(visit: Visit, today: date) -> store.Fleet:
@@ -113,7 +120,7 @@ async def _rest(visit: Visit, now: datetime) -> _Rest:
             recipients=statistics["topRecipients"][:_LISTED],
             latest=latest["data"],
             waiting=waiting["data"],
-            agents=await store.budgets(tx, realm_id, today, shown),
+            agents=await store.standings(tx, realm_id, today, shown),
         )
 
 

@@ -56,6 +56,7 @@ async def list_purchases(visit: Visit) -> Reply:
             "asked": asked,
             "narrowed": bool(given),
             "first": not after,
+            "newest": f"?{urlencode(given)}",
             "older": None if cursor is None else f"?{urlencode({**given, 'after': cursor})}",
             "changed": [pin for pin in await _pins(visit) if pin["offered"]],
         },
@@ -131,10 +132,10 @@ async def _pins(visit: Visit) -> list[dict[str, Any]]:
     return page["data"]
 
 
-async def _agents(visit: Visit, purchases: list[dict[str, Any]]) -> dict[str, store.Budget]:
+async def _agents(visit: Visit, purchases: list[dict[str, Any]]) -> dict[str, store.Standing]:
     today = visit.services.clock.now().date()
     async with visit.services.db.connection() as tx:
-        return await store.budgets(
+        return await store.standings(
             tx, visit.caller.realm_id, today, [purchase["agentId"] for purchase in purchases]
         )
 

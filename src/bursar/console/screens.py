@@ -3,7 +3,16 @@
 from dataclasses import replace
 from typing import Final
 
-from bursar.console import agents, keys, purchases, sessions, stops, transactions, webhooks
+from bursar.console import (
+    agents,
+    budgets,
+    keys,
+    purchases,
+    sessions,
+    stops,
+    transactions,
+    webhooks,
+)
 from bursar.console.overview import overview
 from bursar.console.visit import ROOT, Handler, Mark, Screen, newest_event
 
@@ -39,6 +48,7 @@ SCREENS: Final[tuple[Screen, ...]] = (
     _live("/agents", agents.list_agents, "GET /v1/agents"),
     _page("/agents/new", agents.new_agent, "POST /v1/agents"),
     _form("/agents/new", agents.create_agent, "POST /v1/agents", agents.new_agent),
+    _form("/agents/many", agents.act_on_many, agents.PATCH_MANY, agents.list_agents),
     _live("/agents/:id", agents.agent, "GET /v1/agents/:id"),
     # Terminating needs another scope than a change; the API route that it calls checks that.
     _form("/agents/:id", agents.act, agents.PATCH, agents.agent),
@@ -46,9 +56,19 @@ SCREENS: Final[tuple[Screen, ...]] = (
     _with_key(
         "/agents/:id/withdraw", agents.withdraw, "POST /v1/wallets/:agentId/withdraw", agents.agent
     ),
+    _page("/agents/:id/budget", budgets.choose, agents.PATCH),
+    _form("/agents/:id/budget", budgets.move_agent, agents.PATCH, budgets.choose),
     _page("/agents/:id/policy", agents.edit_policy, agents.PATCH),
     _form("/agents/:id/policy", agents.change_policy, agents.PATCH, agents.edit_policy),
     _form("/agents/:id/preview", agents.preview_policy, agents.PATCH, agents.edit_policy),
+    _live("/budgets", budgets.list_budgets, budgets.LIST),
+    _page("/budgets/new", budgets.new_budget, budgets.CREATE),
+    _form("/budgets/new", budgets.create, budgets.CREATE, budgets.new_budget),
+    _live("/budgets/:id", budgets.budget, budgets.GET),
+    _form("/budgets/:id", budgets.act, budgets.PATCH, budgets.budget),
+    _page("/budgets/:id/edit", budgets.edit, budgets.PATCH),
+    _form("/budgets/:id/edit", budgets.change, budgets.PATCH, budgets.edit),
+    _form("/budgets/:id/agents", budgets.move_agents, budgets.MOVE, budgets.budget),
     _live("/approvals", transactions.approvals, "GET /v1/transactions"),
     _live("/transactions", transactions.list_spends, "GET /v1/transactions"),
     _page("/transactions.csv", transactions.export, "GET /v1/transactions/export"),

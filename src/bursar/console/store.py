@@ -52,7 +52,7 @@ async def newest_event(tx: Tx, realm_id: int, agent_id: str | None) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Budget:
+class Standing:
     """An agent and where it stands today."""
 
     id: str
@@ -76,8 +76,8 @@ class Fleet:
     available_micros: int
     reserved_micros: int
     frozen_wallets: int
-    near_cap: list[Budget]
-    low: list[Budget]
+    near_cap: list[Standing]
+    low: list[Standing]
 
     @property
     def cut(self) -> bool:
@@ -85,7 +85,7 @@ class Fleet:
         return self.agents >= MOST_AGENTS
 
 
-_BUDGET = """
+_STANDING = """
            a.id, a.name, a.status, p.frozen, p.cap_micros_daily AS cap_micros,
            CASE WHEN (w.windows_at AT TIME ZONE 'UTC')::date >= :today
                 THEN w.day_micros ELSE 0 END AS spent_micros,
@@ -95,7 +95,7 @@ _JOINS = """
       JOIN wallet w ON w.agent_id = a.id"""
 _FLEET = Query(f"""
     WITH fleet AS MATERIALIZED (
-        SELECT {_BUDGET}, w.debits_pending, w.is_frozen, w.is_low
+        SELECT {_STANDING}, w.debits_pending, w.is_frozen, w.is_low
           FROM (SELECT id, name, status, policy_version
                   FROM agent
                  WHERE realm_id = :realm_id
@@ -126,12 +126,12 @@ _FLEET = Query(f"""
            count(*) FILTER (WHERE is_frozen) AS frozen_wallets
       FROM fleet
      UNION ALL
-    SELECT 'near', {columns(Budget)}, 0, 0, 0, 0 FROM near
+    SELECT 'near', {columns(Standing)}, 0, 0, 0, 0 FROM near
      UNION ALL
-    SELECT 'low', {columns(Budget)}, 0, 0, 0, 0 FROM low
+    SELECT 'low', {columns(Standing)}, 0, 0, 0, 0 FROM low
 """)
-_BUDGETS = Query(f"""
-    SELECT {_BUDGET}
+_STANDINGS = Query(f"""
+    SELECT {_STANDING}
       FROM agent a
     {_JOINS}
      WHERE a.realm_id = :realm_id
@@ -142,6 +142,7 @@ _WALK = """
       FROM agent a
      WHERE a.realm_id = :realm_id
        AND a.status = :status
+       AND a.budget_id = :budget_id
        AND (a.created_at, a.id) < (:before_at, :before_id)
      ORDER BY a.created_at DESC, a.id DESC
 """
@@ -161,7 +162,14 @@ _NAMED = Filtered("""
             SELECT agent_id FROM wallet WHERE address = :id_or_address) AS named USING (id)
      WHERE a.realm_id = :realm_id
        AND a.status = :status
+       AND a.budget_id = :budget_id
        AND a.metadata @> :metadata::jsonb
+""")
+_BUDGET_NAMES = Query("""
+    SELECT id, name
+      FROM budget
+     WHERE realm_id = :realm_id
+       AND id = ANY(:budget_ids::text[])
 """)
 
 
@@ -177,17 +185,22 @@ async def fleet(tx: Tx, realm_id: int, today: date, listed: int) -> Fleet:
         available_micros=int(total["available_micros"]),
         reserved_micros=int(total["reserved_micros"]),
         frozen_wallets=total["frozen_wallets"],
-        near_cap=[_budget(row) for row in rows if row["kind"] == "near"],
-        low=[_budget(row) for row in rows if row["kind"] == "low"],
+        near_cap=[_standing(row) for row in rows if row["kind"] == "near"],
+        low=[_standing(row) for row in rows if row["kind"] == "low"],
     )
 
 
-async def budgets(
+async def standings(
     tx: Tx, realm_id: int, today: date, agent_ids: Sequence[str]
-) -> dict[str, Budget]:
+) -> dict[str, Standing]:
     """Names and today's figures of the agents that a page shows."""
-    rows = await _BUDGETS.rows(tx, realm_id=realm_id, today=today, agent_ids=list(set(agent_ids)))
-    return {row["id"]: _budget(row) for row in rows}
+    rows = await _STANDINGS.rows(tx, realm_id=realm_id, today=today, agent_ids=list(set(agent_ids)))
+    return {row["id"]: _standing(row) for row in rows}
+
+
+async def budget_names(tx: Tx, realm_id: int, budget_ids: Sequence[str]) -> dict[str, str]:
+    rows = await _BUDGET_NAMES.rows(tx, realm_id=realm_id, budget_ids=list(budget_ids))
+    return {row["id"]: row["name"] for row in rows}
 
 
 Place = tuple[datetime, str]
@@ -199,6 +212,7 @@ async def search_agents(
     *,
     words: str,
     status: str | None,
+    budget_id: str | None,
     metadata: Mapping[str, str],
     before: Place | None,
     limit: int,
@@ -213,6 +227,7 @@ async def search_agents(
     walk = {
         "realm_id": realm_id,
         "status": status,
+        "budget_id": budget_id,
         "before_at": before_at,
         "before_id": before_id,
     }
@@ -221,7 +236,12 @@ async def search_agents(
     rows = await _SEARCH.rows(tx, **walk, words=words, metadata=pairs, limit=limit + 1)
     if before is None:
         named = await _NAMED.rows(
-            tx, realm_id=realm_id, id_or_address=words, status=status, metadata=pairs
+            tx,
+            realm_id=realm_id,
+            id_or_address=words,
+            status=status,
+            budget_id=budget_id,
+            metadata=pairs,
         )
         rows = [row for row in named if row not in rows] + rows
     ids = [row["id"] for row in rows[:limit]]
@@ -234,9 +254,9 @@ def _place(row: Row) -> Place:
     return row["created_at"], row["id"]
 
 
-def _budget(row: Row) -> Budget:
+def _standing(row: Row) -> Standing:
     return made(
-        Budget,
+        Standing,
         row,
         cap_micros=int(row["cap_micros"]),
         spent_micros=int(row["spent_micros"]),
@@ -289,6 +309,18 @@ _BY_DAY = Query("""
      GROUP BY day
      ORDER BY day
 """)
+_SETTLED_BY_DAY = Query("""
+    SELECT agent_id, day, sum(settled_micros)::bigint AS settled_micros
+      FROM (SELECT agent_id, day, settled_micros
+              FROM day_total
+             WHERE realm_id = :realm_id AND agent_id = ANY(:agent_ids::text[]) AND day >= :since
+            UNION ALL
+            SELECT agent_id, day, settled_micros
+              FROM total_delta
+             WHERE realm_id = :realm_id AND agent_id = ANY(:agent_ids::text[])
+               AND day >= :since) AS t
+     GROUP BY agent_id, day
+""")
 
 
 async def spend_by_hour(tx: Tx, realm_id: int, since: datetime) -> list[Bucket]:
@@ -304,6 +336,17 @@ async def spend_by_day(tx: Tx, realm_id: int, agent_id: str | None, since: date)
     whose = ACCOUNT_WIDE if agent_id is None else agent_id
     rows = await _BY_DAY.rows(tx, realm_id=realm_id, agent_id=whose, since=since)
     return [Bucket(**row) for row in rows]
+
+
+async def settled_by_day(
+    tx: Tx, realm_id: int, agent_ids: Sequence[str], since: date
+) -> dict[str, dict[date, int]]:
+    """What each agent of a page paid on its days, from the running totals: one query."""
+    found: dict[str, dict[date, int]] = {}
+    rows = await _SETTLED_BY_DAY.rows(tx, realm_id=realm_id, agent_ids=list(agent_ids), since=since)
+    for row in rows:
+        found.setdefault(row["agent_id"], {})[row["day"]] = row["settled_micros"]
+    return found
 
 
 # What is on its way -------------------------------------------------------------------------------

@@ -33,6 +33,7 @@ async def list_spends(visit: Visit) -> Reply:
             "asked": asked,
             "narrowed": bool(given),
             "first": not after,
+            "newest": f"?{urlencode(given)}",
             "older": _older(given, page["nextCursor"]),
             "csv": f"{ROOT}/transactions.csv?{urlencode(given)}",
         },
@@ -127,10 +128,10 @@ async def _decide(visit: Visit, route: str, said: str) -> Reply:
     return Sent(f"{ROOT}/{back}?said={said}")
 
 
-async def _agents(visit: Visit, spends: list[dict[str, Any]]) -> dict[str, store.Budget]:
+async def _agents(visit: Visit, spends: list[dict[str, Any]]) -> dict[str, store.Standing]:
     today = visit.services.clock.now().date()
     async with visit.services.db.connection() as tx:
-        return await store.budgets(
+        return await store.standings(
             tx, visit.caller.realm_id, today, [spend["agentId"] for spend in spends]
         )
 

@@ -3,6 +3,7 @@
 from typing import Final
 
 from bursar.policy.engine import RejectCode, Rule
+from bursar.policy.limits import Window
 from bursar.purchase.model import FailureCode, PurchaseStatus
 
 REFUSALS: Final[dict[RejectCode, str]] = {
@@ -78,6 +79,15 @@ RULES: Final[dict[Rule, tuple[str, str, str]]] = {
     Rule.APPROVAL_THRESHOLD: ("Needs no person's approval", "up to", "asked"),
 }
 
+# After an amount: so much "an hour".
+WINDOW_WORDS: Final[dict[Window, str]] = {
+    "hour": " an hour",
+    "day": " a day",
+    "week": " a week",
+    "month": " a month",
+    "lifetime": " in all",
+}
+
 OUTCOMES: Final = {"pass": "yes", "fail": "no", "not_evaluated": "no such limit"}
 
 # Messages after a form was sent. The address carries only a code, so that no link can show other
@@ -99,6 +109,15 @@ DONE: Final = {
     "unfrozen": "Unfrozen. Spends are decided again.",
     "paused": "Paused. No new spend passes until you resume the agent.",
     "resumed": "Resumed. Spends are decided again.",
+    "many_paused": "Paused, all that fit. No new spend of theirs passes until they are resumed.",
+    "many_resumed": "Resumed, all that fit. Their spends are decided again.",
+    "agent_moved": "Moved. Its next spend is decided under this budget.",
+    "team_stopped": "Stopped. No new spend below this budget passes until an admin resumes it.",
+    "team_resumed": "Resumed. Spends below this budget are decided again.",
+    "moved": "Every agent with this metadata is under this budget now.",
+    "budget_created": "The budget is made. Put agents under it, and it holds for them.",
+    "budget_changed": "The budget is changed. It holds for every spend from now on.",
+    "budget_deleted": "The budget is deleted.",
     "terminated": "Terminated, for good. You can still withdraw what the wallet holds.",
     "funded": "The test money is in the wallet.",
     "minted": "The test money is minted and will be credited in a moment.",

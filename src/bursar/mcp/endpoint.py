@@ -33,6 +33,7 @@ PATH: Final = "/mcp"
 # The rate limit of each tool: that of its API route. Every other message counts as a read.
 CATEGORIES: Final = {
     "get_budget": Category.AGENT_READS,
+    "list_limits": Category.AGENT_READS,
     "preview_spend": Category.SPEND_AUTHORISE,
     "spend": Category.SPEND_AUTHORISE,
     "cancel_spend": Category.SPEND_AUTHORISE,

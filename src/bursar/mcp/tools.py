@@ -85,7 +85,13 @@ def _ask_transactions(given: Fields, agent_id: str) -> ApiRequest:
 
 def _budget(answer: ApiAnswer) -> Result:
     found = answer.body["data"]
-    return Result(words.budget(found), found)
+    fields = {name: value for name, value in found.items() if name != "limits"}
+    return Result(words.budget(found), fields)
+
+
+def _limits(answer: ApiAnswer) -> Result:
+    found = answer.body["data"]
+    return Result(words.limits(found), {"limits": found["limits"]})
 
 
 def _preview(answer: ApiAnswer) -> Result:
@@ -140,6 +146,19 @@ _TRANSACTION: Final[dict[str, Schema]] = {
     "expiresAt": text_schema("Until when a pending spend can be approved.", nullable=True),
     "decisionReason": text_schema("What the person who decided wrote.", nullable=True),
 }
+_LIMIT: Final[dict[str, Schema]] = {
+    "limitId": text_schema("As a decision's checks name it."),
+    "budgetId": text_schema("The shared budget that it is of; null: your policy.", nullable=True),
+    "window": text_schema(
+        "In UTC; a week starts on Monday.", enum=["hour", "day", "week", "month", "lifetime"]
+    ),
+    "recipient": text_schema("If only spends to it count.", nullable=True),
+    "amount": text_schema("The most that may be spent in the window.", nullable=True),
+    "count": {"type": ["integer", "null"], "description": "The most spends in the window."},
+    "usedAmount": text_schema("What was spent in it so far."),
+    "usedCount": {"type": "integer", "description": "How many spends were made in it so far."},
+    "resetsAt": text_schema("When the count starts again; null: never.", nullable=True),
+}
 _PURCHASE: Final = (
     Field(
         "amount",
@@ -191,11 +210,38 @@ TOOLS: Final[Mapping[str, Tool]] = {
                         "type": "boolean",
                         "description": "True: a person stopped every agent of the account.",
                     },
+                    "budgetFrozen": {
+                        "type": "boolean",
+                        "description": "True: a person stopped a budget that you share.",
+                    },
                     "policyVersion": {"type": "integer", "description": "Of the policy in force."},
                 }
             ),
             request=_ask_budget,
             result=_budget,
+        ),
+        Tool(
+            name="list_limits",
+            title="Which limits and budgets stand over me?",
+            description=(
+                "Every limit beside the daily cap that this agent's spends must fit, and what is"
+                " used of it: those of its own policy, and those of budgets that it shares with"
+                " other agents, which may use them up too. resetsAt is when the count starts again."
+                " Ask it when get_budget allows less than you expect, or after a spend was refused"
+                " with limit_exceeded or budget_exceeded. Changes nothing."
+            ),
+            inputs=Record("Limits", (AGENT,)),
+            output=object_schema(
+                {
+                    "limits": {
+                        "type": "array",
+                        "description": "In the order in which a spend is checked.",
+                        "items": object_schema(_LIMIT),
+                    }
+                }
+            ),
+            request=_ask_budget,
+            result=_limits,
         ),
         Tool(
             name="preview_spend",

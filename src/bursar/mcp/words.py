@@ -6,6 +6,7 @@ structured result.
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
+from decimal import Decimal
 from typing import Any, Final
 
 Fields = dict[str, Any]
@@ -201,11 +202,35 @@ def budget(found: Fields) -> str:
     if found["status"] != "active" or found["frozen"]:
         state = "frozen" if found["status"] == "active" else found["status"]
         return f"Nothing can be spent: the agent is {state}. Ask your operator."
+    if found["budgetFrozen"]:
+        return "Nothing can be spent: a budget that you share is stopped. Ask your operator."
     return (
         f"Up to {found['maxAmountNow']} USDC fits the limits now in one payment; whether a person"
         " has to approve it first, preview_spend tells. Spent today:"
         f" {found['spentToday']} of {found['dailyCap']}; the count starts again at"
         f" {found['resetsAt']}. The wallet has {found['available']} available."
+    )
+
+
+def limits(found: Fields) -> str:
+    rows: list[Fields] = found["limits"]
+    if not rows:
+        return "No limit stands over you but the daily cap; get_budget has it."
+    said = [f"{len(rows)} limit{'' if len(rows) == 1 else 's'} beside the daily cap."]
+    full = [row for row in rows if _is_full(row)]
+    for row in full:
+        whose = "your policy" if row["budgetId"] is None else "a budget that you share"
+        again = "never opens again" if row["resetsAt"] is None else f"opens at {row['resetsAt']}"
+        said.append(f"Used up: {row['limitId']} of {whose}, by the {row['window']}; it {again}.")
+    if not full:
+        said.append("None is used up.")
+    return " ".join(said)
+
+
+def _is_full(row: Fields) -> bool:
+    amount, count = row["amount"], row["count"]
+    return (amount is not None and Decimal(row["usedAmount"]) >= Decimal(amount)) or (
+        count is not None and row["usedCount"] >= count
     )
 
 

@@ -185,9 +185,13 @@ class Memory:
 
     def numbers(self, agent: Remembered, terms: Terms) -> tuple[int, ...]:
         """What its meters count, as `Used.meters` has it."""
+        return self.counted(agent, terms.meter_ids)
+
+    def counted(self, agent: Remembered, meter_ids: Sequence[str]) -> tuple[int, ...]:
+        """What its own meter counts, then these."""
         if not agent.is_metered:
             return ()
-        meters = [present(self.meter(id_), "they were just read") for id_ in terms.meter_ids]
+        meters = [present(self.meter(id_), "they were just read") for id_ in meter_ids]
         return (*agent.numbers, *(number for meter in meters for number in meter.numbers))
 
     def meters_run(self, agent: Remembered) -> bool:

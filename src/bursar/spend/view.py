@@ -8,6 +8,7 @@ from bursar.chain.networks import CURRENCY
 from bursar.clock import iso, iso_or_none
 from bursar.money import format_cents, format_micros
 from bursar.policy.engine import Check, Decision, RejectCode
+from bursar.policy.limits import Window
 from bursar.spend.model import SpendRow, SpendStatus
 
 
@@ -61,6 +62,21 @@ class Preview(msgspec.Struct, rename="camel", kw_only=True):
     decision: DecisionView
 
 
+class LimitUse(msgspec.Struct, rename="camel", kw_only=True):
+    """A limit over the agent, and what was used of it in the window that is running. What a budget
+    counts is of all agents below it."""
+
+    limit_id: str
+    budget_id: str | None
+    window: Window
+    recipient: str | None
+    amount: str | None
+    count: int | None
+    used_amount: str
+    used_count: int
+    resets_at: str | None
+
+
 class Budget(msgspec.Struct, rename="camel", kw_only=True):
     """What an agent asks before it spends."""
 
@@ -73,9 +89,11 @@ class Budget(msgspec.Struct, rename="camel", kw_only=True):
     status: Literal["active", "paused", "terminated"]
     frozen: bool
     account_stopped: bool
+    budget_frozen: bool
     policy_version: int
     daily_network_lamports: int
     network_lamports_today: int
+    limits: list[LimitUse]
 
 
 class RecipientTotal(msgspec.Struct, kw_only=True):

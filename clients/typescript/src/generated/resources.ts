@@ -54,6 +54,8 @@ import type {
 export interface AgentsListQuery {
   /** Only agents in this state; `all` is the default. */
   status?: "all" | "active" | "paused" | "terminated";
+  /** Only agents directly under this budget. */
+  budgetId?: string;
   /** Rows per page; at most 100. */
   limit?: number;
   /** `nextCursor` of the page before. */
@@ -65,6 +67,8 @@ export interface AgentsListQuery {
 export interface AgentsUpdateManyQuery {
   /** Only agents in this state; `all` is the default, and no filter. */
   status?: "all" | "active" | "paused";
+  /** Only agents directly under this budget. */
+  budgetId?: string;
   /** Only agents with these pairs: `metadata[team]=search` or `metadata={"team":"search"}`. */
   metadata?: Record<string, string>;
 }

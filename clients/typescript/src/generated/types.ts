@@ -83,9 +83,27 @@ export interface Budget {
   status: "active" | "paused" | "terminated";
   frozen: boolean;
   accountStopped: boolean;
+  budgetFrozen: boolean;
   policyVersion: number;
   dailyNetworkLamports: number;
   networkLamportsToday: number;
+  limits: LimitUse[];
+}
+
+/**
+ * A limit over the agent, and what was used of it in the window that is running. What a budget
+ * counts is of all agents below it.
+ */
+export interface LimitUse {
+  limitId: string;
+  budgetId: string | null;
+  window: "day" | "hour" | "lifetime" | "month" | "week";
+  recipient: string | null;
+  amount: string | null;
+  count: number | null;
+  usedAmount: string;
+  usedCount: number;
+  resetsAt: string | null;
 }
 
 /** A spend. Read `status`: a refusal is an answer, not an error. */
