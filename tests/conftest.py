@@ -37,8 +37,8 @@ set_up_logs("error", "test")
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-# Each takes a machine for itself: it kills what it started, under load, or compares rates. They run
-# one after the other in one worker, those that measure last, when the other workers are done.
+# Each kills what it started, under load: side by side they would starve each other. They run one
+# after the other in one worker.
 ONE_AFTER_THE_OTHER = (
     "prove/test_campaign.py",
     "purchases/test_hostile.py",
@@ -48,12 +48,6 @@ ONE_AFTER_THE_OTHER = (
     "nodes/test_backup.py",
     "purchases/test_crash.py",
     "settlement/test_under_fire.py",
-    "chain/test_failures.py",
-    "console/test_scale.py",
-    "integration/test_scale.py",
-    "integration/test_event_loop.py",
-    "cli/test_demo.py",
-    "settlement/test_all_at_once.py",
 )
 # Begun last, one of these would be all that still runs at the end.
 LONGEST = (

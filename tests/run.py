@@ -17,6 +17,19 @@ COVERAGE = (
     "--cov-report=term-missing:skip-covered",
     f"--cov-fail-under={COVERAGE_AT_LEAST}",
 )
+# These compare rates, or hold something to a time that a busy machine does not keep: they run by
+# themselves, when all others are done.
+MEASURED = (
+    "tests/chain/test_failures.py",
+    "tests/cli/test_demo.py",
+    "tests/console/test_scale.py",
+    "tests/integration/test_event_loop.py",
+    "tests/integration/test_scale.py",
+    "tests/purchases/test_reach.py",
+    "tests/settlement/test_all_at_once.py",
+    "tests/settlement/test_first_spend.py",
+    "tests/simulation/test_neighbours.py",
+)
 # It needs packages of others, in environments of their own: `make test-stock`.
 APART = ("--ignore=tests/stock",)
 SLOWEST = ("--durations=15", "--durations-min=1")
@@ -35,13 +48,20 @@ QUICK = (
 
 def main() -> int:
     # A part of the tests says nothing about coverage.
-    arguments = sys.argv[1:] or [*SIDE_BY_SIDE, *COVERAGE, *APART]
-    environment = os.environ.copy()
+    arguments = sys.argv[1:]
     if arguments == ["--quick"]:
-        arguments = [*QUICK]
-        environment["BURSAR_QUICK"] = "1"
+        return _pytest(*QUICK, BURSAR_QUICK="1")
+    if arguments:
+        return _pytest(*arguments)
+    elsewhere = [f"--ignore={file}" for file in MEASURED]
+    most = _pytest(*SIDE_BY_SIDE, "--cov", "--cov-report=", *APART, *elsewhere)
+    measured = _pytest("--cov-append", *COVERAGE, *MEASURED)
+    return most or measured
+
+
+def _pytest(*arguments: str, **variables: str) -> int:
     command = [sys.executable, "-m", "pytest", *SLOWEST, *arguments]
-    return subprocess.run(command, env=environment).returncode
+    return subprocess.run(command, env={**os.environ, **variables}).returncode
 
 
 if __name__ == "__main__":

@@ -311,7 +311,7 @@ async def test_exit_codes_tell_scripts_what_happened(console: Console):
             ("fund", "ag_1", "1"),
             {"BURSAR_BASE_URL": "http://127.0.0.1:1"},
             ExitCode.UNAVAILABLE,
-            "--idempotency-key",
+            "nothing was sent",
         ),
         (("agents", "list", "--limit", "0"), {}, ExitCode.USAGE, "--limit"),
         (("agents", "list", "--metadata", "x"), {}, ExitCode.USAGE, "KEY=VALUE"),

@@ -1,6 +1,7 @@
 """A command that moves money and ends without an answer says how to do it once."""
 
 import asyncio
+import json
 import re
 import signal
 from collections.abc import AsyncGenerator
@@ -64,6 +65,21 @@ async def test_aplain_no_has_no_such_advice(console: Console, server: ScriptedSe
     done = await console("withdraw", "ag_1", "1", ON_CURVE, "--yes")
     assert done.code in (ExitCode.FAILED, ExitCode.NOT_ALLOWED)
     assert "--idempotency-key" not in done.err
+
+
+async def test_what_was_never_sent_has_no_such_advice(console: Console):
+    done = await console(*FUND, BURSAR_BASE_URL="http://127.0.0.1:1")
+    assert done.code == ExitCode.UNAVAILABLE
+    assert "nothing was sent" in done.err
+    assert "--idempotency-key" not in done.err
+
+
+async def test_with_json_a_problem_is_json(console: Console, server: ScriptedServer):
+    """Goal: a script that reads answers as JSON reads what went wrong alike."""
+    server.script = ["insufficient_funds"]
+    done = await console("withdraw", "ag_1", "1", ON_CURVE, "--yes", "--json")
+    assert (done.code, done.out) == (ExitCode.FAILED, "")
+    assert json.loads(done.err)["error"]["code"] == "insufficient_funds"
 
 
 async def test_a_command_without_the_option_does_not_advise_it(

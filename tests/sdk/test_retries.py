@@ -10,7 +10,13 @@ import pytest
 
 import bursar
 from bursar import AsyncBursar, Bursar
-from bursar.client.errors import ConnectionFailed, RateLimitExceeded, TimedOut, Unavailable
+from bursar.client.errors import (
+    ConnectionFailed,
+    NotSent,
+    RateLimitExceeded,
+    TimedOut,
+    Unavailable,
+)
 from bursar.client.transport import Call, Retries
 from bursar.errors import ErrorCode
 from tests.sdk.scripted import ScriptedServer
@@ -177,11 +183,14 @@ async def test_an_answer_of_somebody_else(server: ScriptedServer, colour: Colour
 
 
 async def test_nobody_there(colour: Colour):
+    """Goal: nothing was sent, and it says so; after a try that was sent, it does not."""
     server = ScriptedServer("http://127.0.0.1:1")
-    with pytest.raises(ConnectionFailed) as caught:
+    with pytest.raises(NotSent, match="nothing was sent") as caught:
         await _fund(colour, server, FakeClock())
     assert caught.value.idempotency_key
-    assert not isinstance(caught.value, TimedOut)
+    with pytest.raises(ConnectionFailed) as caught:
+        await _fund(colour, server, FakeClock(), retry_connections=True)
+    assert not isinstance(caught.value, NotSent | TimedOut)
 
 
 def test_pauses_are_bounded_and_spread():

@@ -45,6 +45,29 @@ async def test_events_are_printed_and_forwarded(hooks: Hooks):
     assert json.loads(arrived.body) == event
 
 
+async def test_with_json_standard_output_is_events_alone(hooks: Hooks):
+    """Goal: each line is one event, whole, as the API has it."""
+    account = new_account()
+    key = await hooks.service.key(account=account, scope="read")
+    async with await hooks.service.admin(account=account) as client:
+        agent = (await new_agent(client))["id"]
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "bursar.cli.main", "listen", "--base-url", hooks.service.url),
+            *("--json", "--events", "agent.paused"),
+            env=clean_environment() | {"BURSAR_API_KEY": key, "PYTHONUNBUFFERED": "1"},
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert b"Listening" in await asyncio.wait_for(process.stderr.readline(), 30)
+        await _pause(client, agent)
+        event = json.loads(await asyncio.wait_for(process.stdout.readline(), 30))
+        process.terminate()
+        await process.wait()
+        assert event == (await client.get(f"/v1/events/{event['id']}")).json()["data"]
+
+
 async def test_a_bad_key_ends_it_with_a_sentence(hooks: Hooks):
     """Goal: no key or a wrong one is said, not polled for ever."""
     for key, code in (("", 2), ("bur_test_wrong", 5)):

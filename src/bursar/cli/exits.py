@@ -40,16 +40,19 @@ def exit_code(problem: BursarError) -> ExitCode:
         return ExitCode.NOT_FOUND
     # A foreign answer at this address, such as a proxy's page, will not change by trying again.
     elsewhere = isinstance(problem, errors.UnexpectedAnswer) and 300 <= problem.status < 500
-    if outcome_is_open(problem) and not elsewhere:
+    out_of_reach = isinstance(problem, errors.NotSent) or outcome_is_open(problem)
+    if out_of_reach and not elsewhere:
         return ExitCode.UNAVAILABLE
     return ExitCode.FAILED
 
 
 def outcome_is_open(problem: BaseException) -> bool:
     """Whether the request may have been carried out, or may still be. Only an answer from Bursar
-    that refuses it rules that out."""
+    that refuses it rules that out, or that it was never sent."""
     from bursar.client import errors
 
+    if isinstance(problem, errors.NotSent):
+        return False
     if isinstance(problem, errors.ServiceError) and not isinstance(
         problem, errors.UnexpectedAnswer
     ):

@@ -40,6 +40,9 @@ def listen(
     secret: Annotated[
         str | None, typer.Option(help="Sign with this secret; without it a new one is printed.")
     ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print each event whole, one JSON object a line.")
+    ] = False,
 ) -> None:
     """Print events live and forward them, signed as webhooks are. Ends with Ctrl-C.
 
@@ -50,20 +53,26 @@ def listen(
     connection = find_connection(api_key=api_key, base_url=base_url, profile=profile)
     wanted = {name.strip() for name in events.split(",")}
     signing = secret or new_secret()
+    out = Output(as_json=as_json)
     with (
-        Remote(connection, Output(as_json=False)).client as client,
+        Remote(connection, out).client as client,
         # A client of its own, without the key, which only Bursar may get.
         httpx.Client(timeout=_FORWARD_SECONDS, trust_env=False) as receiver,
     ):
         feed = _Feed(client)
-        say(f"Listening to {connection.base_url}. Ctrl-C ends it.")
+        # A script that reads events gets nothing else on standard output.
+        say(f"Listening to {connection.base_url}. Ctrl-C ends it.", err=as_json)
         if forward_to is not None:
-            say(f"Forwarding to {forward_to}. The secret it is signed with: {signing}")
+            said = f"Forwarding to {forward_to}. The secret it is signed with: {signing}"
+            say(said, err=as_json)
         while True:
             for event in feed.news():
                 if wanted & {"*", event.type}:
                     answer = forward_to and _post(receiver, forward_to, signing, event)
-                    _show(event, answer)
+                    if as_json:
+                        out.line(event)
+                    else:
+                        _show(event, answer)
             time.sleep(_POLL_SECONDS)
 
 

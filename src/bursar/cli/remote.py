@@ -10,7 +10,7 @@ from uuid import uuid4
 import typer
 
 from bursar.cli.connection import Connection, find_connection
-from bursar.cli.exits import outcome_is_open
+from bursar.cli.exits import exit_code, outcome_is_open
 from bursar.cli.show import Output
 from bursar.errors import BursarError, CommandFailed, ConfigError
 
@@ -121,6 +121,9 @@ def remote(command: Callable[Concatenate[Remote, P], None]) -> Callable[..., Non
                     "Whether it was done is not known. To find out, or to do it once, give the same"
                     f" command again with --idempotency-key {own[_ONCE]}"
                 )
+            if as_json and isinstance(problem, BursarError):
+                to.out.problem(problem)
+                raise typer.Exit(exit_code(problem)) from problem
             raise
         finally:
             # The client is made on first use; only then it has to be closed.

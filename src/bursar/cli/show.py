@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import typer
 
+from bursar.errors import BursarError
+
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
@@ -37,6 +39,16 @@ _STYLES: Final = {
     **dict.fromkeys(["approved", "presented", "open"], "cyan"),
     **dict.fromkeys(["pending", "paused", "provisioned"], "yellow"),
     **dict.fromkeys(["rejected", "terminated", "depleted", "failed", "disabled", "unpaid"], "red"),
+}
+# What a failed call knows, by the API's names for it.
+_OF_A_PROBLEM: Final = {
+    "code": "code",
+    "message": "message",
+    "param": "param",
+    "retryable": "retryable",
+    "requestId": "request_id",
+    "retryAfter": "retry_after",
+    "idempotencyKey": "idempotency_key",
 }
 # Characters that `json` does not escape but a terminal obeys: C1 controls and marks that reverse
 # text.
@@ -73,6 +85,21 @@ class Output:
     def note(self, text: str) -> None:
         """A note for people, on standard error, so scripts that read the output do not see it."""
         self.errors.print(plain(text), markup=False, style="dim", soft_wrap=True)
+
+    def problem(self, problem: BursarError) -> None:
+        """For scripts that asked for JSON: on standard error, in the shape of the API's errors."""
+        said = {
+            name: getattr(problem, attribute, None) for name, attribute in _OF_A_PROBLEM.items()
+        }
+        said = {name: value for name, value in said.items() if value is not None}
+        known = {"code": type(problem).__name__, "message": str(problem)}
+        typer.echo(json.dumps({"error": known | said}), err=True)
+
+    def line(self, model: Any) -> None:
+        """One of a stream of objects, as JSON on a line of its own."""
+        from bursar.client.codec import write
+
+        print(_json_text(write(model), None), flush=True)
 
     def one(self, model: T, chosen: Columns[T] | None = None) -> None:
         """Everything about one object, or what is `chosen` of it for people; JSON has it all."""
@@ -209,8 +236,12 @@ class Output:
 
     def _json(self, value: Any) -> None:
         indent = 2 if self.on_terminal else None
-        text = json.dumps(value, indent=indent, ensure_ascii=False)
-        print(_OBEYED.sub(lambda found: f"\\u{ord(found[0]):04x}", text))
+        print(_json_text(value, indent))
+
+
+def _json_text(value: Any, indent: int | None) -> str:
+    text = json.dumps(value, indent=indent, ensure_ascii=False)
+    return _OBEYED.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def _facts(model: Any, prefix: str = "") -> Iterator[tuple[str, object]]:

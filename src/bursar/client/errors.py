@@ -8,7 +8,8 @@ BursarError
 │   └── PurchaseUnanswered        what was bought may be paid, and its seller gave no answer
 └── RequestFailed
     ├── ConnectionFailed          no answer came; whether anything was done is not known
-    │   └── TimedOut
+    │   ├── TimedOut
+    │   └── NotSent               no connection was made: nothing was done
     └── ServiceError              an answer that is an error: `status`, `code`, `request_id`, …
         ├── ValidationError …     one for each code of the API, named as the code is
         └── UnexpectedAnswer      not an answer of Bursar's: a proxy's, or another version's
@@ -105,6 +106,10 @@ class ConnectionFailed(RequestFailed):
 
 class TimedOut(ConnectionFailed):
     """No answer within the client's `timeout`."""
+
+
+class NotSent(ConnectionFailed):
+    """No connection could be made, so nothing was sent and nothing was done."""
 
 
 class ServiceError(RequestFailed):

@@ -18,6 +18,7 @@ from bursar.client.address import past_proxies
 from bursar.client.codec import UNREADABLE
 from bursar.client.errors import (
     ConnectionFailed,
+    NotSent,
     RequestFailed,
     ServiceError,
     TimedOut,
@@ -159,7 +160,7 @@ class Transport:
                 response.read()
                 failure = _refused(response, call)
             except httpx.RequestError as problem:
-                failure = _broken(problem, call)
+                failure = _broken(problem, call, first=retry == 0)
             pause = self._service.retries.pause(retry, call, failure, random.random())  # noqa: S311
             if pause is None:
                 raise failure from failure.__cause__
@@ -214,7 +215,7 @@ class AsyncTransport:
                 await response.aread()
                 failure = _refused(response, call)
             except httpx.RequestError as problem:
-                failure = _broken(problem, call)
+                failure = _broken(problem, call, first=retry == 0)
             pause = self._service.retries.pause(retry, call, failure, random.random())  # noqa: S311
             if pause is None:
                 raise failure from failure.__cause__
@@ -243,14 +244,18 @@ def _refused(response: httpx.Response, call: Call) -> ServiceError:
     return failure_of(response.status_code, body, response.headers, call.idempotency_key)
 
 
-def _broken(problem: httpx.RequestError, call: Call) -> ConnectionFailed:
-    kind = TimedOut if isinstance(problem, httpx.TimeoutException) else ConnectionFailed
-    known = "" if call.method == "GET" else " Whether it was done is not known."
+def _broken(problem: httpx.RequestError, call: Call, *, first: bool = False) -> ConnectionFailed:
     url = problem.request.url
-    asked = f"{call.method} {url.scheme}://{url.netloc.decode()}{url.path}"
-    failure = kind(
-        f"{asked} got no answer ({type(problem).__name__}: {problem}).{known}",
-        idempotency_key=call.idempotency_key,
-    )
+    service = f"{url.scheme}://{url.netloc.decode()}"
+    why = f"({type(problem).__name__}: {problem})"
+    # Of a later try this would say nothing about those before it.
+    if first and isinstance(problem, httpx.ConnectError | httpx.ConnectTimeout):
+        kind = NotSent
+        message = f"{service} could not be reached {why}: nothing was sent."
+    else:
+        kind = TimedOut if isinstance(problem, httpx.TimeoutException) else ConnectionFailed
+        known = "" if call.method == "GET" else " Whether it was done is not known."
+        message = f"{call.method} {service}{url.path} got no answer {why}.{known}"
+    failure = kind(message, idempotency_key=call.idempotency_key)
     failure.__cause__ = problem
     return failure
