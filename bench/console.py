@@ -41,11 +41,11 @@ _TODAY: Final = (
         WHERE p.agent_id = w.agent_id""",
     "SELECT close_windows(array_agg(agent_id::text), NULL) FROM wallet",
     "UPDATE wallet SET day_micros = 9000000000000",
-    # As many budgets as an account may have, in a tree of three levels, all near their limits.
+    # Budgets in a tree of three levels, all near their limits.
     """INSERT INTO meter (id, realm_id, created_at, windows_at, decisions, day_micros, day_count)
        SELECT 'bud_' || lpad(n::text, 26, '0'), (SELECT realm_id FROM agent LIMIT 1), moment(),
               moment(), 9, 9000000, 9
-         FROM generate_series(1, 1000) AS n""",
+         FROM generate_series(1, 200) AS n""",
     """INSERT INTO budget (id, realm_id, name, parent_id, level, limits, created_by, created_at,
                            updated_at)
        SELECT m.id, m.realm_id, 'team ' || n,
@@ -53,10 +53,10 @@ _TODAY: Final = (
               CASE WHEN n > 109 THEN 3 WHEN n > 10 THEN 2 ELSE 1 END,
               '[["lim_' || lpad(n::text, 26, '0') || '","day",10000000,20,null]]', 'bench',
               moment(), moment()
-         FROM generate_series(1, 1000) AS n
+         FROM generate_series(1, 200) AS n
          JOIN meter m ON m.id = 'bud_' || lpad(n::text, 26, '0')""",
     """UPDATE agent
-          SET budget_id = 'bud_' || lpad((1 + right(id, 6)::int % 1000)::text, 26, '0')""",
+          SET budget_id = 'bud_' || lpad((1 + right(id, 6)::int % 200)::text, 26, '0')""",
     """INSERT INTO webhook (id, realm_id, url, events, created_at)
        SELECT 'wh_' || lpad(n::text, 26, '0'), (SELECT realm_id FROM agent LIMIT 1),
               'https://example.com/' || n, '{*}', moment() FROM generate_series(1, 100) AS n""",
@@ -75,7 +75,7 @@ PAGES: Final = {
     "agents of a budget": f"/agents?budgetId=bud_{7:026d}",
     "budgets": "/budgets",
     "budgets, a search that finds all": "/budgets?q=team",
-    "budgets, the last of them": "/budgets?from=900",
+    "budgets, the last of them": "/budgets?from=150",
     "budget": f"/budgets/bud_{7:026d}",
     "budget of an agent": f"/agents/{_AGENT}/budget",
     "agent": f"/agents/{_AGENT}",

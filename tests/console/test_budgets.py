@@ -201,6 +201,23 @@ async def test_filters_stay_in_the_address(tenant: Tenant):
     assert 'href="?status=rejected">Newest' in last.text
 
 
+async def test_many_budgets_have_pages(tenant: Tenant):
+    """Goal: the tree goes on where the page ended, and says below what; a search finds by name."""
+    top = await _budget(tenant, "All")
+    for number in range(50):
+        await _budget(tenant, f"Team {number:02d}", parentId=top)
+    page = (await tenant.visitor.get("/console/budgets")).text
+    assert len(re.findall(r'<tr data-key="bud_', page)) == 50
+    assert 'href="?from=50" rel="next"' in page
+    last = (await tenant.visitor.get("/console/budgets?from=50")).text
+    (name,) = re.findall(r'<td data-label="Budget" class="clip name">(.+?)</td>', last, re.DOTALL)
+    assert "All" in name
+    assert "Team 49" in name
+    found = (await tenant.visitor.get("/console/budgets?q=team+4")).text
+    assert len(re.findall(r'<tr data-key="bud_', found)) == 10
+    assert "No budget is called so." in (await tenant.visitor.get("/console/budgets?q=x")).text
+
+
 async def test_an_agents_key_learns_no_budgets_name(tenant: Tenant):
     """Goal: it sees what stands over it, as decisions tell it, and nothing else of a budget."""
     team = await _budget(tenant, "Secret plan")

@@ -23,7 +23,7 @@ PATCH: Final = "PATCH /v1/budgets/:id"
 DELETE: Final = "DELETE /v1/budgets/:id"
 MOVE: Final = "PATCH /v1/agents"
 MOVE_ONE: Final = "PATCH /v1/agents/:id"
-_ROWS: Final = 100
+_ROWS: Final = 50
 _NEAR: Final = 8
 _AGENTS: Final = 10
 # Empty rows of the form for more limits.
