@@ -20,8 +20,8 @@ SOURCE: Final = ROOT / "src/bursar"
 ORDER: Final = (
     "", "form", "outbound", "migrations", "chain", "trail", "heartbeat", "custody", "policy",
     "budget", "cost", "event", "wallet", "ledger", "stop", "access", "recipient", "withdrawal",
-    "spend", "agent", "webhook", "settlement", "purchase", "api", "http", "mcp", "console",
-    "service", "cli",
+    "spend", "agent", "backtest", "webhook", "settlement", "purchase", "api", "http", "mcp",
+    "console", "service", "cli",
 )  # fmt: skip
 # Beside the house: the SDK knows the kernel and nothing else.
 ASIDE: Final = "client"

@@ -24,7 +24,7 @@ _FORM: Final = re.compile(r"[0-7][0-9a-hjkmnp-tv-z]{25}", re.ASCII)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 Prefix = Literal["acc", "ag", "pol", "txn", "wdr", "dep", "wh", "evt", "dlv", "key", "log", "req",
-                 "ses", "pur", "bud", "lim"]  # fmt: skip
+                 "ses", "pur", "bud", "lim", "bt", "dft"]  # fmt: skip
 
 
 def new_id(prefix: Prefix) -> str:

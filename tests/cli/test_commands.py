@@ -46,7 +46,7 @@ async def test_a_day_at_the_desk(console: Console, served: Service):
     """Goal: every command of the tree works, and says what it did in its exit code too."""
     agent = await console.ok("agents", "create", "shopper", "--daily-cap", "20")
     assert re.fullmatch(r"ag_[a-z0-9]+", agent)
-    for part in (_agents, _money, _approvals, _stop, _directory, _budgets, _events, _keys):
+    for part in (_agents, _money, _approvals, _policy, _stop, _directory, _budgets, _events, _keys):
         await part(console, agent)
     async with selling(served, "other payee") as seller:
         await _purchases(console, seller.url)
@@ -217,6 +217,21 @@ async def _budgets(console: Console, agent: str) -> None:
     under = await console.json("agents", "update-many", "--under", budget, "--status", "paused")
     assert under == {"matched": 0, "changed": 0}
     assert "is removed" in await console.ok("budgets", "remove", budget)
+
+
+async def _policy(console: Console, agent: str) -> None:
+    tried = await console.json("policy", "try", agent, "--daily-cap", "0.01")
+    assert tried["reproduced"]["same"] == tried["reproduced"]["of"] > 0
+    assert tried["draft"]["rejected"] > tried["current"]["rejected"]
+    said = await console.ok("policy", "try", agent, "--per-transaction-cap", "0.01", "--days", "1")
+    assert "draft: 0 approved" in said
+    assert "daily_cap" in {change["rule"] for change in tried["changed"]}
+    assert "Drafted on version" in await console.ok("policy", "draft", agent, "--daily-cap", "9")
+    assert (await console.json("policy", "show", agent))["policy"]["dailyCap"] == "9.00"
+    assert "dropped" in await console.ok("policy", "drop", agent)
+    drafted = await console.json("policy", "draft", agent, "--daily-cap", "24")
+    promoted = await console.json("policy", "promote", agent)
+    assert promoted["version"] == drafted["baseVersion"] + 1
 
 
 async def _stop(console: Console, agent: str) -> None:

@@ -38,6 +38,7 @@ class Objects:
     purchase: str = "pur_00000000000000000000000000"
     origin: str = "https://nobody.example.com:443"
     budget: str = "bud_00000000000000000000000000"
+    backtest: str = "bt_00000000000000000000000000"
 
 
 Body = Callable[[Objects], dict[str, Any]]
@@ -65,6 +66,15 @@ def _spend(objects: Objects) -> dict[str, Any]:
 def _purchase(objects: Objects) -> dict[str, Any]:
     # Not visited, because its host is not allowed.
     return {"agentId": objects.agent, "url": "https://elsewhere.example.net/"}
+
+
+def _backtest(objects: Objects) -> dict[str, Any]:
+    return {"agentId": objects.agent, "policy": {"dailyCap": "1.00"}}
+
+
+def _draft(objects: Objects) -> dict[str, Any]:
+    del objects
+    return {"dailyCap": "1.00"}
 
 
 def _accept(objects: Objects) -> dict[str, Any]:
@@ -133,6 +143,13 @@ EXPECTED: dict[str, Expected] = {
     "GET /v1/budgets/:id": Expected(PEOPLE, names="budget"),
     "PATCH /v1/budgets/:id": Expected("admin", names="budget", body=lambda _: {"name": "y"}),
     "DELETE /v1/budgets/:id": Expected("admin", 204, names="budget", uses_up=True),
+    "POST /v1/backtests": Expected("admin", 202, names="agent", body=_backtest),
+    "GET /v1/backtests/:id": Expected(PEOPLE, names="backtest"),
+    "GET /v1/backtests/:id/export": Expected(PEOPLE, names="backtest"),
+    "PUT /v1/agents/:id/policy/draft": Expected("admin", names="agent", body=_draft, uses_up=True),
+    "GET /v1/agents/:id/policy/draft": Expected(PEOPLE, names="agent", exists=False),
+    "DELETE /v1/agents/:id/policy/draft": Expected("admin", names="agent", exists=False),
+    "POST /v1/agents/:id/policy/draft/promote": Expected("admin", names="agent", exists=False),
     "GET /v1/pins": Expected(PEOPLE),
     "POST /v1/pins/accept": Expected("admin", names="origin", body=_accept, uses_up=True),
     "POST /v1/pins/forget": Expected(
@@ -165,6 +182,7 @@ PARAMETERS = {
     "/v1/events/": "event",
     "/v1/purchases/": "purchase",
     "/v1/budgets/": "budget",
+    "/v1/backtests/": "backtest",
 }
 
 
@@ -179,9 +197,8 @@ class Realm:
     # The same kinds of objects, of an agent that the agent key is not bound to.
     other_agent: Objects
 
-    @property
-    def admin(self) -> httpx.AsyncClient:
-        return self.clients["admin"]
+    # Another admin, which makes objects: a key has a rate limit.
+    admin: httpx.AsyncClient
 
 
 @dataclass
@@ -229,15 +246,18 @@ async def world(service: Service) -> AsyncGenerator[World]:
     for account, mode in itertools.product(accounts, MODES):
         admin = await service.admin(account=account, mode=mode)
         own, other = await _new_objects(service, admin), await _new_objects(service, admin)
-        clients = {"admin": admin}
+        for objects in (own, other):
+            asked = await admin.post("/v1/backtests", json=_backtest(objects))
+            objects.backtest = asked.json()["data"]["id"]
+        clients = {"admin": await service.admin(account=account, mode=mode)}
         for scope in SCOPES[1:]:
             agent_id = own.agent if scope == "agent" else None
             key = await service.key(account=account, mode=mode, scope=scope, agent_id=agent_id)
             clients[scope] = service.client(key)
-        realms.append(Realm(account, mode, clients, own, other))
+        realms.append(Realm(account, mode, clients, own, other, admin))
     yield World(service, realms)
     for realm in realms:
-        for client in realm.clients.values():
+        for client in (realm.admin, *realm.clients.values()):
             await client.aclose()
 
 

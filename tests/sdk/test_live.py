@@ -57,8 +57,10 @@ class Driver:
 async def test_every_method(served: Service, colour: Colour):
     """Goal: each method of each resource does what it says, and none is left out."""
     driver = Driver(colour, await served.key(account=new_account()), served.url)
-    parts = (_agents, _money, _approvals, _directory, _budgets, _webhooks_and_events, _keys, _stop)
-    for part in parts:
+    for part in (
+        _agents, _money, _approvals, _directory, _budgets, _backtests, _webhooks_and_events, _keys,
+        _stop,
+    ):  # fmt: skip
         await part(driver)
     async with selling(served, "other payee") as seller:
         await _purchases(driver, seller.url)
@@ -290,6 +292,44 @@ async def _budgets(driver: Driver) -> None:
         await driver.ask(budgets.delete, made.id)
     await driver.ask(driver.client.agents.update, agent_id, budget_id=None, limits=[])
     assert await driver.ask(budgets.delete, made.id) is None
+
+
+async def _backtests(driver: Driver) -> None:
+    client = driver.client
+    agent_id = await _agent(driver)
+    await driver.ask(client.wallets.fund, agent_id, amount="5")
+    await driver.ask(
+        client.spend.authorise, agent_id=agent_id, amount="2", recipient="api.example.com"
+    )
+    made = await driver.ask(client.backtests.create, agent_id=agent_id, daily_cap=Decimal(1))
+
+    async def done() -> bool:
+        return (await driver.ask(client.backtests.get, made.id)).status == "done"
+
+    await until(done, seconds=60)
+    found = await driver.ask(client.backtests.get, made.id)
+    assert found.reproduced is not None
+    assert (found.reproduced.of, found.reproduced.same) == (1, 1)
+    assert [(one.was, one.would, one.rule) for one in found.changed] == [
+        ("approved", "rejected", "daily_cap")
+    ]
+    exported = b"".join(await driver.rows(client.backtests.export, made.id))
+    assert found.changed[0].transaction_id.encode() in exported
+    drafts = client.drafts
+    drafted = await driver.ask(drafts.put, agent_id, daily_cap="1", policy_version=1)
+    assert (drafted.base_version, drafted.policy.daily_cap) == (1, Decimal(1))
+    await driver.ask(
+        client.spend.authorise, agent_id=agent_id, amount="2", recipient="api.example.com"
+    )
+
+    async def followed() -> bool:
+        return (await driver.ask(drafts.get, agent_id)).differing == 1
+
+    await until(followed, seconds=30)
+    assert await driver.ask(drafts.delete, agent_id) is None
+    await driver.ask(drafts.put, agent_id, daily_cap="3")
+    promoted = await driver.ask(drafts.promote, agent_id)
+    assert (promoted.policy.version, promoted.policy.daily_cap) == (2, Decimal(3))
 
 
 async def _webhooks_and_events(driver: Driver) -> None:

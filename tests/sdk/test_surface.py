@@ -15,7 +15,7 @@ import bursar
 from bursar import AsyncBursar, Bursar
 from bursar.api.call import Route
 from bursar.api.routes import ROUTES
-from bursar.client import errors, model
+from bursar.client import backtest_model, errors, model
 from bursar.client.codec import read, write
 from bursar.client.endpoint import Download, Endpoint, Listing, Resource
 from bursar.errors import BursarError, ErrorCode, Fault
@@ -30,6 +30,7 @@ ENDPOINTS: dict[str, Endpoint[..., Any]] = {
     for method, endpoint in vars(type(resource)).items()
     if isinstance(endpoint, Endpoint)
 }
+MODELS = (model.__name__, backtest_model.__name__)
 BY_ROUTE = {(route.method, route.path): route for route in ROUTES}
 
 
@@ -53,6 +54,8 @@ def test_both_clients_have_the_same_resources():
         "wallets",
         "spend",
         "budgets",
+        "backtests",
+        "drafts",
         "purchases",
         "pins",
         "transactions",
@@ -133,7 +136,7 @@ def _same_fields(ours: Any, theirs: Any) -> None:
 def _same_type(place: str, ours: Any, theirs: Any) -> None:
     mine, other = _without_none(ours), _without_none(theirs)
     assert (mine is ours) == (other is theirs), f"{place}: null"
-    if isinstance(mine, type) and mine.__module__ == model.__name__:
+    if isinstance(mine, type) and mine.__module__ in MODELS:
         _same_fields(mine, other)
     elif get_origin(mine) is tuple:
         assert get_origin(other) is list, place

@@ -17,6 +17,7 @@ from bursar.money import format_cents, format_micros
 from bursar.policy.limits import MOST_LEVELS, WINDOWS, BudgetTerms
 from bursar.policy.store import policy_of
 from bursar.spend.model import SpendRow
+from tests.backtest.support import reproduce
 from tests.simulation.meters import replay_fleet
 from tests.simulation.wire import Connection
 from tests.simulation.world import LONG, World, assert_clean, make_agent, seeded
@@ -232,7 +233,7 @@ def version_in(terms: BudgetTerms) -> Version:
 async def test_limits_and_budgets_are_exact(world: World):
     """Goal: counting again gives every number that a decision rests on, so that no limit was passed
     by a micro-unit and nothing refused that fitted; and each decision rests on what was in force
-    when it was asked for."""
+    when it was asked for. A backtest decides every one of them again as it was."""
     seed, _ = seeded("fleet")
     key = await world.admin_key()
     operators = Operators(world, key, seed)
@@ -267,6 +268,7 @@ async def test_limits_and_budgets_are_exact(world: World):
         ]
         assert seen == sorted(seen), f"{seed}: {budget_id} went back to what it was before"
     await assert_clean(world.db)
+    await reproduce(world.service, key, SPENDS)
     print(f"{remembered:.0f} of {SPENDS} on what was remembered, {dict(operators.outcomes)}")
     levels = Counter(len(spend.terms.budgets) for spend in fleet.spends.values())
     assert set(levels) == {0, 1, 2, 3}, levels

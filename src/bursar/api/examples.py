@@ -20,6 +20,15 @@ _PURCHASE: Final[dict[str, Any]] = msgspec.to_builtins(example(EventType.PURCHAS
 _WEBHOOK: Final[dict[str, Any]] = msgspec.to_builtins(example(EventType.WEBHOOK_TEST).data)
 _AT: Final = "2026-11-15T09:30:00.123Z"
 
+_DIFFERENCE: Final[dict[str, Any]] = {
+    "transactionId": "txn_01m7ems408dq8tynzrthx57g28",
+    "agentId": _AGENT_ID,
+    "amount": "8.000000",
+    "was": "approved",
+    "would": "rejected",
+    "rule": "daily_cap",
+}
+
 # By the title of the record.
 BODIES: Final[dict[str, Any]] = {
     "NewAgent": {
@@ -33,6 +42,13 @@ BODIES: Final[dict[str, Any]] = {
     },
     "NewBudget": {"name": "research", "limits": [{"window": "week", "amount": "250.00"}]},
     "BudgetChange": {"limits": [{"window": "week", "amount": "300.00", "count": 1000}]},
+    "NewBacktest": {
+        "agentId": _AGENT_ID,
+        "policy": {"dailyCap": "20.00"},
+        "from": "2026-10-16",
+        "to": "2026-11-14",
+    },
+    "PolicyChange": {"dailyCap": "20.00", "approvalThreshold": "5.00"},
     "AgentChange": {"status": "paused", "policy": {"dailyCap": "50.00", "version": 1}},
     "Spend": {
         "agentId": _AGENT_ID,
@@ -228,6 +244,48 @@ ANSWERS: Final[dict[str, Any]] = {
         "createdBy": _KEY_ID,
         "createdAt": _AT,
         "updatedAt": _AT,
+    },
+    "BacktestView": {
+        "id": "bt_01m7ems3jh6g4n1d6r6d1y9v0p",
+        "status": "done",
+        "progress": 100,
+        "problem": None,
+        "agentId": _AGENT_ID,
+        "budgetId": None,
+        "metadata": None,
+        "policy": {"dailyCap": "20.00"},
+        "limits": None,
+        "startsAt": "2026-10-16T00:00:00.000Z",
+        "endsAt": "2026-11-15T00:00:00.000Z",
+        "assumptions": ["What the draft would newly make pending counts as approved, and as paid."],
+        "reproduced": {"of": 3, "same": 3},
+        "current": {"approved": 3, "pending": 0, "rejected": 0, "amount": "24.000000"},
+        "draft": {"approved": 2, "pending": 0, "rejected": 1, "amount": "16.000000"},
+        "others": {"of": 0, "changed": 0},
+        "byRule": [{"rule": "daily_cap", "current": 0, "draft": 1}],
+        "byDay": [
+            {
+                "day": "2026-11-14",
+                "current": {"approved": 3, "pending": 0, "rejected": 0, "amount": "24.000000"},
+                "draft": {"approved": 2, "pending": 0, "rejected": 1, "amount": "16.000000"},
+            }
+        ],
+        "changedCount": 1,
+        "changed": [_DIFFERENCE],
+        "createdBy": _KEY_ID,
+        "createdAt": _AT,
+        "finishedAt": "2026-11-15T09:30:02.456Z",
+    },
+    "DraftView": {
+        "agentId": _AGENT_ID,
+        "baseVersion": 1,
+        "policy": {**_POLICY, "dailyCap": "20.00", "version": 2},
+        "since": _AT,
+        "followedUntil": "2026-11-15T10:00:00.456Z",
+        "decided": 12,
+        "differing": 1,
+        "differences": [_DIFFERENCE],
+        "createdBy": _KEY_ID,
     },
     "Preview": {
         "status": "approved",

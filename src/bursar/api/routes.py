@@ -5,7 +5,9 @@ from typing import Final
 from bursar.api import (
     agents,
     audit_log,
+    backtests,
     budgets,
+    drafts,
     events,
     keys,
     pins,
@@ -21,9 +23,11 @@ from bursar.api.call import Route
 
 ROUTES: Final[tuple[Route, ...]] = (
     *agents.endpoints.routes,
+    *drafts.endpoints.routes,
     *spends.endpoints.routes,
     *transactions.endpoints.routes,
     *budgets.endpoints.routes,
+    *backtests.endpoints.routes,
     *purchases.endpoints.routes,
     *pins.endpoints.routes,
     *wallets.endpoints.routes,

@@ -34,7 +34,7 @@ _METERS = Query("""
       FROM meter
      WHERE id = ANY(:meter_ids)
 """)
-_RELEASE = Query("SELECT release_meters(:meter_ids, :moments, :micros)")
+_RELEASE = Query("SELECT release_meters(:meter_ids, :moments, :micros, :spend_ids)")
 
 
 async def chains(tx: Tx, budget_ids: Sequence[str]) -> dict[str, Chain]:
@@ -52,12 +52,14 @@ async def meters(tx: Tx, meter_ids: Sequence[str]) -> dict[str, MeterRow]:
     return {row["id"]: made(MeterRow, row, numbers=tuple(row["numbers"])) for row in rows}
 
 
-async def release(tx: Tx, released: Sequence[tuple[str, datetime, int]]) -> None:
-    """Gives (meter, moment, micros) back to windows that are still open. The caller holds the
-    wallets' locks."""
+async def release(tx: Tx, released: Sequence[tuple[str, datetime, int, str]]) -> None:
+    """Gives (meter, moment, micros, spend) back to windows that are still open; of each spend all
+    meters in the order of its terms. The caller holds the wallets' locks."""
     if released:
-        meter_ids, moments, micros = zip(*released, strict=True)
-        await _RELEASE.run(tx, meter_ids=meter_ids, moments=moments, micros=micros)
+        meter_ids, moments, micros, spend_ids = zip(*released, strict=True)
+        await _RELEASE.run(
+            tx, meter_ids=meter_ids, moments=moments, micros=micros, spend_ids=spend_ids
+        )
 
 
 # Budgets themselves -------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from bursar.cli.show import ROWS, Columns
 from bursar.errors import ConfigError
 
 if TYPE_CHECKING:
-    from bursar.client.model import Agent, PolicyVersion
+    from bursar.client.model import Agent, Policy, PolicyVersion
 
 app = typer.Typer(no_args_is_help=True, help="Make, see, stop and end agents.")
 policies = typer.Typer(no_args_is_help=True, help="See and change what an agent may spend.")
@@ -49,13 +49,26 @@ _VERSIONS: "Columns[PolicyVersion]" = {
     "changed at": lambda policy: policy.changed_at,
 }
 
-_Allow = Annotated[
+Allow = Annotated[
     list[str] | None,
     typer.Option("--allow", help="api.example.com, *.example.com, an address or *; repeatable."),
 ]
-_Block = Annotated[
+Block = Annotated[
     list[str] | None,
     typer.Option("--block", help="Never paid; written as for --allow; repeatable."),
+]
+Disallow = Annotated[
+    list[str] | None, typer.Option("--disallow", help="Take off the allowlist; repeatable.")
+]
+Unblock = Annotated[
+    list[str] | None, typer.Option("--unblock", help="Take off the blocklist; repeatable.")
+]
+DailyCap = Annotated[str | None, typer.Option(help="USDC a day, e.g. 25.00.")]
+CapOrNone = Annotated[
+    str | None, typer.Option(help="The most one spend may be; `none` removes it.")
+]
+ThresholdOrNone = Annotated[
+    str | None, typer.Option(help="Spends above it wait for a person; `none`: none do.")
 ]
 _PerTransaction = Annotated[
     str | None, typer.Option("--per-transaction-cap", help="The most one spend may be.")
@@ -80,8 +93,8 @@ def create(
     to: Remote,
     name: Annotated[str, typer.Argument(help="What to call it.")],
     daily_cap: Annotated[str, typer.Option(help="USDC a day, e.g. 25.00.")],
-    allow: _Allow = None,
-    block: _Block = None,
+    allow: Allow = None,
+    block: Block = None,
     per_transaction_cap: _PerTransaction = None,
     approval_threshold: _Threshold = None,
     daily_network_lamports: Annotated[
@@ -264,21 +277,13 @@ def history(to: Remote, agent_id: AgentId, limit: Limit = ROWS, every: All = Fal
 def set_policy(
     to: Remote,
     agent_id: AgentId,
-    daily_cap: Annotated[str | None, typer.Option(help="USDC a day, e.g. 25.00.")] = None,
-    allow: _Allow = None,
-    disallow: Annotated[
-        list[str] | None, typer.Option("--disallow", help="Take off the allowlist; repeatable.")
-    ] = None,
-    block: _Block = None,
-    unblock: Annotated[
-        list[str] | None, typer.Option("--unblock", help="Take off the blocklist; repeatable.")
-    ] = None,
-    per_transaction_cap: Annotated[
-        str | None, typer.Option(help="The most one spend may be; `none` removes it.")
-    ] = None,
-    approval_threshold: Annotated[
-        str | None, typer.Option(help="Spends above it wait for a person; `none`: none do.")
-    ] = None,
+    daily_cap: DailyCap = None,
+    allow: Allow = None,
+    disallow: Disallow = None,
+    block: Block = None,
+    unblock: Unblock = None,
+    per_transaction_cap: CapOrNone = None,
+    approval_threshold: ThresholdOrNone = None,
     daily_network_lamports: Annotated[
         str | None,
         typer.Option(help="Fees and token accounts a day; `none`: the service's default."),
@@ -288,6 +293,39 @@ def set_policy(
 ) -> None:
     """Change what is given, in force at once. Refuses when somebody else changed it meanwhile."""
     before = to.client.agents.get(agent_id).policy
+    changes = policy_changes(
+        before,
+        daily_cap=daily_cap,
+        allow=allow,
+        disallow=disallow,
+        block=block,
+        unblock=unblock,
+        per_transaction_cap=per_transaction_cap,
+        approval_threshold=approval_threshold,
+        daily_network_lamports=daily_network_lamports,
+        payees=payees,
+        limits=limits,
+    )
+    agent = to.client.agents.update(agent_id, policy_version=before.version, **changes)
+    to.out.one(agent.policy)
+
+
+def policy_changes(
+    before: "Policy",
+    *,
+    daily_cap: str | None = None,
+    allow: list[str] | None = None,
+    disallow: list[str] | None = None,
+    block: list[str] | None = None,
+    unblock: list[str] | None = None,
+    per_transaction_cap: str | None = None,
+    approval_threshold: str | None = None,
+    daily_network_lamports: str | None = None,
+    payees: str | None = None,
+    limits: list[str] | None = None,
+) -> dict[str, Any]:
+    """What options say to change of a policy, as the client takes it. Raises ConfigError where they
+    say nothing."""
     changes: dict[str, Any] = {}
     if daily_cap is not None:
         changes["daily_cap"] = daily_cap
@@ -307,8 +345,7 @@ def set_policy(
         changes["blocklist"] = _changed(before.blocklist, block, unblock, "--unblock")
     if not changes:
         raise ConfigError("--daily-cap", "is needed, or another option that says what to change")
-    agent = to.client.agents.update(agent_id, policy_version=before.version, **changes)
-    to.out.one(agent.policy)
+    return changes
 
 
 def _or_none(text: str) -> str | None:

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable, Mapping
-from typing import Literal
+from typing import Any, Literal
 
 from bursar.client.budgets import NewLimit, limits_json
 from bursar.client.codec import Amount, amount_text
@@ -115,15 +115,15 @@ class Agents(Resource[Carrier]):
         nothing changes and PolicyVersionConflict is raised. Lists and metadata are replaced whole;
         None removes a cap or threshold.
         """
-        policy = given(
-            dailyCap=_cap(daily_cap),
-            allowlist=allowlist if isinstance(allowlist, Unset) else _entries(allowlist),
-            blocklist=blocklist if isinstance(blocklist, Unset) else _entries(blocklist),
-            perTransactionCap=_cap(per_transaction_cap),
-            approvalThreshold=_cap(approval_threshold),
-            dailyNetworkLamports=daily_network_lamports,
+        policy = policy_json(
+            daily_cap=daily_cap,
+            allowlist=allowlist,
+            blocklist=blocklist,
+            per_transaction_cap=per_transaction_cap,
+            approval_threshold=approval_threshold,
+            daily_network_lamports=daily_network_lamports,
             payees=payees,
-            limits=limits if isinstance(limits, Unset) else limits_json(limits),
+            limits=limits,
             frozen=frozen,
             version=policy_version,
         )
@@ -226,6 +226,34 @@ class Agents(Resource[Carrier]):
     def budget(self, agent_id: str) -> Request:
         """What the agent may spend now: what it asks before it spends."""
         return Request(path={"id": agent_id})
+
+
+def policy_json(
+    *,
+    daily_cap: Amount | Unset,
+    allowlist: Iterable[str] | Unset,
+    blocklist: Iterable[str] | Unset,
+    per_transaction_cap: Amount | Unset | None,
+    approval_threshold: Amount | Unset | None,
+    daily_network_lamports: int | Unset | None,
+    payees: Payees | Unset,
+    limits: Iterable[NewLimit] | Unset,
+    frozen: bool | Unset,
+    version: int | Unset = UNSET,
+) -> dict[str, Any]:
+    """The change of a policy, with what is given."""
+    return given(
+        dailyCap=_cap(daily_cap),
+        allowlist=allowlist if isinstance(allowlist, Unset) else _entries(allowlist),
+        blocklist=blocklist if isinstance(blocklist, Unset) else _entries(blocklist),
+        perTransactionCap=_cap(per_transaction_cap),
+        approvalThreshold=_cap(approval_threshold),
+        dailyNetworkLamports=daily_network_lamports,
+        payees=payees,
+        limits=limits if isinstance(limits, Unset) else limits_json(limits),
+        frozen=frozen,
+        version=version,
+    )
 
 
 def _pairs(metadata: Mapping[str, str] | None) -> str | None:

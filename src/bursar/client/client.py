@@ -10,6 +10,7 @@ from bursar.client.account import Account
 from bursar.client.address import check_address
 from bursar.client.agents import Agents
 from bursar.client.audit_log import AuditLog
+from bursar.client.backtests import Backtests, Drafts
 from bursar.client.budgets import Budgets
 from bursar.client.codec import Amount
 from bursar.client.endpoint import Carrier
@@ -39,6 +40,8 @@ class _Client(Generic[Carrier]):
         self.wallets = Wallets(transport)
         self.spend = Spend(transport)
         self.budgets = Budgets(transport)
+        self.backtests = Backtests(transport)
+        self.drafts = Drafts(transport)
         self.purchases = Purchases(transport)
         self.pins = Pins(transport)
         self.transactions = Transactions(transport)

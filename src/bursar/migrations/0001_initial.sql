@@ -15,8 +15,9 @@
 --  12  Network cost     payee_account, network_cost, fee_payer_balance
 --  13  Events           event, webhook, webhook_secret, delivery
 --  14  The audit log    audit_log
---  15  Workers          heartbeat, lease, quarantine
---  16  Functions        read_agents, close_windows, add_to_windows, used_in_day, write_spends,
+--  15  Time machine     backtest, backtest_change, draft
+--  16  Workers          heartbeat, lease, quarantine
+--  17  Functions        read_agents, close_windows, add_to_windows, used_in_day, write_spends,
 --                      exchange_deliveries
 --
 -- Rules that hold all through:
@@ -618,6 +619,11 @@ CREATE TABLE spend (
   decided_by       text,
   decided_at       timestamptz(3),
   decision_reason  text,
+  -- For replays, where it changed: how many decisions its wallet had when a person approved it, and
+  -- how much each of its meters had counted when its amount was given back, in the order in which
+  -- its terms name them.
+  approved_after   bigint,
+  released_after   bigint[],
   -- What it reserves of its day's network budget while it is open, and what it cost in the end.
   network_lamports bigint NOT NULL DEFAULT 0 CHECK (network_lamports >= 0),
   -- What the chain said.
@@ -1279,7 +1285,80 @@ CREATE INDEX audit_log_by_subject ON audit_log (subject, id);
 CREATE TRIGGER audit_log_append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON audit_log
   FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();
 
--- 15  Workers -------------------------------------------------------------------------------------
+-- 15  Time machine --------------------------------------------------------------------------------
+
+-- A question about the past: what a draft would have decided of recorded requests.
+CREATE TABLE backtest (
+  id           id PRIMARY KEY,
+  realm_id     integer NOT NULL REFERENCES realm,
+  -- JSON of what was asked, as `backtest/model.py` has it.
+  asked        text NOT NULL,
+  starts_at    timestamptz(3) NOT NULL,
+  ends_at      timestamptz(3) NOT NULL,
+  created_by   text NOT NULL,
+  created_at   timestamptz(3) NOT NULL DEFAULT moment(),
+  -- queued -> running -> done | failed
+  status       text NOT NULL DEFAULT 'queued'
+               CHECK (status IN ('queued', 'running', 'done', 'failed')),
+  percent      smallint NOT NULL DEFAULT 0 CHECK (percent BETWEEN 0 AND 100),
+  -- The worker that runs it, and until when it has it: afterwards another begins anew.
+  holder       text,
+  leased_until timestamptz,
+  tries        smallint NOT NULL DEFAULT 0,
+  problem      text,
+  -- JSON of what was found.
+  result       text,
+  finished_at  timestamptz(3),
+  CONSTRAINT backtest_has_a_span CHECK (starts_at < ends_at),
+  CONSTRAINT done_has_a_result CHECK ((status = 'done') = (result IS NOT NULL)),
+  CONSTRAINT failed_has_a_problem CHECK ((status = 'failed') = (problem IS NOT NULL)),
+  CONSTRAINT ended_has_a_moment CHECK ((status IN ('done', 'failed')) = (finished_at IS NOT NULL)),
+  CONSTRAINT running_is_held CHECK ((status = 'running') = (holder IS NOT NULL)
+                                    AND (holder IS NULL) = (leased_until IS NULL))
+);
+CREATE TRIGGER backtest_ends_once BEFORE UPDATE ON backtest FOR EACH ROW
+  WHEN (OLD.status IN ('done', 'failed')) EXECUTE FUNCTION refuse_move();
+-- What is to be done, the oldest first; what may be forgotten.
+CREATE INDEX backtest_open ON backtest (created_at) WHERE status IN ('queued', 'running');
+CREATE INDEX backtest_to_forget ON backtest (created_at);
+
+-- What would have been decided differently, in the order of the replay.
+CREATE TABLE backtest_change (
+  backtest_id   id NOT NULL REFERENCES backtest ON DELETE CASCADE,
+  number        integer NOT NULL,
+  spend_id      id NOT NULL,
+  agent_id      id NOT NULL,
+  amount_micros micros NOT NULL,
+  was           text NOT NULL,
+  would         text NOT NULL,
+  rule          text NOT NULL,
+  PRIMARY KEY (backtest_id, number)
+);
+
+-- A change of an agent's policy that is not in force: a backtest that keeps running.
+CREATE TABLE draft (
+  agent_id       id PRIMARY KEY,
+  realm_id       integer NOT NULL,
+  -- Another one each time it is written.
+  id             id NOT NULL UNIQUE,
+  -- The version that it changes.
+  base_version   integer NOT NULL,
+  -- JSON of the change, as `policy/model.py` has it.
+  change         text NOT NULL,
+  created_by     text NOT NULL,
+  since          timestamptz(3) NOT NULL,
+  -- How far a worker has followed, and what it found: how many requests, how many of them would
+  -- have been decided differently, and the last of those (JSON).
+  followed_until timestamptz(3) NOT NULL,
+  decided        counted NOT NULL DEFAULT 0,
+  differing      counted NOT NULL DEFAULT 0,
+  differences    text NOT NULL DEFAULT '[]',
+  FOREIGN KEY (agent_id, realm_id) REFERENCES agent (id, realm_id)
+);
+-- How many an account has.
+CREATE INDEX draft_by_realm ON draft (realm_id);
+
+-- 16  Workers -------------------------------------------------------------------------------------
 
 -- That the workers live and move, for `/readyz` and `bursar doctor`: a row for each duty, of one
 -- mode or of all. `beat_at` says that a worker has the duty, `moved_at` when it last went well.
@@ -1314,7 +1393,7 @@ CREATE TABLE quarantine (
   PRIMARY KEY (agent_id, duty)
 );
 
--- 16  Functions -----------------------------------------------------------------------------------
+-- 17  Functions -----------------------------------------------------------------------------------
 
 -- All that a decision about agents rests on. With `lock` it is the one way to an agent's money and
 -- policy: it locks the wallets' rows in the order of their ids until the transaction ends, then
@@ -1428,12 +1507,21 @@ BEGIN
   RETURN read_at;
 END $$;
 
--- Gives back to those windows of meters that contain these moments and are still open. The caller
--- has locked the wallets; meters come after them, in the order of their ids.
-CREATE FUNCTION release_meters(meter_ids text[], moments timestamptz[], micros bigint[])
+-- Gives back to those windows of meters that contain these moments and are still open, and notes
+-- with each spend where that was. The caller has locked the wallets; meters come after them, in the
+-- order of their ids.
+CREATE FUNCTION release_meters(
+  meter_ids text[], moments timestamptz[], micros bigint[], spend_ids text[])
 RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
   PERFORM FROM meter m WHERE m.id = ANY (meter_ids) ORDER BY m.id FOR NO KEY UPDATE;
+  UPDATE spend s
+     SET released_after = r.places
+    FROM (SELECT g.spend_id, array_agg(m.decisions::bigint ORDER BY g.place) AS places
+            FROM unnest($1, $4) WITH ORDINALITY AS g (id, spend_id, place)
+            JOIN meter m ON m.id = g.id
+           GROUP BY g.spend_id) r
+   WHERE s.id = r.spend_id;
   UPDATE meter m
      SET decisions = m.decisions + s.releases,
          hour_micros = m.hour_micros - s.hour_micros, hour_count = m.hour_count - s.hour_count,

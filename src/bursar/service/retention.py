@@ -5,6 +5,8 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from bursar.access import store as access_store
+from bursar.backtest import store as backtest_store
+from bursar.backtest.model import KEPT_DAYS
 from bursar.config import Config
 from bursar.db import Database, Tx
 from bursar.event import store as event_store
@@ -18,6 +20,8 @@ IDEMPOTENCY_DAYS: Final = 7
 _AT_ONCE: Final = 5_000
 # Fewer of those whose wallets wait meanwhile.
 _REFUSALS_AT_ONCE: Final = 500
+# Each takes its changes along, up to 100,000 of them.
+_BACKTESTS_AT_ONCE: Final = 1
 
 
 # Each is a duty of its own, so that one that fails does not stop the others.
@@ -27,6 +31,7 @@ FORGETTING: Final[dict[str, Callable[[Tx, Config], Awaitable[int]]]] = {
     "sessions": lambda tx, _: access_store.delete_ended_sessions(tx, _AT_ONCE),
     "purchase secrets": lambda tx, _: secret_store.forget_secrets(tx, _AT_ONCE),
     "events": lambda tx, _: event_store.delete_events(tx, EVENT_DAYS, _AT_ONCE),
+    "backtests": lambda tx, _: backtest_store.forget_backtests(tx, KEPT_DAYS, _BACKTESTS_AT_ONCE),
     "refusals": lambda tx, config: refusal_store.forget_refusals(
         tx, config.refusals_days, _REFUSALS_AT_ONCE
     ),

@@ -9,6 +9,8 @@ from typing import Any, Final
 
 import structlog
 
+from bursar.backtest.follow import DraftFollower
+from bursar.backtest.job import Backtester
 from bursar.chain.networks import usdc_mint
 from bursar.chain.pin import check_network
 from bursar.clock import SystemClock
@@ -46,6 +48,8 @@ _EXPIRE_SECONDS: Final = 0.5
 _SEAL_SECONDS: Final = 5.0
 _FOLD_SECONDS: Final = 1.0
 _FORGET_SECONDS: Final = 600.0
+_BACKTEST_SECONDS: Final = 0.5
+_DRAFTS_SECONDS: Final = 1.0
 _SETTLE_SECONDS: Final = 0.1
 _FOLLOW_SECONDS: Final = 0.2
 _END_SECONDS: Final = 2.0
@@ -109,6 +113,9 @@ def _shared(
     config: Config, db: Database, deliverer: Deliverer, modes: Sequence[Mode]
 ) -> list[Duty]:
     """The duties that concern no chain."""
+    bounds = bounds_of(config)
+    following = Lease(db, "drafts", _DRAFTS_SECONDS)
+    follower = DraftFollower(db, bounds, SystemClock())
     return [
         Duty("deliver", deliverer.work, 0),
         Duty("expire", lambda: expire_spends(db), _EXPIRE_SECONDS),
@@ -118,6 +125,12 @@ def _shared(
             _END_SECONDS,
         ),
         Duty("seal", lambda: seal_journal(db), _SEAL_SECONDS),
+        Duty("backtest", Backtester(db, bounds, SystemClock()).work, _BACKTEST_SECONDS),
+        Duty(
+            "follow drafts",
+            lambda: following.run(follower.follow, otherwise=follower.forget),
+            _DRAFTS_SECONDS,
+        ),
         Duty("fold totals", lambda: totals.fold(db), _FOLD_SECONDS),
         *(
             Duty(f"forget {what}", partial(forget, config, db, what), _FORGET_SECONDS)

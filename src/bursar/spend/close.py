@@ -56,7 +56,7 @@ async def reject_spends(
     await budget_store.release(
         tx,
         [
-            (meter_id, spend.created_at, spend.amount_micros)
+            (meter_id, spend.created_at, spend.amount_micros, spend.id)
             for spend in spends
             for meter_id in spend.terms.meter_ids
         ],

@@ -63,6 +63,10 @@ _MOVE = Query(f"""
              decided_at = CASE WHEN :decided_by IS NULL THEN decided_at ELSE :at END,
              decision_reason
                = CASE WHEN :decided_by IS NULL THEN decision_reason ELSE :decision_reason END,
+             approved_after
+               = CASE WHEN :status = 'approved'
+                      THEN (SELECT w.decisions FROM wallet w WHERE w.agent_id = spend.agent_id)
+                      ELSE approved_after END,
              updated_at = :at
        WHERE id = ANY(:spend_ids) AND status = :expected
       RETURNING {columns(SpendRow)}

@@ -7,16 +7,19 @@ import type {
   AcceptPin,
   Agent,
   AgentChange,
+  Backtest,
   Balance,
   Budget,
   BudgetChange,
   BudgetView,
   BulkChange,
+  Change,
   Continue,
   CreatedKey,
   CreatedWebhook,
   Delivery,
   Deposit,
+  Draft,
   Event,
   ForgetPin,
   Funding,
@@ -24,12 +27,14 @@ import type {
   LogLine,
   Me,
   NewAgent,
+  NewBacktest,
   NewBudget,
   NewKey,
   NewPurchase,
   NewWebhook,
   NewWithdrawal,
   Pin,
+  PolicyChange,
   PolicyVersion,
   Preview,
   Purchase,
@@ -536,6 +541,92 @@ export class BudgetsResource extends Resource {
 
 }
 
+export class BacktestsResource extends Resource {
+  /**
+   * Try a policy on the past. Replays recorded requests in the order in which they were decided, as
+   * they were and as the draft would have it, with windows, budgets, deposits and releases. A
+   * worker does it; read it until `status` is `done`. It can be read for 30 days. `from` is not
+   * before the day from which on refusals are kept. Scopes: `admin`. Counts as Agent Management.
+   */
+  create(
+    body: NewBacktest = {},
+    options: PostOptions = {},
+  ): Promise<Backtest> {
+    return this.send("POST", "/v1/backtests", { body, options });
+  }
+
+  /**
+   * Get a backtest. `progress` is in percent. The first 1,000 changes; all of them are in the
+   * export. Scopes: `admin`, `approver`, `read`. Counts as Agent Reads.
+   */
+  get(
+    id: string,
+    options: Options = {},
+  ): Promise<Backtest> {
+    return this.send("GET", `/v1/backtests/${this.segment(id)}`, { options });
+  }
+
+  /**
+   * Export the changes of a backtest as CSV. What would have been decided differently, up to
+   * 100,000 rows. Scopes: `admin`, `approver`, `read`. Counts as Agent Reads.
+   */
+  export(
+    id: string,
+    options: Options = {},
+  ): AsyncIterable<Uint8Array> {
+    return this.download(`/v1/backtests/${this.segment(id)}/export`, { options });
+  }
+
+}
+
+export class DraftsResource extends Resource {
+  /**
+   * Draft a policy. In place of the agent's draft, if it has one. It is in force nowhere: a worker
+   * decides every request from now on a second time, as the draft would have it, within seconds.
+   * Scopes: `admin`. Counts as Agent Management.
+   */
+  put(
+    id: string,
+    body: PolicyChange = {},
+    options: Options = {},
+  ): Promise<Draft> {
+    return this.send("PUT", `/v1/agents/${this.segment(id)}/policy/draft`, { body, options });
+  }
+
+  /**
+   * Get the draft of a policy. With the last 100 requests that it would have decided differently.
+   * For totals, days and rules run a backtest of the same change. Scopes: `admin`, `approver`,
+   * `read`. Counts as Agent Reads.
+   */
+  get(
+    id: string,
+    options: Options = {},
+  ): Promise<Draft> {
+    return this.send("GET", `/v1/agents/${this.segment(id)}/policy/draft`, { options });
+  }
+
+  /** Drop the draft of a policy. Scopes: `admin`. Counts as Agent Management. */
+  delete(
+    id: string,
+    options: Options = {},
+  ): Promise<void> {
+    return this.send("DELETE", `/v1/agents/${this.segment(id)}/policy/draft`, { options });
+  }
+
+  /**
+   * Put the draft of a policy in force. As the next version, in force for every spend requested
+   * afterwards. 409 when the policy is no longer at the version that the draft changes: write the
+   * draft again. Scopes: `admin`. Counts as Agent Management.
+   */
+  promote(
+    id: string,
+    options: PostOptions = {},
+  ): Promise<Agent> {
+    return this.send("POST", `/v1/agents/${this.segment(id)}/policy/draft/promote`, { options });
+  }
+
+}
+
 export class PurchasesResource extends Resource {
   /**
    * Buy. Asks the seller, decides its price under the agent's policy, signs the payment once, ever,
@@ -975,6 +1066,8 @@ export class Resources extends Resource {
   readonly wallets = new WalletsResource(this.transport);
   readonly spend = new SpendResource(this.transport);
   readonly budgets = new BudgetsResource(this.transport);
+  readonly backtests = new BacktestsResource(this.transport);
+  readonly drafts = new DraftsResource(this.transport);
   readonly purchases = new PurchasesResource(this.transport);
   readonly pins = new PinsResource(this.transport);
   readonly transactions = new TransactionsResource(this.transport);

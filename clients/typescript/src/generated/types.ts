@@ -106,6 +106,40 @@ export interface LimitUse {
   resetsAt: string | null;
 }
 
+/**
+ * A policy that is not in force, and what it would have decided since it was written. `policy` is
+ * how the policy would be; `baseVersion` the version that it changes. `differences` are the last
+ * 100, the newest first.
+ */
+export interface Draft {
+  agentId: string;
+  baseVersion: number;
+  policy: Policy;
+  since: string;
+  followedUntil: string;
+  decided: number;
+  differing: number;
+  differences: Change[];
+  createdBy: string;
+}
+
+/** A request that would have been decided differently, and the rule that makes the difference. */
+export interface Change {
+  transactionId: string;
+  agentId: string;
+  amount: string;
+  was: "approved" | "pending" | "rejected";
+  would: "approved" | "pending" | "rejected";
+  rule: Rule;
+}
+
+/** How many requests a rule refused or, `approval_threshold`, made wait. */
+export interface Rule {
+  rule: Rule;
+  current: number;
+  draft: number;
+}
+
 /** A spend. Read `status`: a refusal is an answer, not an error. */
 export interface Transaction {
   id: string;
@@ -186,27 +220,6 @@ export interface Check {
   budgetId?: string | null;
 }
 
-/** In the order of evaluation. */
-export type Rule =
-  | "account_stopped"
-  | "agent_status"
-  | "allowlist"
-  | "approval_threshold"
-  | "blocklist"
-  | "budget"
-  | "budget_frozen"
-  | "daily_cap"
-  | "funds"
-  | "limit"
-  | "max_amount"
-  | "network_cost"
-  | "payee"
-  | "payee_account"
-  | "pending_count"
-  | "per_transaction_cap"
-  | "policy_frozen"
-  | "recipient_resolved";
-
 /** What authorise would answer now. Nothing is stored or reserved. */
 export interface Preview {
   status: "approved" | "pending" | "rejected" | "settled";
@@ -248,6 +261,65 @@ export interface BudgetView {
 export interface WindowUse {
   amount: string;
   count: number;
+}
+
+/**
+ * What a draft would have decided of recorded requests. What is found is null until it is `done`.
+ */
+export interface Backtest {
+  id: string;
+  status: "done" | "failed" | "queued" | "running";
+  progress: number;
+  problem: string | null;
+  agentId: string | null;
+  budgetId: string | null;
+  metadata: Record<string, string> | null;
+  policy: Record<string, unknown> | null;
+  limits: Record<string, unknown>[] | null;
+  startsAt: string;
+  endsAt: string;
+  assumptions: string[];
+  reproduced: Reproduced | null;
+  current: Totals | null;
+  draft: Totals | null;
+  others: Others | null;
+  byRule: Rule[];
+  byDay: Day[];
+  changedCount: number | null;
+  changed: Change[];
+  createdBy: string;
+  createdAt: string;
+  finishedAt: string | null;
+}
+
+/**
+ * How many requests were replayed by the policies then in force, and how many of them were decided
+ * again as they had been: anything but all of them is a defect.
+ */
+export interface Reproduced {
+  of: number;
+  same: number;
+}
+
+/** How many requests were decided how; `amount` is of those that were not refused. */
+export interface Totals {
+  approved: number;
+  pending: number;
+  rejected: number;
+  amount: string;
+}
+
+/** Requests of other agents that share a budget with those of the draft. */
+export interface Others {
+  of: number;
+  changed: number;
+}
+
+/** One UTC day. */
+export interface Day {
+  day: string;
+  current: Totals;
+  draft: Totals;
 }
 
 /**
@@ -611,7 +683,6 @@ export interface NewAgent {
   budgetId?: string | null;
 }
 
-/** Any of its fields; lists are replaced whole. */
 export interface PolicyChange {
   /** What the agent may spend per UTC day; 0 allows nothing. */
   dailyCap?: string;
@@ -712,6 +783,65 @@ export interface BudgetChange {
   limits?: readonly BudgetLimit[];
   /** True refuses all spends below it until it is false again. */
   frozen?: boolean;
+}
+
+/**
+ * What would change of the policies, as in the change of an agent; lists as a whole. What is not
+ * named stays as it was at each request.
+ */
+export interface DraftedPolicy {
+  /** What the agent may spend per UTC day; 0 allows nothing. */
+  dailyCap?: string;
+  /**
+   * Who may be paid: `api.example.com` exactly that host, `*.example.com` any host below it, a
+   * base58 address exactly that address, `*` anyone. An empty list allows nothing.
+   */
+  allowlist?: readonly string[];
+  /** The most a single spend may be; null: no limit. */
+  perTransactionCap?: string | null;
+  /** Spends above this wait for a person's approval; null: none do. */
+  approvalThreshold?: string | null;
+  /**
+   * What the agent's payments may cost per UTC day, in lamports: network fees, and token accounts
+   * opened for payees; null: what the service allows by default.
+   */
+  dailyNetworkLamports?: number | null;
+  /** Never paid, whatever the allowlist says; the same entries. */
+  blocklist?: readonly string[];
+  /**
+   * Up to 20 limits beside the daily cap: an `amount`, a `count` of spends or both, in a UTC
+   * `window` (`hour`, `day`, `week` from Monday, `month`, `lifetime`), for everybody or for one
+   * `recipient` entry as of the allowlist. Sending one with its `id` keeps what it has counted.
+   */
+  limits?: readonly Limit[];
+  /**
+   * What tells where a host is paid that the directory does not have, in purchases: `directory`
+   * nothing does (the default in live mode), `pinned` what the host said when it was first bought
+   * from (the default in test mode), `host` whatever it says now.
+   */
+  payees?: "directory" | "pinned" | "host";
+  /** True stops all new spends until it is false again. */
+  frozen?: boolean;
+}
+
+export interface NewBacktest {
+  /**
+   * What would change of the policies, as in the change of an agent; lists as a whole. What is not
+   * named stays as it was at each request.
+   */
+  policy?: DraftedPolicy;
+  /** What the limits of the budget `budgetId` would be, as a whole. */
+  limits?: readonly Limit[];
+  /** Try it on this agent. */
+  agentId?: string;
+  /** Try it on all agents below this budget. */
+  budgetId?: string;
+  /** Try it on the agents with these pairs, at most 1,000. */
+  metadata?: Record<string, string>;
+  /** The first date or time to look at; 30 days ago if not given. */
+  from?: string;
+  /** Up to this time; a bare date includes that whole day; now if not given. */
+  to?: string;
 }
 
 /**

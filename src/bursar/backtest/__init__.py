@@ -1,0 +1,1 @@
+"""The time machine: what a draft would have decided of recorded requests."""
