@@ -12,7 +12,7 @@ from bursar.agent import store as agent_store
 from bursar.api.agents import visible_agent
 from bursar.api.call import Answer, Call, DatabaseUse, Resource, Services, Stream, data
 from bursar.api.export import export_csv
-from bursar.api.policies import POLICY_CHANGE, Limits, policy_change
+from bursar.api.policies import BUDGET_LIMITS, POLICY_CHANGE, policy_change
 from bursar.backtest import history_store, store
 from bursar.backtest.model import (
     KEPT_DAYS,
@@ -55,7 +55,7 @@ NEW_BACKTEST = Record(
         ),
         Field(
             "limits",
-            Limits(of_budget=True),
+            BUDGET_LIMITS,
             "What the limits of the budget `budgetId` would be, as a whole.",
         ),
         Field("agentId", ID, "Try it on this agent."),

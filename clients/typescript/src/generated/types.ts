@@ -831,7 +831,7 @@ export interface NewBacktest {
    */
   policy?: DraftedPolicy;
   /** What the limits of the budget `budgetId` would be, as a whole. */
-  limits?: readonly Limit[];
+  limits?: readonly BudgetLimit[];
   /** Try it on this agent. */
   agentId?: string;
   /** Try it on all agents below this budget. */
