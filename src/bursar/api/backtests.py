@@ -7,10 +7,10 @@ from typing import Any
 import msgspec
 
 from bursar.access.limits import Category
-from bursar.access.model import ADMIN, PEOPLE, Caller
+from bursar.access.model import ADMIN, PEOPLE
 from bursar.agent import store as agent_store
 from bursar.api.agents import visible_agent
-from bursar.api.call import Answer, Call, DatabaseUse, Resource, Services, Stream, data
+from bursar.api.call import Answer, Call, DatabaseUse, Resource, Stream, data
 from bursar.api.export import export_csv
 from bursar.api.policies import BUDGET_LIMITS, POLICY_CHANGE, policy_change
 from bursar.backtest import history_store, store
@@ -42,7 +42,9 @@ endpoints = Resource("Backtests", Category.AGENT_MANAGEMENT, reads=Category.AGEN
 _USUAL_SPAN = timedelta(days=30)
 _SCOPES = ("agentId", "budgetId", "metadata")
 DRAFTED_POLICY = Record(
-    "DraftedPolicy", tuple(field for field in POLICY_CHANGE.fields if field.name != "version")
+    "DraftedPolicy",
+    tuple(field for field in POLICY_CHANGE.fields if field.name != "version"),
+    illustrated=False,
 )
 NEW_BACKTEST = Record(
     "NewBacktest",
@@ -68,6 +70,8 @@ NEW_BACKTEST = Record(
             "Up to this time; a bare date includes that whole day; now if not given.",
         ),
     ),
+    # Each field's own, put together, would ask for what cannot be asked together.
+    illustrated=False,
 )
 _CSV_COLUMNS = ("transactionId", "agentId", "amount", "was", "would", "rule")
 
@@ -80,8 +84,8 @@ class _Numbered(msgspec.Struct, frozen=True):
     change: Change
 
 
-def _faults(services: Services, caller: Caller, body: dict[str, Any]) -> list[Fault]:
-    del services, caller
+def _check(body: dict[str, Any]) -> None:
+    """What is tried, and on whom, must be said. Raises ValidationFailed."""
     faults: list[Fault] = []
     if "policy" not in body and "limits" not in body:
         faults.append(Fault("policy", "Say what to try: policy, the limits of a budget, or both."))
@@ -93,7 +97,8 @@ def _faults(services: Services, caller: Caller, body: dict[str, Any]) -> list[Fa
         faults.append(Fault("agentId", "Say on whom: one of agentId, budgetId and metadata."))
     elif body.get("metadata") == {}:
         faults.append(Fault("metadata", "metadata needs at least one pair."))
-    return faults
+    if faults:
+        raise ValidationFailed(faults)
 
 
 @endpoints.post(
@@ -107,12 +112,12 @@ def _faults(services: Services, caller: Caller, body: dict[str, Any]) -> list[Fa
     ),
     scopes=ADMIN,
     body=NEW_BACKTEST,
-    faults=_faults,
     status=202,
     data=BacktestView,
     errors=(ErrorCode.LIMIT_REACHED, ErrorCode.NOT_FOUND),
 )
 async def create(call: Call) -> Answer:
+    _check(call.body)
     realm_id = call.caller.realm_id
     starts_at, ends_at = await _span(call)
     asked = await _asked(call)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 import msgspec
+import structlog
 
 from bursar.backtest import draft_store, history_store
 from bursar.backtest.draft import Draft
@@ -16,13 +17,14 @@ from bursar.backtest.report import Report
 from bursar.backtest.rest import rest
 from bursar.backtest.view import ChangeView, show_change
 from bursar.clock import Clock
-from bursar.db import Database
+from bursar.db import OUT_OF_REACH, ROLLED_BACK, Database
 from bursar.policy.model import Bounds
 
 # Pieces of one draft before the next has its turn.
 _PIECES: Final = 4
 
 _encode = msgspec.json.Encoder().encode
+_log = structlog.get_logger()
 
 
 @dataclass(slots=True)
@@ -57,14 +59,25 @@ class DraftFollower:
         behind = 0
         for row in rows:
             began = self._clock.monotonic_ns()
-            # Put back when it is whole again: what fails in the middle is begun anew.
-            followed = self._followed.pop(row.id, None)
-            if followed is None or await followed.past.misses_agents():
-                followed = await self._begin(row)
-            behind += await self._catch_up(row, followed)
-            self._followed[row.id] = followed
+            try:
+                behind += await self._follow(row)
+            except (*OUT_OF_REACH, *ROLLED_BACK):
+                raise
+            except Exception:  # noqa: BLE001 - the other drafts go on
+                # One that cannot be followed stops no other.
+                _log.exception("draft_not_followed", agent_id=row.agent_id)
             await rest(self._clock, began)
         return behind
+
+    async def _follow(self, row: DraftRow) -> bool:
+        """Whether there is more."""
+        # Put back when it is whole again: what fails in the middle is begun anew.
+        followed = self._followed.pop(row.id, None)
+        if followed is None or await followed.past.misses_agents():
+            followed = await self._begin(row)
+        more = await self._catch_up(row, followed)
+        self._followed[row.id] = followed
+        return more
 
     async def _begin(self, row: DraftRow) -> _Followed:
         draft = Draft(

@@ -27,6 +27,8 @@ class Record:
 
     title: str
     fields: tuple[Field, ...]
+    # Whether its schema shows an example of each field.
+    illustrated: bool = True
 
     def parse(self, value: Any, path: str, faults: list[Fault]) -> Any:
         if not isinstance(value, dict):
@@ -63,6 +65,8 @@ class Record:
             schema = field.kind.schema()
             if field.nullable:
                 schema = {"oneOf": [schema, {"type": "null"}]}
+            if not self.illustrated:
+                schema = _plain(schema)
             properties[field.name] = {**schema, "description": field.doc}
         made: Schema = {
             "title": self.title,
@@ -80,6 +84,18 @@ class Record:
             f"{field.name} (required)" if field.required else field.name for field in self.fields
         )
         return f" Accepted fields: {listed or 'none'}."
+
+
+def _plain(part: Any) -> Any:
+    """A piece of a schema without examples, its own and those of its parts."""
+    match part:
+        case dict():
+            named = cast("dict[str, Any]", part)
+            return {name: _plain(one) for name, one in named.items() if name != "examples"}
+        case list():
+            return [_plain(one) for one in cast("list[Any]", part)]
+        case _:
+            return part
 
 
 def unknown_name(what: str, prefix: str, name: str, known: Sequence[str], accepted: str) -> Fault:
