@@ -47,7 +47,7 @@ class Boundary:
     """
 
     def parse(self, value: Any, path: str, faults: list[Fault]) -> Any:
-        moment = parse_moment(value, up=True)
+        moment = parse_moment(value, up=True) if isinstance(value, str) else None
         if moment is None:
             faults.append(
                 Fault(
