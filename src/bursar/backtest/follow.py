@@ -15,7 +15,7 @@ from bursar.backtest.past import Past
 from bursar.backtest.replay import Replay
 from bursar.backtest.report import Report
 from bursar.backtest.rest import rest
-from bursar.backtest.view import ChangeView, show_change
+from bursar.backtest.view import DifferenceView, show_change
 from bursar.clock import Clock
 from bursar.db import OUT_OF_REACH, ROLLED_BACK, Database
 from bursar.policy.model import Bounds
@@ -33,7 +33,7 @@ class _Followed:
     replay: Replay
     report: Report
     # The newest first.
-    differences: "deque[ChangeView]" = field(
+    differences: "deque[DifferenceView]" = field(
         default_factory=lambda: deque(maxlen=SHOWN_DIFFERENCES)
     )
 

@@ -39,7 +39,7 @@ class Others(msgspec.Struct, rename="camel", kw_only=True):
     changed: int
 
 
-class RuleView(msgspec.Struct, rename="camel", kw_only=True):
+class RuleCountsView(msgspec.Struct, rename="camel", kw_only=True):
     """How many requests a rule refused or, `approval_threshold`, made wait."""
 
     rule: Rule
@@ -47,7 +47,7 @@ class RuleView(msgspec.Struct, rename="camel", kw_only=True):
     draft: int
 
 
-class DayView(msgspec.Struct, rename="camel", kw_only=True):
+class DayTotalsView(msgspec.Struct, rename="camel", kw_only=True):
     """One UTC day."""
 
     day: str
@@ -55,7 +55,7 @@ class DayView(msgspec.Struct, rename="camel", kw_only=True):
     draft: TotalsView
 
 
-class ChangeView(msgspec.Struct, rename="camel", kw_only=True):
+class DifferenceView(msgspec.Struct, rename="camel", kw_only=True):
     """A request that would have been decided differently, and the rule that makes the
     difference."""
 
@@ -74,8 +74,8 @@ class ResultView(msgspec.Struct, rename="camel", kw_only=True):
     current: TotalsView
     draft: TotalsView
     others: Others
-    by_rule: list[RuleView]
-    by_day: list[DayView]
+    by_rule: list[RuleCountsView]
+    by_day: list[DayTotalsView]
     changed_count: int
 
 
@@ -99,10 +99,10 @@ class BacktestView(msgspec.Struct, rename="camel", kw_only=True):
     current: TotalsView | None
     draft: TotalsView | None
     others: Others | None
-    by_rule: list[RuleView]
-    by_day: list[DayView]
+    by_rule: list[RuleCountsView]
+    by_day: list[DayTotalsView]
     changed_count: int | None
-    changed: list[ChangeView]
+    changed: list[DifferenceView]
     created_by: str
     created_at: str
     finished_at: str | None
@@ -120,7 +120,7 @@ class DraftView(msgspec.Struct, rename="camel", kw_only=True):
     followed_until: str
     decided: int
     differing: int
-    differences: list[ChangeView]
+    differences: list[DifferenceView]
     created_by: str
 
 
@@ -136,7 +136,7 @@ _ASSUMPTIONS = (
 )
 
 _result = msgspec.json.Decoder(ResultView).decode
-_differences = msgspec.json.Decoder(list[ChangeView]).decode
+_differences = msgspec.json.Decoder(list[DifferenceView]).decode
 
 
 def result_of(report: Report) -> ResultView:
@@ -146,11 +146,11 @@ def result_of(report: Report) -> ResultView:
         draft=_totals(report.totals.draft),
         others=Others(of=report.others, changed=report.others_changed),
         by_rule=[
-            RuleView(rule=counts.rule, current=counts.current, draft=counts.draft)
+            RuleCountsView(rule=counts.rule, current=counts.current, draft=counts.draft)
             for counts in report.by_rule
         ],
         by_day=[
-            DayView(day=day.isoformat(), **_pair(pair))
+            DayTotalsView(day=day.isoformat(), **_pair(pair))
             for day, pair in sorted(report.by_day.items())
         ],
         changed_count=report.changed_count,
@@ -201,8 +201,8 @@ def show_draft(row: DraftRow, policy_id: str, policy: Policy) -> DraftView:
     )
 
 
-def show_change(change: Change) -> ChangeView:
-    return ChangeView(
+def show_change(change: Change) -> DifferenceView:
+    return DifferenceView(
         transaction_id=change.spend_id,
         agent_id=change.agent_id,
         amount=format_micros(change.amount_micros),

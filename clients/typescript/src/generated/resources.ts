@@ -13,7 +13,6 @@ import type {
   BudgetChange,
   BudgetView,
   BulkChange,
-  Change,
   Continue,
   CreatedKey,
   CreatedWebhook,

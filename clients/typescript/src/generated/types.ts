@@ -119,12 +119,12 @@ export interface Draft {
   followedUntil: string;
   decided: number;
   differing: number;
-  differences: Change[];
+  differences: Difference[];
   createdBy: string;
 }
 
 /** A request that would have been decided differently, and the rule that makes the difference. */
-export interface Change {
+export interface Difference {
   transactionId: string;
   agentId: string;
   amount: string;
@@ -133,12 +133,26 @@ export interface Change {
   rule: Rule;
 }
 
-/** How many requests a rule refused or, `approval_threshold`, made wait. */
-export interface Rule {
-  rule: Rule;
-  current: number;
-  draft: number;
-}
+/** In the order of evaluation. */
+export type Rule =
+  | "account_stopped"
+  | "agent_status"
+  | "allowlist"
+  | "approval_threshold"
+  | "blocklist"
+  | "budget"
+  | "budget_frozen"
+  | "daily_cap"
+  | "funds"
+  | "limit"
+  | "max_amount"
+  | "network_cost"
+  | "payee"
+  | "payee_account"
+  | "pending_count"
+  | "per_transaction_cap"
+  | "policy_frozen"
+  | "recipient_resolved";
 
 /** A spend. Read `status`: a refusal is an answer, not an error. */
 export interface Transaction {
@@ -283,10 +297,10 @@ export interface Backtest {
   current: Totals | null;
   draft: Totals | null;
   others: Others | null;
-  byRule: Rule[];
-  byDay: Day[];
+  byRule: RuleCounts[];
+  byDay: DayTotals[];
   changedCount: number | null;
-  changed: Change[];
+  changed: Difference[];
   createdBy: string;
   createdAt: string;
   finishedAt: string | null;
@@ -315,8 +329,15 @@ export interface Others {
   changed: number;
 }
 
+/** How many requests a rule refused or, `approval_threshold`, made wait. */
+export interface RuleCounts {
+  rule: Rule;
+  current: number;
+  draft: number;
+}
+
 /** One UTC day. */
-export interface Day {
+export interface DayTotals {
   day: string;
   current: Totals;
   draft: Totals;
