@@ -18,5 +18,6 @@ SEALING: Final = 0x5345414C  # SEAL
 FOLDING: Final = 0x464F4C44  # FOLD
 # Named by its number in `exchange_deliveries` (migrations/0001_initial.sql).
 CLAIMING_DELIVERIES: Final = 17_485
-# Together with a realm's number, which the locks above do not have: see `purchase/store.py`.
+# Together with a realm's number, which the locks above do not have: see `purchase/store.py`; and
+# by its number in `purchases_under_way`.
 PURCHASING: Final = 17_486

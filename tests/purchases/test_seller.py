@@ -8,7 +8,7 @@ import gzip
 import ssl
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -36,6 +36,8 @@ INSIDE = "127.0.0.0/8,localhost,inside.test"
 CONFIG = load_config({"BURSAR_PURCHASES_ALLOW": INSIDE, "BURSAR_PURCHASES_TIMEOUT_SECONDS": "5"})
 HASTY = replace(CONFIG, purchases_timeout_seconds=1)
 PAYMENT = ("PAYMENT-SIGNATURE", "c2lnbmVk")
+# Accounts that ask.
+OURS, OTHER = 1, 2
 Behaviour = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
@@ -76,7 +78,7 @@ async def _answer(seller: Seller, said: bytes) -> SellerAnswer:
         await writer.drain()
 
     async with _raw(say) as url:
-        return await seller.ask("test", _order(url))
+        return await seller.ask("test", OURS, _order(url))
 
 
 class Shop:
@@ -134,7 +136,7 @@ async def seller() -> AsyncGenerator[Seller]:
 
 async def test_what_was_ordered_is_sent_and_nothing_else(shop: Shop, seller: Seller):
     order = _order(f"{shop.url}/a/%2e%2E//b?q=1&q=|", "POST", b'{"a": 1}', X_One="1", Cookie="c=d")
-    answer = await seller.ask("test", order)
+    answer = await seller.ask("test", OURS, order)
     assert (answer.status, answer.body, answer.truncated) == (402, b"pay", False)
     assert answer.order == order
     ((method, path, headers, body),) = shop.asked
@@ -152,7 +154,9 @@ async def test_what_was_ordered_is_sent_and_nothing_else(shop: Shop, seller: Sel
 
 
 async def test_headers_of_the_caller_win(shop: Shop, seller: Seller):
-    await seller.ask("test", _order(shop.url, User_Agent="me", Accept="a/b", Content_Type="c/d"))
+    await seller.ask(
+        "test", OURS, _order(shop.url, User_Agent="me", Accept="a/b", Content_Type="c/d")
+    )
     headers = shop.asked[0][2]
     assert (headers["user-agent"], headers["accept"]) == ("me", "a/b")
     assert headers["content-type"] == "c/d"
@@ -161,7 +165,7 @@ async def test_headers_of_the_caller_win(shop: Shop, seller: Seller):
 async def test_a_seller_is_not_remembered(shop: Shop, seller: Seller):
     """Goal: no cookie of one answer is in the next request."""
     for _ in range(2):
-        answer = await seller.ask("test", _order(shop.url))
+        answer = await seller.ask("test", OURS, _order(shop.url))
         assert ("Set-Cookie", "a=b") in answer.headers
     assert all("cookie" not in headers for _, _, headers, _ in shop.asked)
 
@@ -175,13 +179,13 @@ async def test_the_environment_sends_it_nowhere_else(
         monkeypatch.setenv("HOME", str(tmp_path))
         for name in ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY"):
             monkeypatch.setenv(name, "http://127.0.0.1:1")
-        assert (await seller.ask("test", _order(shop.url))).status == 402
+        assert (await seller.ask("test", OURS, _order(shop.url))).status == 402
     assert "authorization" not in shop.asked[0][2]
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"])
 async def test_methods(shop: Shop, seller: Seller, method: str):
-    answer = await seller.ask("test", _order(shop.url, method), PAYMENT)
+    answer = await seller.ask("test", OURS, _order(shop.url, method), PAYMENT)
     assert (answer.status, answer.body) == (402, b"" if method == "HEAD" else b"pay")
     assert shop.methods == [method]
     assert shop.asked[0][2]["payment-signature"] == PAYMENT[1]
@@ -190,7 +194,7 @@ async def test_methods(shop: Shop, seller: Seller, method: str):
 async def test_only_the_service_pays(shop: Shop, seller: Seller):
     order = _order(shop.url, authorization="Bearer x")
     with pytest.raises(InvariantBroken):
-        await seller.ask("test", order, ("Authorization", "Payment x"))
+        await seller.ask("test", OURS, order, ("Authorization", "Payment x"))
     assert shop.asked == []
 
 
@@ -208,7 +212,7 @@ async def test_a_redirect_within_the_origin_is_followed_as_browsers_do(
     order = _order(
         f"{shop.url}/a?as={status}&to=/b%23c", method, b"x", Content_Type="c/d", X_One="1"
     )
-    answer = await seller.ask("test", order)
+    answer = await seller.ask("test", OURS, order)
     assert answer.status == 402
     assert answer.order.url == f"{shop.url}/b"
     assert answer.order.method == ("GET" if changes else method)
@@ -217,7 +221,7 @@ async def test_a_redirect_within_the_origin_is_followed_as_browsers_do(
     assert (path, headers["x-one"]) == ("/b", "1")
     assert (body, "content-type" in headers) == ((b"", False) if changes else (b"x", True))
     # A payment goes where the price was asked.
-    assert (await seller.ask("test", answer.order, PAYMENT)).order == answer.order
+    assert (await seller.ask("test", OURS, answer.order, PAYMENT)).order == answer.order
     assert shop.asked[2][:2] == (answer.order.method, "/b")
 
 
@@ -232,13 +236,13 @@ async def test_a_redirect_out_of_the_origin_is_an_answer(shop: Shop, seller: Sel
     port = shop.url.rpartition(":")[2]
     to = place.format(port=port).replace("ä", "%C3%A4")
     order = _order(f"{shop.url}/a?to={to}".replace(" ", "%20").replace("\\", "%5C"))
-    answer = await seller.ask("test", order)
+    answer = await seller.ask("test", OURS, order)
     assert (answer.status, answer.order) == (307, order)
     assert len(shop.asked) == 1
 
 
 async def test_redirects_end(shop: Shop, seller: Seller):
-    answer = await seller.ask("test", _order(f"{shop.url}/loop"))
+    answer = await seller.ask("test", OURS, _order(f"{shop.url}/loop"))
     assert answer.status == 302
     assert len(shop.asked) == 1 + MOST_REDIRECTS
 
@@ -246,7 +250,7 @@ async def test_redirects_end(shop: Shop, seller: Seller):
 async def test_a_payment_is_not_carried_elsewhere(shop: Shop, seller: Seller):
     """Goal: what pays goes to the URL that was decided on and nowhere else."""
     for place in ("/b", f"{shop.url}/b"):
-        answer = await seller.ask("test", _order(f"{shop.url}/a?to={place}"), PAYMENT)
+        answer = await seller.ask("test", OURS, _order(f"{shop.url}/a?to={place}"), PAYMENT)
         assert answer.status == 307
     assert len(shop.asked) == 2
 
@@ -330,7 +334,7 @@ async def test_an_endless_body_is_cut_by_size(seller: Seller):
 
     began = time.monotonic()
     async with _raw(pour) as url:
-        answer = await seller.ask("test", _order(url))
+        answer = await seller.ask("test", OURS, _order(url))
     assert (len(answer.body), answer.truncated) == (1024**2, True)
     assert time.monotonic() - began < 4
 
@@ -345,7 +349,7 @@ async def test_a_slow_body_is_cut_by_time():
 
     began = time.monotonic()
     async with _raw(drip) as url, _asking(HASTY) as seller:
-        answer = await seller.ask("test", _order(url), PAYMENT)
+        answer = await seller.ask("test", OURS, _order(url), PAYMENT)
     assert time.monotonic() - began < 3
     assert ("PAYMENT-RESPONSE", "x") in answer.headers
     assert answer.truncated
@@ -373,7 +377,7 @@ async def test_a_seller_that_says_nothing_is_given_up(silent: bool):
     began = time.monotonic()
     async with _raw(hang) as url, _asking(HASTY) as seller:
         with pytest.raises(SellerUnreachable, match="nothing came within 1 s"):
-            await seller.ask("test", _order(url), PAYMENT)
+            await seller.ask("test", OURS, _order(url), PAYMENT)
     assert time.monotonic() - began < 3
 
 
@@ -389,7 +393,7 @@ async def test_a_broken_connection_is_not_tried_again(seller: Seller, method: st
 
     async with _raw(abort) as url:
         with pytest.raises(SellerUnreachable):
-            await seller.ask("test", _order(url, method), PAYMENT)
+            await seller.ask("test", OURS, _order(url, method), PAYMENT)
     assert asked == 1
 
 
@@ -401,7 +405,7 @@ async def test_an_answer_before_the_body_was_read_stands(seller: Seller):
         await writer.drain()
 
     async with _raw(early) as url:
-        answer = await seller.ask("test", _order(url, "POST", bytes(256 * 1024)))
+        answer = await seller.ask("test", OURS, _order(url, "POST", bytes(256 * 1024)))
     assert (answer.status, answer.body) == (413, b"no")
 
 
@@ -410,10 +414,10 @@ async def test_a_slow_seller_delays_its_own_buyers_only(shop: Shop):
         await asyncio.sleep(30)
 
     async with _raw(hang) as url, _asking(HASTY) as seller:
-        stuck = [asyncio.create_task(seller.ask("test", _order(url))) for _ in range(200)]
+        stuck = [asyncio.create_task(seller.ask("test", OURS, _order(url))) for _ in range(200)]
         await asyncio.sleep(0)
         began = time.monotonic()
-        assert (await seller.ask("test", _order(shop.url))).status == 402
+        assert (await seller.ask("test", OURS, _order(shop.url))).status == 402
         assert time.monotonic() - began < 0.9
         ended = await asyncio.gather(*stuck, return_exceptions=True)
     assert {type(one) for one in ended} == {SellerUnreachable}
@@ -433,11 +437,40 @@ async def test_asks_at_once_are_bounded(seller: Seller):
         here -= 1
 
     async with _raw(count) as url:
-        asked = [asyncio.create_task(seller.ask("test", _order(url))) for _ in range(40)]
+        asked = [asyncio.create_task(seller.ask("test", n, _order(url))) for n in range(40)]
         await until(lambda: _is(lambda: here == 16), seconds=5, every=0.01)
         release.set()
         assert {one.status for one in await asyncio.gather(*asked)} == {200}
     assert most == 16
+
+
+async def test_an_account_delays_itself_only(shop: Shop):
+    """Goal: one that asks slow sellers as often as it may leaves room for others, even at the same
+    sellers."""
+    hung, release = 0, asyncio.Event()
+
+    async def hang(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal hung
+        hung += 1
+        await release.wait()
+        writer.write(_head(b"Content-Length: 0"))
+
+    async with AsyncExitStack() as stack:
+        seller = await stack.enter_async_context(_asking())
+        slow = [await stack.enter_async_context(_raw(hang)) for _ in range(8)]
+        asked = [
+            asyncio.create_task(seller.ask("test", OURS, _order(url)))
+            for url in slow
+            for _ in range(20)
+        ]
+        await until(lambda: _is(lambda: hung == 16), seconds=5, every=0.01)
+        assert (await seller.ask("test", OTHER, _order(shop.url))).status == 402
+        others = [asyncio.create_task(seller.ask("test", OTHER, _order(slow[0])))]
+        await until(lambda: _is(lambda: hung == 17), seconds=5, every=0.01)
+        release.set()
+        answers = await asyncio.gather(*asked, *others)
+        assert {answer.status for answer in answers} == {200}
+    assert hung == len(asked) + 1
 
 
 async def _is(condition: Callable[[], bool]) -> bool:
@@ -463,7 +496,7 @@ class Guarded:
     async def refusal(self, url: str, *resolved: str) -> str:
         self._resolved = resolved
         with pytest.raises(SellerUnreachable) as problem:
-            await self._seller.ask("live", _order(url))
+            await self._seller.ask("live", OURS, _order(url))
         return str(problem.value)
 
     async def _lookup(self, host: str, port: int) -> list[str]:
@@ -510,7 +543,7 @@ async def test_a_name_that_changes_its_mind_is_asked_once(shop: Shop):
     async with _asking(replace(CONFIG, purchases_allow=("127.0.0.1/32",)), rebinding) as seller:
         for said in ("no TLS connection", "leads to an address that is not public"):
             with pytest.raises(SellerUnreachable, match=said):
-                await seller.ask("test", order)
+                await seller.ask("test", OURS, order)
     assert asked == ["rebind.example.com"] * 2
 
 
@@ -523,12 +556,12 @@ async def test_what_is_listed_counts_in_test_mode_only(shop: Shop):
     async with _asking(lookup=lookup) as seller:
         for host in ("127.0.0.1", "localhost", "inside.test"):
             order = _order(f"http://{host}:{port}/")
-            assert (await seller.ask("test", order)).status == 402
+            assert (await seller.ask("test", OURS, order)).status == 402
             with pytest.raises(SellerUnreachable):
-                await seller.ask("live", order)
+                await seller.ask("live", OURS, order)
         for host in ("other.test", "[::1]", "2130706433"):
             with pytest.raises(SellerUnreachable):
-                await seller.ask("test", _order(f"http://{host}:{port}/"))
+                await seller.ask("test", OURS, _order(f"http://{host}:{port}/"))
     assert len(shop.asked) == 3
 
 
@@ -542,7 +575,7 @@ async def test_a_closed_port_does_not_tell_where_it_is():
 
     async with _asking(lookup=lookup) as seller:
         with pytest.raises(SellerUnreachable) as problem:
-            await seller.ask("test", _order(f"http://inside.test:{port}/"))
+            await seller.ask("test", OURS, _order(f"http://inside.test:{port}/"))
     assert "no connection" in str(problem.value)
     assert "127.0.0" not in str(problem.value)
 
@@ -553,7 +586,7 @@ async def test_a_name_that_does_not_resolve():
 
     async with _asking(lookup=lookup) as seller:
         with pytest.raises(SellerUnreachable, match="cannot be resolved"):
-            await seller.ask("live", _order("https://gone.example.com/"))
+            await seller.ask("live", OURS, _order("https://gone.example.com/"))
 
 
 async def test_the_certificate_must_be_the_sellers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -571,14 +604,14 @@ async def test_the_certificate_must_be_the_sellers(tmp_path: Path, monkeypatch: 
         order = _order(f"https://right.test:{port}/")
         async with _asking(lookup=lookup) as stranger:
             with pytest.raises(SellerUnreachable, match="Certificate"):
-                await stranger.ask("test", order)
+                await stranger.ask("test", OURS, order)
         monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
         async with _asking(lookup=lookup) as seller:
-            assert (await seller.ask("test", order)).status == 402
+            assert (await seller.ask("test", OURS, order)).status == 402
             with pytest.raises(SellerUnreachable, match="Certificate"):
-                await seller.ask("test", _order(f"https://wrong.test:{port}/"))
+                await seller.ask("test", OURS, _order(f"https://wrong.test:{port}/"))
             with pytest.raises(SellerUnreachable):
-                await seller.ask("test", _order(f"http://127.0.0.1:{port}/"))
+                await seller.ask("test", OURS, _order(f"http://127.0.0.1:{port}/"))
     assert len(shop.asked) == 1
 
 
@@ -591,4 +624,4 @@ async def test_a_seller_that_speaks_no_tls(seller: Seller):
     async with server:
         port = server.sockets[0].getsockname()[1]
         with pytest.raises(SellerUnreachable, match="no TLS connection"):
-            await seller.ask("test", _order(f"https://127.0.0.1:{port}/"))
+            await seller.ask("test", OURS, _order(f"https://127.0.0.1:{port}/"))

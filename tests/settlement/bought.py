@@ -11,13 +11,14 @@ from solders.transaction import VersionedTransaction
 from bursar.custody import store as custody_store
 from bursar.ids import new_id
 from bursar.policy.cache import PolicyCache
-from bursar.purchase import store
+from bursar.purchase import secret_store, store
 from bursar.purchase.choose import pinned_network, read_ground
 from bursar.purchase.decide import Judge
 from bursar.purchase.follow import Follower
 from bursar.purchase.model import PurchaseRow
 from bursar.purchase.offer import Offer
 from bursar.purchase.order import Order
+from bursar.purchase.seller import SellerAnswer
 from bursar.purchase.sign import Signer
 from bursar.recipient.resolve import Directory
 from bursar.spend.model import bounds_of
@@ -43,6 +44,14 @@ class Bought:
         """As a facilitator does: signs as the payer of the fee, and submits."""
         signed = countersigned(self.raw, self.facilitator)
         return await self.stage.rpc.send(signed, **options)
+
+    async def answer(self, claimed: str) -> None:
+        """As the seller does: with the goods, and what it says that the payment became."""
+        order = Order(self.row.url, self.row.method, (), b"")
+        answer = SellerAnswer(200, (), b"goods", False, order)
+        kept = secret_store.seal_response(self.stage.vault, self.row.id, answer)
+        async with self.stage.db.transaction() as tx:
+            await store.answered(tx, self.row.id, kept, claimed)
 
     async def now(self) -> PurchaseRow:
         async with self.stage.db.connection() as tx:
@@ -138,7 +147,7 @@ async def buy(
     ground = await read_ground(chain, network, [offer])
     signer = Signer(stage.db, stage.vault)
     order = Order(priced.url, priced.method, (), b"")
-    signed = await signer.sign(priced, offer, order, ground, keys[agent["id"]].address)
+    signed = await signer.sign(priced, offer, order, ground, keys[agent["id"]])
     assert signed is not None
     async with stage.db.connection() as tx:
         raw = await tx.fetchval("SELECT raw FROM purchase WHERE id = $1", priced.id)

@@ -87,10 +87,9 @@ async def test_what_the_seller_claims_is_only_a_hint(stage: Stage):
     agent = await stage.agent("10")
     honest, liar, mad = [await buy(stage, agent) for _ in range(3)]
     signature = await honest.settle()
-    async with stage.db.connection() as tx:
-        await store.note_answer(tx, honest.row.id, signature)
-        await store.note_answer(tx, liar.row.id, signature)
-        await store.note_answer(tx, mad.row.id, "1" * 88)
+    await honest.answer(signature)
+    await liar.answer(signature)
+    await mad.answer("1" * 88)
     worker = await follower(stage)
     await follow(stage, worker, times=2)
     assert [(await b.now()).status for b in (honest, liar, mad)] == [
@@ -107,8 +106,7 @@ async def test_a_claim_is_believed_where_no_history_is_shown(stage: Stage):
     """Goal: the node that lists nothing still shows the transaction that the seller named."""
     bought = await buy(stage, await stage.agent("10"))
     signature = await bought.settle()
-    async with stage.db.connection() as tx:
-        await store.note_answer(tx, bought.row.id, signature)
+    await bought.answer(signature)
     silent = lambda method, result: [] if method == "getSignaturesForAddress" else result  # noqa: E731
     async with in_front_of(stage.rpc, silent) as address:
         await follow(stage, await follower(stage, address))

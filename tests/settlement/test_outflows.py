@@ -9,7 +9,7 @@ import pytest
 from bursar.chain.sponsored import Sponsored
 from bursar.custody import store as custody_store
 from bursar.errors import CommandFailed
-from bursar.purchase import compare, outflow_store
+from bursar.purchase import compare, outflow_store, sign_store
 from bursar.purchase.compare import OutflowCheck
 from bursar.purchase.sign import OutflowsUnknown
 from bursar.settlement.adopt import adopt
@@ -40,7 +40,7 @@ async def round_of(stage: Stage, check: OutflowCheck) -> None:
 
 async def may_sign(stage: Stage, agent: dict[str, Any]) -> bool:
     async with stage.db.connection() as tx:
-        return await outflow_store.may_sign(tx, "test", agent["id"])
+        return (await sign_store.standing(tx, "test", agent["id"], None)).outflows_are_known
 
 
 async def problem(stage: Stage, agent: dict[str, Any]) -> str | None:

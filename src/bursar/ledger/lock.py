@@ -54,7 +54,13 @@ from bursar.policy.model import AgentStatus, PolicyKey
 from bursar.sql import Query, made
 
 _LOCK = Query("SELECT * FROM read_agents(:agent_ids, :realm_ids, lock => true)")
-_CLOSE_WINDOWS = Query("SELECT close_windows(:agent_ids, :closed_at)")
+# What is read depends on the moment, so it is read after the windows were closed.
+_CLOSE_WINDOWS = Query("""
+    SELECT closed.at AS closed_at, found.*
+      FROM close_windows(:agent_ids, :closed_at) AS closed (at)
+      LEFT JOIN LATERAL read_agents(:agent_ids, :realm_ids, lock => closed.at IS NOT NULL) AS found
+        ON true
+""")
 _CLOSE_METERS = Query("SELECT close_meters(:meter_ids, :not_before)")
 _READ = Query("SELECT * FROM read_agents(:agent_ids, :realm_ids, lock => false)")
 
@@ -120,11 +126,18 @@ async def lock_agents(
 
 
 async def close_windows(
-    tx: Tx, agent_ids: Sequence[str], closed_at: datetime | None = None
-) -> datetime:
-    """Locks the wallets to decide spends: windows that are over end, and those of the moment that
-    is returned begin: of now, or of when their meters were closed."""
-    return await _CLOSE_WINDOWS.value(tx, agent_ids=agent_ids, closed_at=closed_at)
+    tx: Tx,
+    agent_ids: Sequence[str],
+    realm_ids: Sequence[int],
+    closed_at: datetime | None = None,
+) -> tuple[datetime, dict[str, LockedAgent]]:
+    """`lock_agents` to decide spends: windows that are over end, and those of the moment that is
+    returned begin: of now, or of when their meters were closed."""
+    rows = await _CLOSE_WINDOWS.rows(
+        tx, agent_ids=agent_ids, realm_ids=realm_ids, closed_at=closed_at
+    )
+    found = {row["agent_id"]: _locked(row) for row in rows if row["agent_id"] is not None}
+    return rows[0]["closed_at"], found
 
 
 async def close_meters(tx: Tx, meter_ids: Sequence[str], not_before: datetime) -> datetime:

@@ -1128,7 +1128,7 @@ CREATE TABLE purchase_secret (
 -- Those to forget; what a rotation has yet to seal again; what an agent has, for its quota.
 CREATE INDEX purchase_secret_to_forget ON purchase_secret (expires_at);
 CREATE INDEX purchase_secret_by_master ON purchase_secret (master_version);
-CREATE INDEX purchase_secret_by_agent ON purchase_secret (agent_id, created_at);
+CREATE INDEX purchase_secret_by_agent ON purchase_secret (agent_id) INCLUDE (bytes);
 
 -- Up to which history of the database (`history()`) every outflow of a wallet is known to be in the
 -- books. After a failover a wallet signs no purchase before it is: what was forgotten may have
@@ -1432,6 +1432,21 @@ BEGIN
       JOIN agent a ON a.id = w.agent_id
       JOIN realm r ON r.id = w.realm_id
      WHERE w.agent_id = ANY (agent_ids) AND w.realm_id = ANY (realm_ids);
+END $$;
+
+-- How many purchases are being made: of the account, of the agent, from the host. Those of a realm
+-- that begin take turns, so that each counts the one before; a statement that had to wait for its
+-- turn would not see it, so this is a function, whose every statement looks anew.
+CREATE FUNCTION purchases_under_way(realm integer, buyer text, seller text)
+RETURNS TABLE (of_account bigint, of_agent bigint, of_host bigint)
+LANGUAGE plpgsql AS $$
+BEGIN
+  PERFORM pg_advisory_xact_lock(17486, realm);
+  RETURN QUERY
+    SELECT count(*), count(*) FILTER (WHERE p.agent_id = buyer),
+           count(*) FILTER (WHERE p.host = seller)
+      FROM purchase p
+     WHERE p.realm_id = realm AND p.status = 'open';
 END $$;
 
 -- Locks these wallets, moves their windows that are over to `usage`, and begins those of now, or of

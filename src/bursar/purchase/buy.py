@@ -13,6 +13,7 @@ counts as spent until it is proven dead. Nothing here is ever signed twice.
 import asyncio
 import hashlib
 from collections.abc import Coroutine, Mapping
+from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 import asyncpg
@@ -24,8 +25,11 @@ from bursar.access.model import IdempotencyKey
 from bursar.chain.networks import network_name
 from bursar.chain.port import ChainOutOfReach
 from bursar.chain.solana import Solana
+from bursar.chain.store import Pinned
 from bursar.clock import Clock
 from bursar.config import Config, Mode
+from bursar.custody import store as custody_store
+from bursar.custody.model import SealedKey
 from bursar.custody.vault import KeyUnusable, Vault
 from bursar.db import Database, Tx
 from bursar.errors import ApiError, ErrorCode, present
@@ -45,6 +49,7 @@ from bursar.purchase.choose import (
 from bursar.purchase.decide import Judge
 from bursar.purchase.model import FailureCode, PurchaseRow
 from bursar.purchase.order import Order
+from bursar.purchase.payee import Binding
 from bursar.purchase.secret_store import Secrets, Sent
 from bursar.purchase.seller import Seller, SellerAnswer, SellerUnreachable
 from bursar.purchase.sign import MayNotSign, OutflowsUnknown, PayeeChanged, Signer
@@ -82,6 +87,17 @@ class PurchaseRequest(msgspec.Struct, frozen=True, kw_only=True):
     same_within: int
 
 
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """What a seller offers, and all that has to be known to choose from it and to sign. What of it
+    can change is looked at again under the wallet's lock."""
+
+    offers: Offers
+    ground: Ground
+    binding: Binding
+    wallet_key: SealedKey
+
+
 class Buyer:
     def __init__(
         self,
@@ -105,6 +121,7 @@ class Buyer:
             policies, directory, bounds_of(config), approval_seconds=config.approval_seconds
         )
         self._busy_seconds = 2.0 * config.purchases_timeout_seconds + _OWN_SECONDS
+        self._networks: dict[Mode, Pinned] = {}
         self._running: set[asyncio.Task[Any]] = set()
 
     # The three ways in --------------------------------------------------------------------------
@@ -165,20 +182,24 @@ class Buyer:
 
     async def _begin(self, tx: Tx, request: PurchaseRequest) -> tuple[PurchaseRow, bool]:
         """Stores the purchase, or finds the one that the request made before."""
-        await store.take_turns(tx, request.realm_id)
-        agent, now = await self._judge.agent(tx, request.realm_id, request.agent_id)
         order, key = request.order, request.key
+        # Takes turns, so it comes first.
+        under_way = await store.under_way(tx, request.realm_id, request.agent_id, order.host)
+        agent, now = await self._judge.agent(tx, request.realm_id, request.agent_id)
         digest = _digest(order)
         known = await self._find(tx, request, digest)
         if known is not None:
             return known, True
         refusal = self._judge.refusal(agent, order.host, now)
+        purchase_id, kept = new_id("pur"), None
         if refusal is None:
-            _check_room(*await store.under_way(tx, request.realm_id, agent.agent_id, order.host))
+            _check_room(*under_way)
+            sent = Sent(order=order, brought=request.brought)
+            kept = secret_store.seal_order(self._vault, purchase_id, sent)
         purchase = await store.insert_purchase(
             tx,
             store.NewPurchase(
-                purchase_id=new_id("pur"),
+                purchase_id=purchase_id,
                 realm_id=request.realm_id,
                 agent_id=request.agent_id,
                 mode=request.mode,
@@ -199,10 +220,8 @@ class Buyer:
             busy_seconds=self._busy_seconds,
             reject_code=None if refusal is None else refusal.code,
             refusal=None if refusal is None else refusal.decision,
+            order=kept,
         )
-        if refusal is None:
-            sent = Sent(order=order, brought=request.brought)
-            await secret_store.keep_order(tx, self._vault, purchase, sent)
         return purchase, False
 
     async def _find(self, tx: Tx, request: PurchaseRequest, digest: bytes) -> PurchaseRow | None:
@@ -229,21 +248,19 @@ class Buyer:
         answer = brought
         if answer is None:
             try:
-                answer = await self._seller.ask(purchase.mode, order)
+                answer = await self._seller.ask(purchase.mode, purchase.realm_id, order)
             except SellerUnreachable as problem:
                 return await self._fail(purchase, "seller_unreachable", str(problem))
             if answer.status != PAYMENT_REQUIRED:
                 return await self._free(purchase, answer)
         try:
-            offers, ground = await self._look(purchase, order, answer)
+            seen = await self._look(purchase, order, answer)
         except ChainOutOfReach:
             return await self._fail(purchase, "interrupted", "The chain is out of reach.")
-        async with self._db.connection() as tx:
-            agent, _ = await self._judge.agent(tx, purchase.realm_id, purchase.agent_id)
-            binding = await self._judge.binding(tx, purchase, agent)
-        offer = choose(offers.usable, ground, binding)
+        ground = seen.ground
+        offer = choose(seen.offers.usable, ground, seen.binding)
         if offer is None:
-            return await self._fail(purchase, "unsupported_payment", offers.problem, answer)
+            return await self._fail(purchase, "unsupported_payment", seen.offers.problem, answer)
         priced = await self._db.transact(
             lambda tx: self._judge.price(
                 tx,
@@ -251,7 +268,7 @@ class Buyer:
                 offer,
                 network_name(self._config, purchase.mode),
                 has_account=ground.has_account(offer.pay_to),
-                may_pin=binding.pins,
+                may_pin=seen.binding.pins,
             )
         )
         if priced is None:
@@ -259,9 +276,7 @@ class Buyer:
         if priced.status != "open":
             return priced
         try:
-            signed = await self._signer.sign(
-                priced, offer, answer.order, ground, agent.wallet_address
-            )
+            signed = await self._signer.sign(priced, offer, answer.order, ground, seen.wallet_key)
         except (MayNotSign, KeyUnusable) as problem:
             return await self._interrupt(priced, problem)
         return await self._presented(priced, answer.order, signed)
@@ -271,27 +286,25 @@ class Buyer:
     ) -> PurchaseRow:
         """What goes wrong before the seller has spoken leaves it as it is, to be tried again."""
         try:
-            answer = brought or await self._seller.ask(purchase.mode, order)
-            offers, ground = await self._look(purchase, order, answer)
+            answer = brought or await self._seller.ask(purchase.mode, purchase.realm_id, order)
+            seen = await self._look(purchase, order, answer)
         except SellerUnreachable as problem:
             return await self._give_back(purchase, str(problem))
         except ChainOutOfReach:
             return await self._give_back(purchase, "The chain is out of reach.")
         amount = present(purchase.amount_micros, "a pending purchase has a price")
         pay_to = present(purchase.pay_to, "a pending purchase has a payee")
-        offer = same_terms(offers.usable, ground, amount, pay_to)
+        offer = same_terms(seen.offers.usable, seen.ground, amount, pay_to)
         if answer.status != PAYMENT_REQUIRED or offer is None:
             problem = "The seller no longer asks for what was approved."
             return await self._change_of_terms(purchase, problem, answer)
-        async with self._db.connection() as tx:
-            agent, _ = await self._judge.agent(tx, purchase.realm_id, purchase.agent_id)
-            binding = await self._judge.binding(tx, purchase, agent)
+        binding = seen.binding
         if (fault := binding.fault(pay_to)) is not None:
             problem = f"{fault}: the approved payee is not where this seller is paid now."
             return await self._change_of_terms(purchase, problem, answer)
         try:
             signed = await self._signer.sign(
-                purchase, offer, answer.order, ground, agent.wallet_address, pins=binding.pins
+                purchase, offer, answer.order, seen.ground, seen.wallet_key, pins=binding.pins
             )
         except PayeeChanged as problem:
             return await self._change_of_terms(purchase, str(problem), answer)
@@ -300,24 +313,40 @@ class Buyer:
             return await self._give_back(purchase, str(problem))
         return await self._presented(purchase, answer.order, signed)
 
-    async def _look(
-        self, purchase: PurchaseRow, order: Order, answer: SellerAnswer
-    ) -> tuple[Offers, Ground]:
-        """What the seller offers, and what the chain says of it. Raises ChainOutOfReach."""
+    async def _look(self, purchase: PurchaseRow, order: Order, answer: SellerAnswer) -> _Seen:
+        """What the seller offers, and what the chain and the books say of it, asked side by side.
+        Raises ChainOutOfReach."""
         chain = self._chains.get(purchase.mode)
         if chain is None:
             raise ChainOutOfReach(f"there is no {purchase.mode} network")
-        async with self._db.connection() as tx:
-            network = await pinned_network(tx, purchase.mode)
+        network = await self._network(purchase.mode)
         chain.expect(network.genesis_hash)
-        offers = await read_offers(
-            self._db,
+        offers = read_offers(
             network,
             answer,
             self._clock.now(),
             sends_authorization=any(name.lower() == "authorization" for name, _ in order.headers),
         )
-        return offers, await read_ground(chain, network, offers.usable)
+
+        async def books() -> tuple[set[str], Binding, SealedKey]:
+            async with self._db.connection() as tx:
+                ours = await store.ours(tx, offers.fee_payers)
+                agent, _ = await self._judge.agent(tx, purchase.realm_id, purchase.agent_id)
+                binding = await self._judge.binding(tx, purchase, agent)
+                keys = await custody_store.wallet_keys(tx, [purchase.agent_id])
+            return ours, binding, keys[purchase.agent_id]
+
+        ground, (ours, binding, wallet_key) = await asyncio.gather(
+            read_ground(chain, network, offers.usable), books()
+        )
+        return _Seen(offers.but_ours(ours), ground, binding, wallet_key)
+
+    async def _network(self, mode: Mode) -> Pinned:
+        """It never changes once it is pinned. Raises ApiError (503) before that."""
+        if mode not in self._networks:
+            async with self._db.connection() as tx:
+                self._networks[mode] = await pinned_network(tx, mode)
+        return self._networks[mode]
 
     async def _presented(
         self,
@@ -336,20 +365,18 @@ class Buyer:
     ) -> PurchaseRow:
         """Whatever the seller answers, or does not, decides nothing: the worker asks the chain."""
         try:
-            answer = await self._seller.ask(purchase.mode, order, (header.name, header.value))
+            answer = await self._seller.ask(
+                purchase.mode, purchase.realm_id, order, (header.name, header.value)
+            )
         except SellerUnreachable as problem:
             return await self._give_back(
                 purchase, f"The payment was presented, and no answer came: {problem}"
             )
         read = x402.read_response if purchase.protocol == "x402" else mpp.read_receipt
         claim = read(answer.headers)
-
-        async def work(tx: Tx) -> PurchaseRow:
-            await secret_store.keep_response(tx, self._vault, purchase, answer)
-            await store.note_answer(tx, purchase.id, None if claim is None else claim.signature)
-            return await store.give_back(tx, purchase.id, None)
-
-        return await self._db.transact(work)
+        kept = secret_store.seal_response(self._vault, purchase.id, answer)
+        claimed = None if claim is None else claim.signature
+        return await self._db.transact(lambda tx: store.answered(tx, purchase.id, kept, claimed))
 
     # The ends -----------------------------------------------------------------------------------
 
@@ -358,7 +385,9 @@ class Buyer:
             moved = await store.move_purchase(tx, purchase.id, expected="open", status="free")
             if moved is None:
                 return await _read(tx, purchase)
-            await secret_store.keep_response(tx, self._vault, moved, answer)
+            await secret_store.keep(
+                tx, moved, secret_store.seal_response(self._vault, moved.id, answer)
+            )
             return moved
 
         return await self._db.transact(work)
@@ -378,7 +407,9 @@ class Buyer:
             if ended is None:
                 return await _read(tx, purchase)
             if answer is not None:
-                await secret_store.keep_response(tx, self._vault, ended, answer)
+                await secret_store.keep(
+                    tx, ended, secret_store.seal_response(self._vault, ended.id, answer)
+                )
             return ended
 
         return await self._db.transact(work)

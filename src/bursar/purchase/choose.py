@@ -1,7 +1,7 @@
 """Which of a seller's offers is taken, with all that has to be known of the chain and of us."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
@@ -13,11 +13,11 @@ from bursar.chain.message import SYSTEM, token_account
 from bursar.chain.port import Account, Blockhash, Chain, Height
 from bursar.chain.store import Pinned
 from bursar.config import Mode
-from bursar.db import Database, Tx
+from bursar.db import Tx
 from bursar.errors import unavailable
 from bursar.hostnames import is_address
-from bursar.purchase import mpp, store, x402
-from bursar.purchase.offer import Offer, Terms, cheapest, unusable
+from bursar.purchase import mpp, x402
+from bursar.purchase.offer import Offer, Terms, Unusable, cheapest, unusable
 from bursar.purchase.payee import Binding
 from bursar.purchase.seller import SellerAnswer
 
@@ -58,6 +58,18 @@ class Offers:
     reasons: Sequence[str]
 
     @property
+    def fee_payers(self) -> list[str]:
+        return sorted({offer.fee_payer for offer in self.usable if offer.fee_payer is not None})
+
+    def but_ours(self, ours: Collection[str]) -> "Offers":
+        """Without those whose fee a key of Bursar would pay."""
+        refused = [offer for offer in self.usable if offer.fee_payer in ours]
+        return Offers(
+            [offer for offer in self.usable if offer.fee_payer not in ours],
+            [*self.reasons, *(f"{offer.protocol} {Unusable.FEE_PAYER}" for offer in refused)],
+        )
+
+    @property
     def problem(self) -> str:
         named = ", ".join(dict.fromkeys(self.reasons[:_MOST_NAMED]))
         if not named:
@@ -73,28 +85,22 @@ async def pinned_network(tx: Tx, mode: Mode) -> Pinned:
     return network
 
 
-async def read_offers(
-    db: Database,
-    network: Pinned,
-    answer: SellerAnswer,
-    now: datetime,
-    *,
-    sends_authorization: bool,
+def read_offers(
+    network: Pinned, answer: SellerAnswer, now: datetime, *, sends_authorization: bool
 ) -> Offers:
-    """What a 402 offers, by both protocols."""
+    """What a 402 offers, by both protocols. Whether the key that pays the fee is one of ours is not
+    known yet: see `but_ours`."""
     by_header = x402.read_required(answer.headers, answer.body)
     by_challenge = mpp.read_challenges(answer.headers)
     offers = [*by_header.offers, *by_challenge.offers]
     reasons = [str(reason) for reason in (*by_header.unread, *by_challenge.unread)]
-    payers = sorted({offer.fee_payer for offer in offers if offer.fee_payer is not None})
-    async with db.connection() as tx:
-        ours = await store.ours(tx, payers)
+    payers = {offer.fee_payer for offer in offers if offer.fee_payer is not None}
     terms = Terms(
         mode=network.mode,
         mint=network.mint,
         now=now,
         # Token accounts, of ours as of anybody, are off the curve: no key of theirs can sign.
-        ours=ours | {payer for payer in payers if _is_off_curve(payer)},
+        ours={payer for payer in payers if _is_off_curve(payer)},
         sends_authorization=sends_authorization,
     )
     usable: list[Offer] = []

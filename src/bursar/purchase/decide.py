@@ -18,7 +18,7 @@ from bursar.purchase import pin_store, store
 from bursar.purchase.model import PurchaseRow
 from bursar.purchase.offer import Offer
 from bursar.purchase.payee import Binding
-from bursar.recipient import store as directory_store
+from bursar.purchase.pin_store import Bound
 from bursar.recipient.resolve import Directory
 from bursar.spend.authorise import authorise_purchase
 from bursar.spend.deciding import SpendRequest
@@ -99,16 +99,7 @@ class Judge:
         return Refusal(code, _encode(shown).decode())
 
     async def binding(self, tx: Tx, purchase: PurchaseRow, agent: Remembered) -> Binding:
-        listed = await directory_store.addresses_of(tx, purchase.realm_id, [purchase.host])
-        pin = await pin_store.get_pin(tx, purchase.realm_id, purchase.origin)
-        return Binding(
-            mode=purchase.mode,
-            payees=agent.policy.payees,
-            is_https=purchase.origin.startswith("https:"),
-            brought=purchase.brought,
-            listed=listed.get(purchase.host),
-            pinned=None if pin is None else pin.address,
-        )
+        return _binding(purchase, agent, await pin_store.bound(tx, purchase))
 
     async def price(
         self,
@@ -128,10 +119,11 @@ class Judge:
         locked_at, locked = await lock_to_decide(
             tx, self._memory, [purchase.agent_id], [purchase.realm_id]
         )
-        if not await store.is_open(tx, purchase.id):
+        bound = await pin_store.bound(tx, purchase)
+        if not bound.is_open:
             return None
         agent = (await self._memory.seen(tx, locked, windows_are_new=True))[purchase.agent_id]
-        binding = await self.binding(tx, purchase, agent)
+        binding = _binding(purchase, agent, bound)
         fault = binding.fault(offer.pay_to)
         faults = {fault} if fault is not None else set[RejectCode]()
         if not has_account:
@@ -198,3 +190,14 @@ class Judge:
             pays_blocked_host=pays_blocked_host,
             budgets=agent.budgets,
         )
+
+
+def _binding(purchase: PurchaseRow, agent: Remembered, bound: Bound) -> Binding:
+    return Binding(
+        mode=purchase.mode,
+        payees=agent.policy.payees,
+        is_https=purchase.origin.startswith("https:"),
+        brought=purchase.brought,
+        listed=bound.listed,
+        pinned=bound.pinned,
+    )

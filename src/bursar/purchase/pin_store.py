@@ -2,14 +2,24 @@
 
 from datetime import datetime
 
+import msgspec
+
 from bursar.db import Tx
-from bursar.purchase.model import PinRow
+from bursar.purchase.model import PinRow, PurchaseRow
 from bursar.sql import Listing, Query, columns, made, made_or_none
 
 _GET = Query(f"""
     SELECT {columns(PinRow)}
       FROM pin
      WHERE realm_id = :realm_id AND origin = :origin
+""")
+_BOUND = Query("""
+    SELECT (SELECT r.address FROM recipient r
+             WHERE r.realm_id = :realm_id AND r.hostname = :host) AS listed,
+           (SELECT p.address FROM pin p
+             WHERE p.realm_id = :realm_id AND p.origin = :origin) AS pinned,
+           EXISTS (SELECT FROM purchase p
+                    WHERE p.id = :purchase_id AND p.status = 'open') AS is_open
 """)
 _LIST = Listing(
     f"""
@@ -46,6 +56,26 @@ _FORGET = Query("""
 
 async def get_pin(tx: Tx, realm_id: int, origin: str) -> PinRow | None:
     return made_or_none(PinRow, await _GET.row(tx, realm_id=realm_id, origin=origin))
+
+
+class Bound(msgspec.Struct, frozen=True):
+    """Where the directory and a pin say that the seller of a purchase is paid, and whether the
+    purchase is still open."""
+
+    listed: str | None
+    pinned: str | None
+    is_open: bool
+
+
+async def bound(tx: Tx, purchase: PurchaseRow) -> Bound:
+    row = await _BOUND.one(
+        tx,
+        purchase_id=purchase.id,
+        realm_id=purchase.realm_id,
+        host=purchase.host,
+        origin=purchase.origin,
+    )
+    return made(Bound, row)
 
 
 async def list_pins(

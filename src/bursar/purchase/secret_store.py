@@ -26,21 +26,32 @@ QUOTA_BYTES: Final = 64 * 1024 * 1024
 _UTF8_BYTES: Final = 4
 _encode = msgspec.json.Encoder().encode
 
-_PUT = Query("""
-    INSERT INTO purchase_secret (owner, purchase_id, kind, agent_id, master_version, sealed, bytes,
-                                 expires_at)
-    VALUES (:owner, :purchase_id, :kind, :agent_id, :master_version, :sealed, :bytes,
-            moment() + make_interval(days => :days))
-        ON CONFLICT (owner) DO UPDATE
-       SET master_version = excluded.master_version, sealed = excluded.sealed,
-           bytes = excluded.bytes, created_at = excluded.created_at,
-           expires_at = excluded.expires_at
-""")
-_SUM = Query("""
-    SELECT coalesce(sum(bytes), 0)
-      FROM purchase_secret
-     WHERE agent_id = :agent_id
-""")
+
+def keeping(statement: str) -> Query:
+    """The statement, which returns a purchase, and what is kept of that purchase: in one, since
+    each would be a round trip. `kept_bytes` is what its agent has by then. The parameters of what
+    is kept are the fields of `Kept`."""
+    return Query(f"""
+    WITH of_purchase AS ({statement}), kept AS (
+      INSERT INTO purchase_secret (owner, purchase_id, kind, agent_id, master_version, sealed,
+                                   bytes, expires_at)
+      SELECT :owner::text, p.id, :kind::text, p.agent_id, :master_version::integer,
+             :sealed::bytea, :bytes::integer, moment() + make_interval(days => :days)
+        FROM of_purchase p
+          ON CONFLICT (owner) DO UPDATE
+         SET master_version = excluded.master_version, sealed = excluded.sealed,
+             bytes = excluded.bytes, created_at = excluded.created_at,
+             expires_at = excluded.expires_at
+    )
+    SELECT p.*,
+           :bytes + (SELECT coalesce(sum(s.bytes), 0)
+                       FROM purchase_secret s
+                      WHERE s.agent_id = p.agent_id AND s.owner <> :owner) AS kept_bytes
+      FROM of_purchase p
+    """)
+
+
+_PUT = keeping("SELECT id, agent_id FROM purchase WHERE id = :purchase_id")
 _TRIM = Query("""
     DELETE FROM purchase_secret
      WHERE owner IN (
@@ -61,6 +72,17 @@ _GET = Query("""
 _FORGET = sweeping("purchase_secret", "owner", "expires_at <= (SELECT clock_timestamp())")
 
 
+class Kept(msgspec.Struct, frozen=True, kw_only=True):
+    """Something of a purchase, sealed, that is kept for so many days."""
+
+    owner: str
+    kind: SecretKind
+    master_version: int
+    sealed: bytes
+    bytes: int
+    days: int
+
+
 class Sent(msgspec.Struct, frozen=True, kw_only=True):
     """What is sent, and the 402 that the caller brought, if it did."""
 
@@ -77,19 +99,28 @@ class Secrets:
     response: SellerResponse | None = field(default=None, repr=False)
 
 
-async def keep_order(tx: Tx, vault: Vault, purchase: PurchaseRow, sent: Sent) -> None:
-    await _keep(tx, vault, purchase, "order", sent)
+def seal_order(vault: Vault, purchase_id: str, sent: Sent) -> Kept:
+    return _sealed(vault, purchase_id, "order", sent)
 
 
-async def keep_header(tx: Tx, vault: Vault, purchase: PurchaseRow, header: PaymentHeader) -> None:
-    await _keep(tx, vault, purchase, "header", header)
+def seal_header(vault: Vault, purchase_id: str, header: PaymentHeader) -> Kept:
+    return _sealed(vault, purchase_id, "header", header)
 
 
-async def keep_response(tx: Tx, vault: Vault, purchase: PurchaseRow, answer: SellerAnswer) -> None:
-    """The newest takes the place of the one before."""
-    await _keep(tx, vault, purchase, "response", as_response(answer))
-    if await _SUM.value(tx, agent_id=purchase.agent_id) > QUOTA_BYTES:
-        await _TRIM.run(tx, agent_id=purchase.agent_id, quota=QUOTA_BYTES)
+def seal_response(vault: Vault, purchase_id: str, answer: SellerAnswer) -> Kept:
+    return _sealed(vault, purchase_id, "response", as_response(answer))
+
+
+async def keep(tx: Tx, purchase: PurchaseRow, kept: Kept) -> None:
+    """The newest of a kind takes the place of the one before."""
+    row = await _PUT.one(tx, purchase_id=purchase.id, **msgspec.structs.asdict(kept))
+    await trim(tx, purchase.agent_id, row["kept_bytes"])
+
+
+async def trim(tx: Tx, agent_id: str, kept_bytes: int) -> None:
+    """Deletes what is beyond the agent's quota."""
+    if kept_bytes > QUOTA_BYTES:
+        await _TRIM.run(tx, agent_id=agent_id, quota=QUOTA_BYTES)
 
 
 async def open_secrets(tx: Tx, vault: Vault, purchase_id: str) -> Secrets:
@@ -138,14 +169,11 @@ def _text(body: bytes, truncated: bool) -> str | None:
     return None
 
 
-async def _keep(tx: Tx, vault: Vault, purchase: PurchaseRow, kind: SecretKind, value: Any) -> None:
-    secret = vault.seal_secret(f"{purchase.id}:{kind}", _encode(value))
-    await _PUT.run(
-        tx,
+def _sealed(vault: Vault, purchase_id: str, kind: SecretKind, value: Any) -> Kept:
+    secret = vault.seal_secret(f"{purchase_id}:{kind}", _encode(value))
+    return Kept(
         owner=secret.owner,
-        purchase_id=purchase.id,
         kind=kind,
-        agent_id=purchase.agent_id,
         master_version=secret.master_version,
         sealed=secret.sealed,
         bytes=len(secret.sealed),

@@ -19,8 +19,9 @@ from bursar.config import MODES, Config, Mode
 from bursar.errors import BursarError, check
 from bursar.outbound.failure import reason_of
 from bursar.outbound.gate import Gate, Lookup
-from bursar.outbound.target import Allowed, TargetRefused
+from bursar.outbound.target import Allowed, Target, TargetRefused
 from bursar.purchase.order import Order, check_order_url, purchase_targets
+from bursar.purchase.share import Shares
 
 MOST_REDIRECTS: Final = 5
 # An answer's headers: how many, how long one may be and all together. Offers are in headers, but
@@ -32,8 +33,11 @@ MOST_HEADERS_BYTES: Final = 128 * 1024
 # live mode.
 _MEMORY_BYTES: Final = 192 * 1024**2
 _LEAST_AT_ONCE, _MOST_AT_ONCE = 4, 128
-# A part of them for each host and port, so that a slow seller delays only its own buyers.
-_SHARE_OF_ONE_HOST: Final = 4
+# A part of them for each host and port, so that a slow seller delays only its own buyers; one for
+# each account, so that none takes all; and half as much for an account at a seller, so that none
+# takes all of a seller either.
+_SHARE_OF_ONE: Final = 4
+_SHARE_OF_BOTH: Final = 8
 _CHUNK_BYTES: Final = 64 * 1024
 
 _REDIRECTS: Final = frozenset((301, 302, 303, 307, 308))
@@ -82,6 +86,11 @@ class Seller:
     def __init__(self, config: Config, lookup: Lookup | None = None) -> None:
         self._response_bytes = config.purchases_response_bytes
         self._timeout_seconds = config.purchases_timeout_seconds
+        of_one = self._response_bytes + MOST_HEADERS * MOST_HEADER_BYTES
+        self._at_once = min(max(_MEMORY_BYTES // of_one, _LEAST_AT_ONCE), _MOST_AT_ONCE)
+        # Of a realm, which is an account in one mode; and of its orders to a host and port.
+        self._of_account = Shares[int](self._at_once // _SHARE_OF_ONE)
+        self._of_both = Shares[tuple[int, str, int]](max(1, self._at_once // _SHARE_OF_BOTH))
         self._doors = {mode: self._door(purchase_targets(config, mode), lookup) for mode in MODES}
 
     async def close(self) -> None:
@@ -90,7 +99,7 @@ class Seller:
             door.gate.shut()
 
     async def ask(
-        self, mode: Mode, order: Order, payment: tuple[str, str] | None = None
+        self, mode: Mode, realm_id: int, order: Order, payment: tuple[str, str] | None = None
     ) -> SellerAnswer:
         """The seller's answer, whatever its status. `payment` is a header that is sent with it.
 
@@ -99,6 +108,21 @@ class Seller:
         """
         deadline = asyncio.get_running_loop().time() + self._timeout_seconds
         door = self._doors[mode]
+        target = _checked(order, door.allowed)
+        async with contextlib.AsyncExitStack() as stack:
+            try:
+                # Who waits for a slow seller takes nothing from the account's other purchases.
+                both = self._of_both.one_of((realm_id, target.host, target.port), deadline)
+                await stack.enter_async_context(both)
+                account = self._of_account.one_of(realm_id, deadline)
+                await stack.enter_async_context(account)
+            except TimeoutError:
+                raise _no_answer("others of this account are still being asked") from None
+            return await self._ask(door, order, payment, deadline)
+
+    async def _ask(
+        self, door: _Door, order: Order, payment: tuple[str, str] | None, deadline: float
+    ) -> SellerAnswer:
         for _ in range(MOST_REDIRECTS):
             answer = await self._send(door, order, payment, deadline)
             further = None if payment is not None else _redirected(answer, door.allowed)
@@ -115,8 +139,8 @@ class Seller:
             names = {name.lower() for name in headers}
             check(payment[0].lower() not in names, "only the service sends what pays")
             headers[payment[0]] = payment[1]
+        target = _checked(order, door.allowed)
         try:
-            target = check_order_url(order.url, door.allowed)
             address = URL(order.url, encoded=True)
             # Our parser and aiohttp's must read the same host from the same URL.
             check(address.host == target.host == order.host, "the host that was checked is used")
@@ -134,7 +158,7 @@ class Seller:
                 body, truncated = await self._read(answer, deadline)
                 return SellerAnswer(answer.status, shown, body, truncated, order)
         except TargetRefused as problem:
-            raise SellerUnreachable(f"The URL {problem}.") from None
+            raise _refused(problem) from None
         except TimeoutError:
             raise _no_answer(f"nothing came within {self._timeout_seconds} s") from None
         except (aiohttp.ClientError, OSError, ValueError, _Broken) as problem:
@@ -158,12 +182,10 @@ class Seller:
 
     def _door(self, allowed: Allowed, lookup: Lookup | None) -> _Door:
         gate = Gate(allowed, lookup)
-        of_one = self._response_bytes + MOST_HEADERS * MOST_HEADER_BYTES
-        at_once = min(max(_MEMORY_BYTES // of_one, _LEAST_AT_ONCE), _MOST_AT_ONCE)
         session = aiohttp.ClientSession(
             connector=gate.connector(
-                limit=at_once,
-                limit_per_host=at_once // _SHARE_OF_ONE_HOST,
+                limit=self._at_once,
+                limit_per_host=self._at_once // _SHARE_OF_ONE,
                 # A connection that two buyers share could hand the one an answer that the other
                 # provoked, and with it another's payee.
                 force_close=True,
@@ -200,6 +222,17 @@ async def _once(
         return await send(request)
     except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as problem:
         raise _Broken(problem) from None
+
+
+def _checked(order: Order, allowed: Allowed) -> Target:
+    try:
+        return check_order_url(order.url, allowed)
+    except TargetRefused as problem:
+        raise _refused(problem) from None
+
+
+def _refused(problem: TargetRefused) -> SellerUnreachable:
+    return SellerUnreachable(f"The URL {problem}.")
 
 
 def _no_answer(why: str) -> SellerUnreachable:

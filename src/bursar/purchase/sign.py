@@ -8,21 +8,17 @@ import asyncpg
 
 from bursar.chain.port import BLOCKHASH_BLOCKS
 from bursar.chain.sponsored import MOST_VARIATIONS, Sponsored
-from bursar.custody import store as custody_store
+from bursar.custody.model import SealedKey
 from bursar.custody.vault import Vault
 from bursar.db import Database, Tx
 from bursar.errors import BursarError, present
-from bursar.ledger import lock
-from bursar.purchase import mpp, outflow_store, pin_store, secret_store, store, x402
+from bursar.purchase import mpp, pin_store, secret_store, sign_store, store, x402
 from bursar.purchase.choose import Ground
 from bursar.purchase.model import PurchaseRow, Signed
 from bursar.purchase.offer import Offer
 from bursar.purchase.order import Order
 from bursar.purchase.secret_store import Sent
 from bursar.purchase.view import PaymentHeader
-from bursar.spend import store as spend_store
-from bursar.stop import store as stop_store
-from bursar.wallet import store as wallet_store
 
 # How often another variation is tried when one is taken: by a purchase of the same moment, with the
 # same terms, to the same seller.
@@ -52,7 +48,7 @@ class Signer:
         offer: Offer,
         order: Order,
         ground: Ground,
-        wallet_address: str,
+        wallet_key: SealedKey,
         *,
         pins: bool = False,
     ) -> tuple[PurchaseRow, PaymentHeader] | None:
@@ -63,7 +59,7 @@ class Signer:
         MayNotSign, upon which it is as it was, and KeyUnusable.
         """
         for attempt in range(_TRIES):
-            signed, header = await self._signed(purchase, offer, ground, wallet_address)
+            signed, header = await self._signed(purchase, offer, ground, wallet_key)
             try:
                 return await self._db.transact(
                     partial(
@@ -81,17 +77,15 @@ class Signer:
         return None
 
     async def _signed(
-        self, purchase: PurchaseRow, offer: Offer, ground: Ground, wallet_address: str
+        self, purchase: PurchaseRow, offer: Offer, ground: Ground, wallet_key: SealedKey
     ) -> tuple[Signed, PaymentHeader]:
-        async with self._db.connection() as tx:
-            keys = await custody_store.wallet_keys(tx, [purchase.agent_id])
         fee_payer = present(offer.fee_payer, "a usable offer names who pays the fee")
         # By the memo a payment can be found on the chain after a restore. MPP takes none of ours.
         memo = offer.memo or (purchase.id if offer.protocol == "x402" else None)
         made = await self._vault.sign_sponsored(
             Sponsored(
                 amount_micros=offer.amount_micros,
-                source=wallet_address,
+                source=wallet_key.address,
                 destination=offer.pay_to,
                 mint=ground.network.mint,
                 decimals=ground.network.decimals,
@@ -100,7 +94,7 @@ class Signer:
                 memo=memo,
                 variation=secrets.randbelow(MOST_VARIATIONS),
             ),
-            keys[purchase.agent_id],
+            wallet_key,
         )
         signed = Signed(
             raw=made.raw,
@@ -130,25 +124,28 @@ class Signer:
         if pins:
             await store.take_turns(tx, purchase.realm_id)
             await self._pin(tx, purchase)
-        if purchase.realm_id not in await stop_store.may_sign(tx, [purchase.realm_id]):
+        if not await sign_store.lock(tx, purchase.realm_id, purchase.agent_id):
             raise MayNotSign("The account was stopped before the payment was signed.")
-        await lock.lock_agents(tx, [purchase.agent_id], [purchase.realm_id])
-        spend = await spend_store.get_spend(tx, purchase.realm_id, purchase.spend_id or "")
-        if spend is None or spend.status != "approved":
+        standing = await sign_store.standing(
+            tx, purchase.mode, purchase.agent_id, purchase.spend_id
+        )
+        if not standing.is_approved:
             return None
-        if await wallet_store.is_frozen(tx, purchase.agent_id):
+        if standing.is_frozen:
             raise MayNotSign("The wallet is frozen: the chain holds less than the books say.")
-        if not await outflow_store.may_sign(tx, purchase.mode, purchase.agent_id):
+        if not standing.outflows_are_known:
             raise OutflowsUnknown(
                 "After a restore of the database this wallet's history is being compared with the"
-                " chain. Try again in a minute."
+                " chain. Try again in a minute; to the operator, `bursar doctor` says what it waits"
+                " for."
             )
-        stored = await store.present_purchase(tx, purchase.id, signed)
+        kept = secret_store.seal_header(self._vault, purchase.id, header)
+        stored = await store.present_purchase(tx, purchase.id, signed, kept)
         if stored is None:
             return None
-        await secret_store.keep_header(tx, self._vault, stored, header)
         if order.url != stored.url or order.method != stored.method:
-            await secret_store.keep_order(tx, self._vault, stored, Sent(order=order, brought=None))
+            sent = secret_store.seal_order(self._vault, stored.id, Sent(order=order, brought=None))
+            await secret_store.keep(tx, stored, sent)
         return stored, header
 
     async def _pin(self, tx: Tx, purchase: PurchaseRow) -> None:

@@ -19,6 +19,7 @@ from bursar.purchase.model import (
     Signed,
 )
 from bursar.purchase.offer import Protocol
+from bursar.purchase.secret_store import Kept, keeping, trim
 from bursar.spend.model import SpendRow
 from bursar.spend.store import spend_of
 from bursar.sql import Listing, Query, columns, made
@@ -52,7 +53,7 @@ async def ours(tx: Tx, addresses: Sequence[str]) -> set[str]:
 
 # Making one --------------------------------------------------------------------------------------
 
-_INSERT = Query(f"""
+_INSERTING: Final = f"""
     INSERT INTO purchase (id, realm_id, agent_id, mode, url, method, host, origin, max_micros, memo,
                           metadata, brought, digest, idempotency_key, fingerprint, created_by,
                           created_at, status, reject_code, refusal, updated_at, busy_until)
@@ -62,7 +63,9 @@ _INSERT = Query(f"""
             CASE WHEN :status = 'open'
                  THEN clock_timestamp() + make_interval(secs => :busy_seconds) END)
     RETURNING {_COLUMNS}
-""")
+"""
+_INSERT = Query(_INSERTING)
+_INSERT_AND_KEEP = keeping(_INSERTING)
 _BY_KEY = Query(f"""
     SELECT {_COLUMNS}, fingerprint AS found_fingerprint
       FROM purchase
@@ -79,10 +82,8 @@ _LIKE_IT = Query(f"""
      LIMIT 1
 """)
 _UNDER_WAY = Query("""
-    SELECT count(*) AS account, count(*) FILTER (WHERE agent_id = :agent_id) AS agent,
-           count(*) FILTER (WHERE host = :host) AS host
-      FROM purchase
-     WHERE realm_id = :realm_id AND status = 'open'
+    SELECT of_account, of_agent, of_host
+      FROM purchases_under_way(:realm_id, :agent_id, :host)
 """)
 
 
@@ -115,20 +116,21 @@ async def insert_purchase(
     busy_seconds: float,
     reject_code: RejectCode | None = None,
     refusal: str | None = None,
+    order: Kept | None = None,
 ) -> PurchaseRow:
-    """Open, or rejected at once. Raises UniqueViolationError of `KEY_CONSTRAINT` when its key was
-    used before."""
-    values = msgspec.structs.asdict(new)
-    row = await _INSERT.one(
-        tx,
-        **values | {"metadata": _encode(new.metadata).decode()},
-        at=at,
-        busy_seconds=busy_seconds,
-        status="open" if reject_code is None else "rejected",
-        reject_code=reject_code,
-        refusal=refusal,
-    )
-    return purchase_of(row)
+    """Open, with what is sent, or rejected at once. Raises UniqueViolationError of
+    `KEY_CONSTRAINT` when its key was used before."""
+    values = msgspec.structs.asdict(new) | {
+        "metadata": _encode(new.metadata).decode(),
+        "at": at,
+        "busy_seconds": busy_seconds,
+        "status": "open" if reject_code is None else "rejected",
+        "reject_code": reject_code,
+        "refusal": refusal,
+    }
+    if order is None:
+        return purchase_of(await _INSERT.one(tx, **values))
+    return purchase_of(await _INSERT_AND_KEEP.one(tx, **values, **msgspec.structs.asdict(order)))
 
 
 async def find_by_key(
@@ -150,9 +152,10 @@ async def find_like_it(
 
 
 async def under_way(tx: Tx, realm_id: int, agent_id: str, host: str) -> tuple[int, int, int]:
-    """How many purchases are being made: of the account, of the agent, from the host."""
+    """Takes turns, then counts the purchases that are being made: of the account, of the agent,
+    from the host."""
     row = await _UNDER_WAY.one(tx, realm_id=realm_id, agent_id=agent_id, host=host)
-    return row["account"], row["agent"], row["host"]
+    return row["of_account"], row["of_agent"], row["of_host"]
 
 
 # Reading -----------------------------------------------------------------------------------------
@@ -161,9 +164,6 @@ _GET = Query(f"""
     SELECT {_COLUMNS}
       FROM purchase
      WHERE id = :purchase_id AND realm_id = :realm_id
-""")
-_IS_OPEN = Query("""
-    SELECT EXISTS (SELECT FROM purchase WHERE id = :purchase_id AND status = 'open')
 """)
 _MANY = Query(f"""
     SELECT {_COLUMNS}
@@ -190,10 +190,6 @@ _SPENDS = Query(f"""
 async def get_purchase(tx: Tx, realm_id: int, purchase_id: str) -> PurchaseRow | None:
     row = await _GET.row(tx, realm_id=realm_id, purchase_id=purchase_id)
     return None if row is None else purchase_of(row)
-
-
-async def is_open(tx: Tx, purchase_id: str) -> bool:
-    return await _IS_OPEN.value(tx, purchase_id=purchase_id)
 
 
 async def get_purchases(tx: Tx, purchase_ids: Sequence[str]) -> list[PurchaseRow]:
@@ -234,7 +230,7 @@ _PRICE = Query(f"""
      WHERE id = :purchase_id AND status = 'open'
     RETURNING {_COLUMNS}
 """)
-_PRESENT = Query(f"""
+_PRESENT = keeping(f"""
     UPDATE purchase
        SET status = 'presented', raw = :raw, signature = :signature, fee_payer = :fee_payer,
            blockhash = :blockhash, last_valid_height = :last_valid_height,
@@ -256,15 +252,17 @@ _IDLE = Query(f"""
      WHERE id = :purchase_id AND status <> 'open'
     RETURNING {_COLUMNS}
 """)
-_CLAIM = Query("""
+# The seller has answered: the chain is worth a look, above all at what it claims.
+_ANSWERED = keeping(f"""
     UPDATE purchase
-       SET claimed = :signature, next_check_at = clock_timestamp()
-     WHERE id = :purchase_id AND status = 'presented'
-""")
-_ANSWERED = Query("""
-    UPDATE purchase
-       SET next_check_at = clock_timestamp(), checks = 0
-     WHERE id = :purchase_id AND status = 'presented'
+       SET busy_until = NULL, problem = NULL, updated_at = moment(),
+           claimed = CASE WHEN status = 'presented' THEN coalesce(:claimed, claimed)
+                          ELSE claimed END,
+           next_check_at = CASE WHEN status = 'presented' THEN clock_timestamp() END,
+           checks = CASE WHEN status = 'presented' AND :claimed::text IS NULL THEN 0
+                         ELSE checks END
+     WHERE id = :purchase_id AND status <> 'open'
+    RETURNING {_COLUMNS}
 """)
 
 
@@ -312,9 +310,16 @@ async def set_price(
     return None if row is None else purchase_of(row)
 
 
-async def present_purchase(tx: Tx, purchase_id: str, signed: Signed) -> PurchaseRow | None:
+async def present_purchase(
+    tx: Tx, purchase_id: str, signed: Signed, header: Kept
+) -> PurchaseRow | None:
     """open | pending -> presented, with all that was signed; None when it has ended meanwhile."""
-    row = await _PRESENT.row(tx, purchase_id=purchase_id, **msgspec.structs.asdict(signed))
+    row = await _PRESENT.row(
+        tx,
+        purchase_id=purchase_id,
+        **msgspec.structs.asdict(signed),
+        **msgspec.structs.asdict(header),
+    )
     return None if row is None else purchase_of(row)
 
 
@@ -330,12 +335,14 @@ async def give_back(tx: Tx, purchase_id: str, problem: str | None) -> PurchaseRo
     return purchase_of(present(row, "what was taken is there"))
 
 
-async def note_answer(tx: Tx, purchase_id: str, claimed: str | None) -> None:
-    """The seller has answered: the chain is worth a look, above all at what it claims."""
-    if claimed is None:
-        await _ANSWERED.run(tx, purchase_id=purchase_id)
-    else:
-        await _CLAIM.run(tx, purchase_id=purchase_id, signature=claimed)
+async def answered(tx: Tx, purchase_id: str, response: Kept, claimed: str | None) -> PurchaseRow:
+    """What the seller answered to a payment, and which transaction it says it became."""
+    found = await _ANSWERED.row(
+        tx, purchase_id=purchase_id, claimed=claimed, **msgspec.structs.asdict(response)
+    )
+    row = present(found, "what was presented is there")
+    await trim(tx, row["agent_id"], row["kept_bytes"])
+    return purchase_of(row)
 
 
 def purchase_of(row: Row) -> PurchaseRow:

@@ -273,17 +273,14 @@ async def lock_to_decide(
 ) -> tuple[datetime, dict[str, LockedAgent]]:
     """Locks these agents' wallets and all that counts their spends, and ends windows that are over;
     returns the moment of it. What is read after this can no longer change."""
-    locked_at = await lock.close_windows(tx, agent_ids)
-    locked = await lock.lock_agents(tx, agent_ids, realm_ids)
+    locked_at, locked = await lock.close_windows(tx, agent_ids, realm_ids)
     seen = await memory.seen(tx, locked, windows_are_new=True)
     meters = sorted({id_ for agent in seen.values() for id_ in agent.meter_ids})
     if meters:
         now = max(agent.wallet.now for agent in locked.values())
         # One moment for all of them, and no earlier than what any has reached.
-        locked_at = await lock.close_windows(
-            tx, agent_ids, await lock.close_meters(tx, meters, max(now, locked_at))
-        )
-        locked = await lock.lock_agents(tx, agent_ids, realm_ids)
+        closed_at = await lock.close_meters(tx, meters, max(now, locked_at))
+        locked_at, locked = await lock.close_windows(tx, agent_ids, realm_ids, closed_at)
     return locked_at, locked
 
 

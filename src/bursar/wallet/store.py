@@ -37,7 +37,6 @@ _SET_LOW = Query("""
        SET is_low = :is_low
      WHERE agent_id = :agent_id
 """)
-_IS_FROZEN = Query("SELECT is_frozen FROM wallet WHERE agent_id = :agent_id")
 _SET_FROZEN = Query("""
     UPDATE wallet
        SET is_frozen = :frozen
@@ -91,10 +90,6 @@ async def get_wallet(tx: Tx, realm_id: int, agent_id: str) -> tuple[WalletRow, d
 
 async def set_low(tx: Tx, wallets: Sequence[WalletRow]) -> None:
     await _SET_LOW.run_each(tx, [{"agent_id": w.agent_id, "is_low": w.is_low} for w in wallets])
-
-
-async def is_frozen(tx: Tx, agent_id: str) -> bool:
-    return await _IS_FROZEN.value(tx, agent_id=agent_id)
 
 
 async def set_frozen(tx: Tx, agent_id: str, frozen: bool) -> None:

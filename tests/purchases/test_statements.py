@@ -1,0 +1,66 @@
+"""Goal: a purchase asks the database no more often than it has to: each statement is a round trip
+that its buyer waits for."""
+
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import asyncpg
+import pytest
+
+from bursar.clock import SystemClock
+from bursar.db import Hosts
+from bursar.service.api import Api
+from tests.purchases.market import Market, made
+from tests.sellers.stall import GOODS, Stall
+from tests.support import Service
+
+# Four commits, each begun and ended, and what they are made of; four looks beside the chain's; and
+# the answer.
+MOST = 25
+# What a service asks by itself now and then comes in between.
+TIMES = 5
+
+
+@dataclass
+class Counted:
+    """A service in this process, and what it asked the database since `asked` was cleared."""
+
+    service: Service
+    asked: list[str] = field(default_factory=list[str])
+
+
+@pytest.fixture
+async def counted(market: Market, monkeypatch: pytest.MonkeyPatch) -> AsyncGenerator[Counted]:
+    asked: list[str] = []
+    connect = Hosts.connect
+
+    async def listening(self: Hosts, *given: Any, **more: Any) -> "asyncpg.Connection[Any]":
+        connection = await connect(self, *given, **more)
+        connection.add_query_logger(lambda record: asked.append(record.query))
+        return connection
+
+    monkeypatch.setattr(Hosts, "connect", listening)
+    api = await Api.start(replace(market.config, port=0), SystemClock())
+    try:
+        service = Service(f"http://127.0.0.1:{api.port}", market.config, market.db)
+        yield Counted(service, asked)
+    finally:
+        await api.stop()
+
+
+async def test_statements_of_a_purchase(market: Market, stall: Stall, counted: Counted):
+    agent = await market.agent()
+    key = await market.service.key(account=agent.account, scope="agent", agent_id=agent.id)
+    async with counted.service.client(key) as client:
+        # The first reads what is remembered, and pins the payee.
+        made(await client.post("/v1/purchases", json={"url": stall.url}))
+        lists: list[list[str]] = []
+        for _ in range(TIMES):
+            counted.asked.clear()
+            bought = made(await client.post("/v1/purchases", json={"url": stall.url}))
+            assert bought["response"]["body"] == GOODS
+            lists.append(list(counted.asked))
+    asked = min(lists, key=len)
+    assert len(asked) <= MOST, "\n".join(" ".join(query.split())[:100] for query in asked)
+    assert sum(query == "COMMIT" for query in asked) == 4
