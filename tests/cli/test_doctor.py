@@ -40,6 +40,26 @@ async def test_a_wrong_key_and_a_disabled_webhook(console: Console):
     assert f"bursar webhooks update {hook['id']} --status enabled" in done.out
 
 
+async def test_a_wallet_whose_outflows_are_unknown(console: Console, served: Service):
+    """Goal: why a wallet buys nothing after a failover is not only in the log."""
+    agent = await console.json("agents", "create", "waits", "--daily-cap", "1")
+    words = ("doctor", "--data-dir", str(served.config.data_dir))
+    async with served.db.connection() as tx:
+        await tx.execute(
+            "INSERT INTO outflows_known (agent_id, mode, problem, next_look_at)"
+            # The worker would find at once that all is well.
+            " VALUES ($1, 'test', $2, clock_timestamp() + interval '1 hour')",
+            agent["id"],
+            "a transaction is not in the books",
+        )
+    done = await console(*words)
+    async with served.db.connection() as tx:
+        await tx.execute("DELETE FROM outflows_known WHERE agent_id = $1", agent["id"])
+    assert done.code == 0, "a warning is no failure"
+    assert f"purchases of {agent['id']}: none is signed" in done.out
+    assert "a transaction is not in the books" in done.out
+
+
 async def test_a_folder_that_others_may_read(console: Console, tmp_path: Path):
     folder = tmp_path / "data"
     folder.mkdir(mode=0o755)

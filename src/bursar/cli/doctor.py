@@ -36,6 +36,7 @@ _SKEW: Final = timedelta(seconds=30)
 _EXPIRES_SOON: Final = timedelta(days=7)
 _FREE_BYTES: Final = 1_000_000_000
 _WEBHOOKS_LOOKED_AT: Final = 100
+_WALLETS_NAMED: Final = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +65,7 @@ def doctor(
         for finding in look(to):
             findings.append(finding)
             _print(to, finding)
-    for finding in (*_folder(data_dir), *_unread_deposits(data_dir)):
+    for finding in (*_folder(data_dir), *_books(data_dir)):
         findings.append(finding)
         _print(to, finding)
     if to.out.as_json:
@@ -280,20 +281,22 @@ def _folder(data_dir: str | None) -> Iterator[Finding]:
     )
 
 
-def _unread_deposits(data_dir: str | None) -> Iterator[Finding]:
-    """Checks for unread deposits, if the service's database can be reached from here."""
+def _books(data_dir: str | None) -> Iterator[Finding]:
+    """Checks for what waits for a person, if the service's database can be reached from here."""
     config = load_config(os.environ, data_dir=data_dir)
     if not service_installed() or not (config.database_url or config.data_dir.is_dir()):
         return
     from bursar.cli.database import on_database
+    from bursar.purchase.outflow_store import problems
     from bursar.wallet.store import count_unread
 
-    async def count(db: "Database") -> int:
+    async def look(db: "Database") -> tuple[int, list[tuple[str, str]]]:
         async with db.connection() as tx:
-            return sum([await count_unread(tx, mode) for mode in MODES])
+            unread = sum([await count_unread(tx, mode) for mode in MODES])
+            return unread, await problems(tx, _WALLETS_NAMED)
 
     try:
-        unread = on_database(config, count)
+        unread, waiting = on_database(config, look)
     except BursarError:
         return  # on another machine, or reported by another check
     if unread:
@@ -302,6 +305,14 @@ def _unread_deposits(data_dir: str | None) -> Iterator[Finding]:
             state="warning",
             found=f"{unread} transactions that may be deposits could not be read",
             fix="List them with `bursar deposits unread`.",
+        )
+    for agent_id, problem in waiting:
+        yield Finding(
+            what=f"purchases of {agent_id}",
+            state="warning",
+            found=f"none is signed after a failover or restore: {problem}",
+            fix="It goes on by itself once all that left the wallet is in the books; see"
+            " docs/settlement.md.",
         )
 
 

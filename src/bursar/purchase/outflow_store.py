@@ -1,5 +1,5 @@
 """Rule six for purchases: after a failover or a restore a wallet signs none until every outflow in
-its history is in the books. What the database forgot may have been paid."""
+its history is in the books (`sign_store.py`). What the database forgot may have been paid."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -14,14 +14,6 @@ from bursar.sql import Query, made
 
 _MOST_PROBLEM: Final = 300
 
-_MAY_SIGN = Query("""
-    SELECT w.timeline = history() AND w.life = server_life()
-           AND (w.careful_before IS NULL
-                OR EXISTS (SELECT FROM outflows_known o
-                            WHERE o.agent_id = :agent_id AND o.timeline = w.timeline))
-      FROM settlement_watch w
-     WHERE w.mode = :mode
-""")
 _ASK = Query("""
     INSERT INTO outflows_known (agent_id, mode)
     VALUES (:agent_id, :mode)
@@ -48,18 +40,19 @@ _KNOWN = Query("""
        AND w.timeline = :timeline AND w.timeline = history()
        AND w.quiet_until_height = :quiet_until_height
 """)
+_PROBLEMS = Query("""
+    SELECT agent_id, problem
+      FROM outflows_known
+     WHERE problem IS NOT NULL
+     ORDER BY next_look_at
+     LIMIT :limit
+""")
 _NOT_KNOWN = Query("""
     UPDATE outflows_known
        SET problem = :problem,
            next_look_at = clock_timestamp() + make_interval(secs => :seconds)
      WHERE agent_id = :agent_id
 """)
-
-
-async def may_sign(tx: Tx, mode: Mode, agent_id: str) -> bool:
-    """Whether nothing that this database forgot can have left the wallet. False too until the
-    worker has noted which history this is, which it does when it starts."""
-    return bool(await _MAY_SIGN.value(tx, mode=mode, agent_id=agent_id))
 
 
 async def ask(db: Database, mode: Mode, agent_id: str) -> None:
@@ -100,3 +93,9 @@ async def note_known(tx: Tx, agent_ids: Sequence[str], watch: Watch) -> None:
 async def note_problem(tx: Tx, agent_id: str, problem: str, seconds: float) -> None:
     """Looked at again after so many seconds."""
     await _NOT_KNOWN.run(tx, agent_id=agent_id, problem=problem[:_MOST_PROBLEM], seconds=seconds)
+
+
+async def problems(tx: Tx, limit: int) -> list[tuple[str, str]]:
+    """Agents whose wallets sign no purchase, and what stands in the way."""
+    rows = await _PROBLEMS.rows(tx, limit=limit)
+    return [(row["agent_id"], row["problem"]) for row in rows]
