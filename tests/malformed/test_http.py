@@ -100,7 +100,6 @@ async def test_a_body_where_none_belongs(service: Service):
 # Paths and methods -------------------------------------------------------------------------------
 
 UNKNOWN_PATHS = [
-    "/",
     "/v1",
     "/v1/",
     "/v1/agents/",
