@@ -12,7 +12,7 @@ LOCKED := --require-hashes --only-binary :all: --no-deps
 STOCK := .venv-stock
 # Locked with uv into locks/stock-*.txt, and with npm in their own folders.
 STOCK_PYTHON := x402 pay-kit openapi frameworks
-STOCK_NODE := tests/stock/node tests/stock/openapi clients/typescript examples/typescript
+STOCK_NODE := tests/stock/node tests/stock/mcp tests/stock/openapi clients/typescript examples/typescript
 
 # Tools that look at us and are no part of what runs; fetched when asked for.
 BANDIT := 1.9.4

@@ -133,6 +133,7 @@ async def _keep_session(connection: "asyncpg.Connection[Row]") -> None:
 _BEGIN: Final = (
     "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SET LOCAL synchronous_commit = {commit}"
 )
+_SNAPSHOT: Final = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 # Promises more than `on`: who chose it as the default keeps it.
 _STRONGER: Final = "remote_apply"
 
@@ -246,6 +247,12 @@ class Database:
     @asynccontextmanager
     async def transaction(self) -> AsyncGenerator[Tx]:
         async with self.connection() as connection, _in_transaction(connection, self._begin):
+            yield connection
+
+    @asynccontextmanager
+    async def snapshot(self) -> AsyncGenerator[Tx]:
+        """A connection whose statements all see the same moment, and change nothing."""
+        async with self.connection() as connection, _in_transaction(connection, _SNAPSHOT):
             yield connection
 
     async def transact(self, work: Callable[[Tx], Awaitable[T]]) -> T:

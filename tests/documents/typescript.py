@@ -182,7 +182,8 @@ def _resources() -> str:
             [
                 _HEADER,
                 'import { Resource } from "../endpoint.js";',
-                'import type { Options, PostOptions, WaitOptions } from "../endpoint.js";',
+                "import type {\n  Options,\n  PostOptions,\n  ReadOptions,\n  WaitOptions,",
+                '} from "../endpoint.js";',
                 'import type { Pages } from "../pages.js";',
                 f'import type {{{imports}\n}} from "./types.js";\n',
                 *queries,
@@ -211,8 +212,11 @@ def _method(
         queries += _query(kind, asked)
         arguments.append(f"query: {kind} = {{}}")
         given.append("query")
-    options = "WaitOptions" if "Prefer" in headers else "PostOptions"
-    arguments.append(f"options: {options if verb == 'POST' else 'Options'} = {{}}")
+    if verb == "POST":
+        options = "WaitOptions" if "Prefer" in headers else "PostOptions"
+    else:
+        options = "ReadOptions" if "Prefer" in headers else "Options"
+    arguments.append(f"options: {options} = {{}}")
     given.append("options")
     address = re.sub(r"\{(\w+)\}", r"${segment(\1)}", path)
     quote = "`" if "$" in address else '"'

@@ -227,7 +227,7 @@ async def test_preview_is_what_authorise_answers_and_leaves_no_trace(service: Se
             assert made["status"] == status
             assert foreseen == {name: made[name] for name in foreseen}
             shown = await read(client, f"/v1/agents/{agent['id']}/budget")
-            for name in ("remainingToday", "maxAmountNow"):
+            for name in ("remainingToday", "maxAmountNow", "maxWithoutApproval"):
                 assert shown[name] == made["decision"][name]
             wallet = await read(client, f"/v1/wallets/{agent['id']}")
             assert shown["available"] == wallet["available"]
@@ -247,9 +247,14 @@ async def test_the_budget_tells_what_one_spend_may_be(service: Service):
         assert shown == {
             "dailyCap": "30.00",
             "spentToday": "0.000000",
+            "spentTodayBy": {"settled": "0.000000", "onItsWay": "0.000000", "waiting": "0.000000"},
             "remainingToday": "30.000000",
+            "reserved": "0.000000",
             "available": "20.000000",
             "maxAmountNow": "20.000000",
+            "maxWithoutApproval": "20.000000",
+            "approvalThreshold": None,
+            "allowlist": agent["policy"]["allowlist"],
             "status": "active",
             "accountStopped": False,
             "budgetFrozen": False,
@@ -425,6 +430,51 @@ async def test_prefer_wait_answers_as_it_stands_after_the_time(service: Service)
         assert made["status"] == "approved"
         assert 1 <= time.monotonic() - started < 5
         assert await read(client, f"/v1/transactions/{made['id']}") == made
+
+
+async def test_a_transaction_can_be_waited_for(service: Service):
+    """Goal: who looks is told as soon as it has ended; another agent's stays out of sight."""
+    async with await service.admin() as client:
+        agent = await new_agent(client, policy={"approvalThreshold": "0"})
+        await service.fund(agent["id"], "50")
+        made = await spend(client, agent["id"], "1")
+        path = f"/v1/transactions/{made['id']}"
+        started = time.monotonic()
+        assert (await client.get(path, headers={"Prefer": "wait=1"})).json()["data"] == made
+        assert time.monotonic() - started >= 1
+        looking = asyncio.create_task(client.get(path, headers={"Prefer": "wait=25"}))
+        denied = await client.post(f"{path}/deny")
+        started = time.monotonic()
+        assert (await looking).json() == denied.json()
+        # It has ended, so there is nothing to wait for.
+        assert (await client.get(path, headers={"Prefer": "wait=25"})).json() == denied.json()
+        assert time.monotonic() - started < 5
+    async with await service.admin() as stranger:
+        answer = await stranger.get(path, headers={"Prefer": "wait=25"})
+        error_of(answer, 404, "not_found")
+
+
+async def test_the_budget_says_how_far_todays_spends_came(service: Service):
+    """Goal: the parts add up, and an agent knows what passes without a person."""
+    async with await service.admin() as client:
+        agent = await new_agent(client, policy={"dailyCap": "30", "approvalThreshold": "4"})
+        await service.fund(agent["id"], "50")
+        path = f"/v1/agents/{agent['id']}/budget"
+        await spend(client, agent["id"], "3")
+        waiting = await spend(client, agent["id"], "6")
+        shown = await read(client, path)
+        assert shown["spentToday"] == "9.000000"
+        by = shown["spentTodayBy"]
+        assert by["waiting"] == "6.000000"
+        assert {by["settled"], by["onItsWay"]} == {"0.000000", "3.000000"}
+        assert (shown["maxAmountNow"], shown["maxWithoutApproval"]) == ("21.000000", "4.000000")
+        assert shown["approvalThreshold"] == "4.00"
+        await client.post(f"/v1/transactions/{waiting['id']}/cancel")
+        shown = await read(client, path)
+        assert (shown["spentToday"], shown["spentTodayBy"]["waiting"]) == ("3.000000", "0.000000")
+        refused = await spend(client, agent["id"], "40")
+        assert refused["decision"]["maxAmountNow"] == "27.000000"
+        assert refused["decision"]["maxWithoutApproval"] == "4.000000"
 
 
 async def test_everyone_who_waits_hears_of_the_end_however_long_others_wait(service: Service):

@@ -50,22 +50,26 @@ async def spender(service: Service) -> Spender:
 
 
 @asynccontextmanager
-async def over_http(url: str, key: str, mode: Any = "auto") -> AsyncGenerator[Client]:
+async def over_http(
+    url: str, key: str, mode: Any = "auto", **options: Any
+) -> AsyncGenerator[Client]:
     headers = {"Authorization": f"Bearer {key}"}
     async with httpx2.AsyncClient(headers=headers, timeout=60, verify=False) as http:
         transport = streamable_http_client(f"{url}/mcp", http_client=http)
-        async with Client(transport, mode=mode) as client:
+        async with Client(transport, mode=mode, **options) as client:
             yield client
 
 
 @asynccontextmanager
-async def over_stdio(url: str, key: str) -> AsyncGenerator[Client]:
+async def over_stdio(
+    url: str, key: str, mode: Any = "auto", **options: Any
+) -> AsyncGenerator[Client]:
     server = StdioServerParameters(
         command=sys.executable,
         args=["-m", "bursar.cli.main", "mcp"],
         env={**clean_environment(), "BURSAR_API_KEY": key, "BURSAR_BASE_URL": url},
     )
-    async with Client(server) as client:
+    async with Client(server, mode=mode, **options) as client:
         yield client
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
+from bursar.mcp.tools import TOOLS
 from tests.mcp_tools.conftest import Spender, new_spender, over_http, over_stdio
 from tests.mcp_tools.conftest import error_of as tool_error_of
 from tests.processes import bursar, running_api
@@ -96,7 +97,8 @@ async def test_bodies_are_as_strict_as_everywhere(
         call("__class__"),
         {**call("get_budget"), "params": {"name": "get_budget", "arguments": "all"}},
         {"jsonrpc": "2.0", "id": 1, "method": "no/such/method"},
-        {"jsonrpc": "2.0", "id": 1, "method": "resources/list"},
+        {"jsonrpc": "2.0", "id": 1, "method": "resources/templates/list"},
+        {"jsonrpc": "2.0", "id": 1, "method": "resources/read", "params": {"uri": "file:///etc"}},
         {"jsonrpc": "2.0", "id": 1, "method": "prompts/list"},
         {"jsonrpc": "2.0", "id": 1, "method": "subscriptions/listen"},
         {"jsonrpc": "2.0", "id": 1, "method": "logging/setLevel", "params": {"level": "debug"}},
@@ -106,7 +108,8 @@ async def test_bodies_are_as_strict_as_everywhere(
 async def test_other_messages_are_refused_by_the_protocol(
     spender: Spender, message: dict[str, Any]
 ):
-    """Goal: an agent's key can call the tools and nothing else; nothing hangs or crashes."""
+    """Goal: an agent's key can call the tools, read its policy and nothing else; nothing hangs or
+    crashes."""
     async with spender.service.client(spender.key) as client:
         for headers in ({}, {"mcp-protocol-version": "2026-07-28"}, {"mcp-session-id": "x" * 99}):
             answer = await client.post("/mcp", json=message, headers=headers)
@@ -232,7 +235,7 @@ async def test_it_works_in_a_process_of_its_own_and_stops_in_order(
 async def test_a_service_that_is_away_is_an_error_a_model_can_read(spender: Spender):
     """Goal: `bursar mcp` starts without the service, and says what to do when it is not there."""
     async with over_stdio("http://127.0.0.1:9", spender.key) as client:
-        assert len((await client.list_tools()).tools) == 11
+        assert len((await client.list_tools()).tools) == len(TOOLS)
         result = await client.call_tool("get_budget")
     error = tool_error_of(result, "unavailable")
     assert error["retryable"] is True

@@ -14,6 +14,7 @@ from bursar.api.transactions import LIST_QUERY
 from bursar.mcp import words as mcp_words
 from bursar.mcp.endpoint import CATEGORIES
 from bursar.mcp.tools import TOOLS
+from bursar.mcp.words import MOST_ENTRIES
 from bursar.policy.engine import RejectCode
 from tests.mcp_tools.conftest import Connect, Spender, error_of, new_spender, over_http, words
 from tests.support import Service, new_agent, spend
@@ -31,9 +32,9 @@ async def test_a_model_is_refused_reads_why_and_spends_less(connect: Connect, sp
     async with connect(spender.key) as client:
         tools = (await client.list_tools()).tools
         assert [tool.name for tool in tools] == [
-            "get_budget", "list_limits", "preview_spend", "spend", "cancel_spend",
-            "get_transaction", "list_transactions", "buy", "get_purchase", "continue_purchase",
-            "retry_purchase",
+            "get_budget", "list_limits", "list_recipients", "preview_spend", "spend",
+            "cancel_spend", "get_transaction", "wait_for_transaction", "list_transactions", "buy",
+            "get_purchase", "continue_purchase", "retry_purchase",
         ]  # fmt: skip
         budget = await client.call_tool("get_budget")
         assert budget.structured_content["maxAmountNow"] == "10.000000"
@@ -146,6 +147,9 @@ async def test_a_spend_that_needs_a_person_says_so(connect: Connect, service: Se
     assert result.structured_content["status"] == "pending"
     assert "person's approval" in words(result)
     assert "Do not spend again" in words(result)
+    page = f"{service.url}/console/transactions/{result.structured_content['id']}"
+    assert result.structured_content["approvalUrl"] == page
+    assert words(result).endswith(f"decides at {page}")
 
 
 async def test_a_spend_that_waits_can_be_called_off(connect: Connect, service: Service):
@@ -159,6 +163,58 @@ async def test_a_spend_that_waits_can_be_called_off(connect: Connect, service: S
         error_of(await client.call_tool("cancel_spend", {"id": waiting["id"]}), "invalid_state")
         budget = (await client.call_tool("get_budget")).structured_content
     assert budget["spentToday"] == "0.000000"
+
+
+async def test_a_model_knows_what_passes_without_a_person(connect: Connect, service: Service):
+    """Goal: nobody is led to a spend that waits for hours, unless that is wanted."""
+    spender = await new_spender(service, approvalThreshold="2.00")
+    async with connect(spender.key) as client:
+        await client.call_tool("spend", purchase("3", "k"))
+        budget = await client.call_tool("get_budget")
+        foreseen = await client.call_tool("preview_spend", {"amount": "3", "recipient": HOST})
+    fields = budget.structured_content
+    assert (fields["maxAmountNow"], fields["maxWithoutApproval"]) == ("7.000000", "2.000000")
+    assert fields["spentTodayBy"]["waiting"] == fields["reserved"] == "3.000000"
+    assert "of which up to 2.000000 without a person's approval" in words(budget)
+    assert foreseen.structured_content["maxWithoutApproval"] == "2.000000"
+    assert "Up to 2.000000 passes without" in words(foreseen)
+
+
+async def test_an_outcome_can_be_waited_for(connect: Connect, service: Service):
+    """Goal: a model learns of a person's decision as soon as it is made."""
+    spender = await new_spender(service, approvalThreshold="2.00")
+    async with connect(spender.key) as client, await service.admin(account=spender.account) as boss:
+        spend_id = (await client.call_tool("spend", purchase("3", "k"))).structured_content["id"]
+        soon = await client.call_tool("wait_for_transaction", {"id": spend_id, "waitSeconds": 1})
+        assert soon.structured_content["status"] == "pending"
+        waiting = asyncio.create_task(client.call_tool("wait_for_transaction", {"id": spend_id}))
+        await boss.post(f"/v1/transactions/{spend_id}/deny", json={"reason": "too dear"})
+        ended = await waiting
+    assert ended.structured_content["rejectCode"] == "approval_denied"
+    assert "too dear" in words(ended)
+
+
+async def test_a_model_knows_whom_it_may_pay(connect: Connect, service: Service):
+    """Goal: its own lists, as many of them as it can read, and nothing of the directory."""
+    hosts = [f"h{number}.example.com" for number in range(MOST_ENTRIES + 1)]
+    for allowlist, said in (
+        ([HOST, "*.example.org"], f"May be paid: {HOST}, *.example.org. Never: bad.example.org."),
+        (["*"], "Anybody may be paid. Never: bad.example.org."),
+        ([], "Nobody may be paid: the allowlist is empty. Ask your operator. Never:"),
+        (hosts, f"May be paid: {hosts[0]}, "),
+    ):
+        spender = await new_spender(service, allowlist=allowlist, blocklist=["bad.example.org"])
+        async with connect(spender.key) as client:
+            result = await client.call_tool("list_recipients")
+        assert words(result).startswith(said)
+        fields = result.structured_content
+        assert fields == {
+            "anyone": allowlist == ["*"],
+            "allowlist": allowlist[:MOST_ENTRIES],
+            "blocklist": ["bad.example.org"],
+            "truncated": allowlist == hosts,
+            "policyVersion": 1,
+        }
 
 
 async def test_a_stop_is_told(connect: Connect, service: Service):
@@ -192,7 +248,7 @@ async def test_another_agent_is_out_of_reach(connect: Connect, service: Service,
             error_of(await client.call_tool(tool, {**arguments, **named}), "not_found")
             own = await client.call_tool(tool, {**arguments, "agentId": spender.agent_id})
             assert not own.is_error
-        for tool in ("get_transaction", "cancel_spend"):
+        for tool in ("get_transaction", "wait_for_transaction", "cancel_spend"):
             error_of(await client.call_tool(tool, {"id": theirs["id"]}), "not_found")
     assert len(await other.transactions()) == 1
 
@@ -230,6 +286,8 @@ HOSTILE: list[tuple[str, dict[str, Any], str]] = [
     ("get_transaction", {"id": "../keys"}, "not_found"),
     ("get_transaction", {"id": "txn_1/approve"}, "not_found"),
     ("get_transaction", {"id": 7}, "validation_error"),
+    ("wait_for_transaction", {"id": "../keys"}, "not_found"),
+    ("wait_for_transaction", {"id": "txn_1", "waitSeconds": 31}, "validation_error"),
     ("cancel_spend", {"id": "../keys"}, "not_found"),
     ("cancel_spend", {"id": "txn_1/approve"}, "not_found"),
     ("buy", {}, "validation_error"),

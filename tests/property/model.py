@@ -109,8 +109,9 @@ class Agent:
     def waiting(self) -> int:
         return sum(s.status == "pending" for s in self.spends)
 
-    def spent_on(self, day: date) -> int:
-        return sum(s.amount for s in self.spends if s.day == day and s.status != "rejected")
+    def spent_on(self, day: date, *states: str) -> int:
+        states = states or ("pending", "approved", "settled")
+        return sum(s.amount for s in self.spends if s.day == day and s.status in states)
 
     def network_on(self, day: date) -> int:
         return sum(s.network for s in self.spends if s.day == day)
@@ -156,6 +157,7 @@ class Decision:
     outcomes: dict[str, str]
     remaining: int
     most: int
+    alone: int
     retry_at: datetime | None
 
 
@@ -304,7 +306,8 @@ class World:
         if any(rule not in about_amount for _, rule in failures):
             most = 0
         code = failures[0][0] if failures else None
-        return Decision(status, code, outcomes, remaining, most, retry_at)
+        alone = self.alone(agent, most)
+        return Decision(status, code, outcomes, remaining, most, alone, retry_at)
 
     def room(self, agent: Agent, standing: Standing) -> tuple[int, int]:
         """(remaining today, the most one spend may be), whoever is paid."""
@@ -318,16 +321,31 @@ class World:
             bounds.append(0)
         return remaining, min(bounds)
 
+    def alone(self, agent: Agent, most: int) -> int:
+        """How much of it passes without a person."""
+        threshold = agent.policy["approvalThreshold"]
+        return most if threshold is None else min(most, threshold)
+
     def budget(self, agent: Agent) -> dict[str, Any]:
         standing = self.standing(agent, MOST_FEE)
         remaining, most = self.room(agent, standing)
-        stopped = self.stopped or agent.status != "active" or agent.policy["frozen"]
+        if self.stopped or agent.status != "active" or agent.policy["frozen"]:
+            most = 0
+        policy, today = agent.show_policy(), self.now.date()
+        states = {"settled": "settled", "onItsWay": "approved", "waiting": "pending"}
         return {
-            "dailyCap": cents(agent.policy["dailyCap"]),
+            "dailyCap": policy["dailyCap"],
             "spentToday": money(standing.spent),
+            "spentTodayBy": {
+                name: money(agent.spent_on(today, status)) for name, status in states.items()
+            },
             "remainingToday": money(remaining),
+            "reserved": money(agent.reserved),
             "available": money(agent.available),
-            "maxAmountNow": money(0 if stopped else most),
+            "maxAmountNow": money(most),
+            "maxWithoutApproval": money(self.alone(agent, most)),
+            "approvalThreshold": policy["approvalThreshold"],
+            "allowlist": policy["allowlist"],
             "dailyNetworkLamports": self.network_budget(agent),
             "networkLamportsToday": standing.network,
             "resetsAt": shown(midnight_after(self.now)),

@@ -450,6 +450,7 @@ class Lives(RuleBasedStateMachine):
         assert {c["rule"]: c["outcome"] for c in explained["checks"]} == decision.outcomes
         assert explained["remainingToday"] == money(decision.remaining)
         assert explained["maxAmountNow"] == money(decision.most)
+        assert explained["maxWithoutApproval"] == money(decision.alone)
         assert explained["retryAt"] == shown(decision.retry_at)
 
     def compare_retry(self, answer: httpx.Response, known: tuple[Any, str], body: Any) -> None:

@@ -4,7 +4,7 @@ ok  a deposit          late  a deposit, after half a second    429, any error co
 me  an agent's key     gateway  JSON that is not ours, 504     dated  503 until a date
 page  HTML, 502        nonsense  JSON that is no answer        redirect  to another place
 reset  the connection is reset without an answer               silence  no answer at all
-cut  the connection ends within the answer
+cut  the connection ends within the answer                     pending, settled  a transaction
 """
 
 import asyncio
@@ -16,6 +16,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Self
 
+from bursar.api.examples import ANSWERS
 from bursar.errors import ErrorCode
 
 DEPOSIT = {
@@ -87,6 +88,8 @@ def _answer(step: str) -> bytes:
     more = ""
     if step in ("ok", "late", "cut"):
         status, body = 201, json.dumps({"data": DEPOSIT})
+    elif step in ("pending", "settled"):
+        status, body = 200, json.dumps({"data": {**ANSWERS["Transaction"], "status": step}})
     elif step == "me":
         status, body = 200, json.dumps({"data": {"scope": "agent", "agentId": "ag_1"}})
     elif step == "gateway":

@@ -156,6 +156,8 @@ async def _money(driver: Driver) -> None:
     assert (refused.status, refused.reject_code) == ("rejected", "insufficient_funds")
     assert {check.rule: check.outcome for check in refused.decision.checks}["funds"] == "fail"
     assert await driver.ask(transactions.get, paid.id) == paid
+    assert await driver.ask(transactions.get, paid.id, wait=1) == paid
+    assert await driver.ask(transactions.wait, paid.id) == paid
     assert await driver.rows(transactions.list, agent_id=agent) == [refused, paid]
     today = datetime.now(UTC).date()
     known = await driver.rows(

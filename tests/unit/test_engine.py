@@ -533,6 +533,17 @@ def test_exactly_max_amount_now_passes_and_one_micro_more_does_not(case: Case):
     assert more.max_amount_now_micros == most
 
 
+@given(OPEN_CASES)
+def test_max_without_approval_passes_and_one_micro_more_waits_or_is_refused(case: Case):
+    decision = case.decide()
+    most, alone = decision.max_amount_now_micros, decision.max_without_approval_micros
+    then = after(case)
+    if alone:
+        assert replace(then, amount_micros=alone).decide().status == "approved"
+    more = replace(then, amount_micros=alone + 1).decide()
+    assert more.status == ("pending" if alone < most else "rejected")
+
+
 @given(CASES)
 def test_max_amount_now_is_zero_when_anything_but_the_amount_fails(case: Case):
     decision = case.decide()

@@ -13,6 +13,7 @@ import type {
   Transaction,
 } from "./generated/types.js";
 import type { Page } from "./pages.js";
+import { Transactions } from "./transactions.js";
 import { Transport } from "./transport.js";
 
 const TIMEOUT_MS = 30_000;
@@ -46,6 +47,8 @@ export interface BursarOptions {
  * error: read `status`.
  */
 export class Bursar extends Resources {
+  override readonly transactions = new Transactions(this.transport);
+
   constructor(options: BursarOptions = {}) {
     const [apiKey, baseUrl] = keyAndAddress(options.apiKey, options.baseUrl);
     super(

@@ -8,6 +8,11 @@ export interface Options {
   timeout?: number;
 }
 
+export interface ReadOptions extends Options {
+  /** Seconds, at most 30, that the service may wait for the outcome before it answers. */
+  wait?: number;
+}
+
 export interface PostOptions extends Options {
   /**
    * One for each effect, the same at every retry of it. The client makes one if none is given; null
@@ -30,7 +35,7 @@ export interface WaitOptions extends PostOptions {
 interface Given {
   body?: object;
   query?: object;
-  options: WaitOptions;
+  options: ReadOptions & WaitOptions;
 }
 
 // The service asks a seller twice, and gives it half of this each time unless set otherwise.

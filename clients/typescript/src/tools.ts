@@ -40,8 +40,9 @@ type Call = (agent: AgentClient, given: any) => Promise<Record<string, unknown>>
 
 const CALLS: Record<ToolName, Call> = {
   get_budget: async (agent) => {
-    const { limits: _, ...rest } = await agent.budget();
-    return rest;
+    // They may be long, and a model reads every word each time.
+    const { allowlist: _, limits: __, ...budget } = await agent.budget();
+    return budget;
   },
   preview_spend: async (agent, { agentId: _, ...given }) => {
     const { status, rejectCode, decision } = await agent.preview(given);
@@ -88,11 +89,12 @@ function listed(spend: Transaction): Record<string, unknown> {
 }
 
 /** What a refused agent needs to know: what would pass, when, and which rules failed. */
-function decided({ maxAmountNow, remainingToday, retryAt, checks }: Decision) {
+function decided(decision: Decision) {
+  const { maxAmountNow, maxWithoutApproval, remainingToday, retryAt, checks } = decision;
   const failedChecks = checks
     .filter(({ outcome }) => outcome === "fail")
     .map(({ rule, limit, observed }) => ({ rule, limit, observed }));
-  return { maxAmountNow, remainingToday, retryAt, failedChecks };
+  return { maxAmountNow, maxWithoutApproval, remainingToday, retryAt, failedChecks };
 }
 
 function failure(problem: RequestFailed): Record<string, unknown> {

@@ -13,7 +13,7 @@ from bursar.agent import lifecycle, store
 from bursar.agent.lifecycle import Actor
 from bursar.agent.model import AgentChange, AgentRow, NewAgent, Which
 from bursar.agent.view import Agent, BulkChange, show_agent
-from bursar.api.call import Answer, Call, Resource, data, page, page_fields
+from bursar.api.call import Answer, Call, DatabaseUse, Resource, data, page, page_fields
 from bursar.api.policies import NEW_POLICY, POLICY_CHANGE, new_policy, policy_change
 from bursar.chain.networks import usdc_mint
 from bursar.clock import iso, iso_or_none
@@ -26,13 +26,14 @@ from bursar.ids import is_id
 from bursar.ledger import lock
 from bursar.money import format_cents, format_cents_or_none, format_micros
 from bursar.policy import store as policy_store
-from bursar.policy.engine import Used, terms_of
+from bursar.policy.engine import Used, terms_of, without_approval
 from bursar.policy.engine import budget as budget_of
 from bursar.policy.limits import applied, window_end
 from bursar.policy.view import PolicyVersion, show_version
+from bursar.spend import store as spend_store
 from bursar.spend.memory import Memory, Remembered
-from bursar.spend.model import bounds_of, midnight_after
-from bursar.spend.view import Budget, LimitUse
+from bursar.spend.model import bounds_of, midnight_after, midnight_before
+from bursar.spend.view import Budget, LimitUse, SpentTodayBy
 
 endpoints = Resource("Agents", Category.AGENT_MANAGEMENT, reads=Category.AGENT_READS)
 
@@ -312,21 +313,30 @@ async def visible_agent(call: Call, agent_id: str) -> AgentRow:
 @endpoints.get(
     "/v1/agents/:id/budget",
     "Get what an agent may spend now",
+    description=(
+        "`maxAmountNow` is the most that passes in one spend to an allowed recipient;"
+        " `maxWithoutApproval` is how much of it needs no person. `spentTodayBy` splits"
+        " `spentToday` into what is paid, what is on its way and what waits for a person."
+    ),
     scopes=ANYONE,
+    database=DatabaseUse.OWN,
     data=Budget,
 )
 async def budget(call: Call) -> Answer:
-    agent_id = call.params["id"]
-    found = None
-    if is_id("ag", agent_id) and call.caller.may_see_agent(agent_id):
-        found = await lock.read_agent(call.tx, agent_id, call.caller.realm_id)
-    if found is None:
+    agent_id, realm_id = call.params["id"], call.caller.realm_id
+    if not is_id("ag", agent_id) or not call.caller.may_see_agent(agent_id):
         raise not_found("agent")
     bounds = bounds_of(call.services.config)
     memory = Memory(call.services.policies, call.services.directory, bounds)
-    agent = (await memory.seen(call.tx, {agent_id: found}))[agent_id]
+    # One moment for all of it: the parts of what was spent today add up.
+    async with call.services.db.snapshot() as tx:
+        found = await lock.read_agent(tx, agent_id, realm_id)
+        if found is None:
+            raise not_found("agent")
+        agent = (await memory.seen(tx, {agent_id: found}))[agent_id]
+        today = midnight_before(found.wallet.now)
+        approved, pending = await spend_store.open_micros(tx, realm_id, agent_id, today)
     policy = agent.policy
-    resets_at = midnight_after(found.wallet.now)
     # The budget is the same for every recipient, so it is asked for none.
     terms = terms_of(
         policy,
@@ -353,10 +363,19 @@ async def budget(call: Call) -> Answer:
         Budget(
             daily_cap=format_cents(policy.cap_micros_daily),
             spent_today=format_micros(found.spent_today_micros),
+            spent_today_by=SpentTodayBy(
+                settled=format_micros(found.spent_today_micros - approved - pending),
+                on_its_way=format_micros(approved),
+                waiting=format_micros(pending),
+            ),
             remaining_today=format_micros(remaining),
+            reserved=format_micros(found.wallet.debits_pending),
             available=format_micros(found.wallet.available_micros),
             max_amount_now=format_micros(most),
-            resets_at=iso(resets_at),
+            max_without_approval=format_micros(without_approval(terms, most)),
+            approval_threshold=format_cents_or_none(policy.approval_threshold_micros),
+            allowlist=list(policy.allowlist),
+            resets_at=iso(midnight_after(found.wallet.now)),
             status=found.agent_status,
             frozen=policy.frozen,
             account_stopped=found.stopped,

@@ -133,6 +133,7 @@ _DECISION: Final = {
     ],
     "remainingToday": "21.500000",
     "maxAmountNow": "21.500000",
+    "maxWithoutApproval": "10.000000",
     "retryAt": None,
 }
 _KEY: Final = {
@@ -165,9 +166,14 @@ ANSWERS: Final[dict[str, Any]] = {
     "Budget": {
         "dailyCap": "25.00",
         "spentToday": "3.500000",
+        "spentTodayBy": {"settled": "3.500000", "onItsWay": "0.000000", "waiting": "0.000000"},
         "remainingToday": "21.500000",
+        "reserved": "0.000000",
         "available": "96.500000",
         "maxAmountNow": "21.500000",
+        "maxWithoutApproval": "10.000000",
+        "approvalThreshold": "10.00",
+        "allowlist": ["api.example.com", "*.example.org"],
         "resetsAt": "2026-11-16T00:00:00.000Z",
         "status": "active",
         "frozen": False,

@@ -20,6 +20,7 @@ from bursar.spend.approve import Approver
 from bursar.spend.model import SpendRow, bounds_of
 from bursar.spend.store import SpendFilter
 from bursar.spend.view import Statistics, Transaction, show_spend
+from bursar.spend.wait import MAX_SECONDS, wanted_seconds
 
 endpoints = Resource("Transactions", Category.TRANSACTIONS)
 
@@ -107,16 +108,28 @@ async def export(call: Call) -> Stream:
 @endpoints.get(
     "/v1/transactions/:id",
     "Get a transaction",
+    description=(
+        f"With `Prefer: wait=N` (at most {MAX_SECONDS}) the answer comes when the spend is settled"
+        " or rejected, or after N seconds as it stands then."
+    ),
     scopes=ANYONE,
+    database=DatabaseUse.OWN,
+    headers=(
+        Field(
+            "Prefer",
+            Text(1, 1_000),
+            f"`wait=N`: answer when the spend is settled or rejected, or after N seconds as it"
+            f" stands then; more than {MAX_SECONDS} counts as {MAX_SECONDS}.",
+        ),
+    ),
     data=Transaction,
 )
 async def get(call: Call) -> Answer:
-    spend_id = call.params["id"]
-    row = None
-    if is_id("txn", spend_id):
-        row = await store.get_spend(call.tx, call.caller.realm_id, spend_id)
-    if row is None or not call.caller.may_see_agent(row.agent_id):
-        raise not_found("transaction")
+    row = await _existing(call)
+    seconds = wanted_seconds(call.prefer)
+    if seconds and row.status in ("pending", "approved"):
+        ended = await call.services.waiter.wait(row.id, seconds)
+        row = await _existing(call) if ended is None else ended
     return data(show_spend(row))
 
 
@@ -185,6 +198,16 @@ async def cancel(call: Call) -> Answer:
         call.body.get("reason"),
     )
     return data(show_spend(spend))
+
+
+async def _existing(call: Call) -> SpendRow:
+    spend_id, row = call.params["id"], None
+    if is_id("txn", spend_id):
+        async with call.services.db.connection() as tx:
+            row = await store.get_spend(tx, call.caller.realm_id, spend_id)
+    if row is None or not call.caller.may_see_agent(row.agent_id):
+        raise not_found("transaction")
+    return row
 
 
 def _approver(call: Call) -> Approver:

@@ -165,7 +165,10 @@ def explained(answer: "Transaction | Preview | Purchase") -> list[str]:
         lines.append(f"  {decisive.rule}: {facts}")
     if answer.reject_code in _ADVICE:
         lines.append(f"  {_ADVICE[answer.reject_code]}")
-    lines.append(f"  What would pass now: {decision.max_amount_now:f}")
+    alone = ""
+    if decision.max_without_approval != decision.max_amount_now:
+        alone = f", without a person {decision.max_without_approval:f}"
+    lines.append(f"  What would pass now: {decision.max_amount_now:f}{alone}")
     if decision.retry_at is not None:
         lines.append(f"  This amount may pass again at {decision.retry_at:%Y-%m-%d %H:%M} UTC")
     return lines

@@ -119,14 +119,29 @@ class LimitUse:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SpentTodayBy:
+    """What was spent today: paid, approved and on its way, waiting for a person."""
+
+    settled: Decimal
+    on_its_way: Decimal
+    waiting: Decimal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """What an agent asks before it spends."""
+    """What an agent asks before it spends. `max_amount_now` is the most that passes in one spend,
+    `max_without_approval` the most that passes without a person."""
 
     daily_cap: Decimal
     spent_today: Decimal
+    spent_today_by: SpentTodayBy
     remaining_today: Decimal
+    reserved: Decimal
     available: Decimal
     max_amount_now: Decimal
+    max_without_approval: Decimal
+    approval_threshold: Decimal | None
+    allowlist: tuple[str, ...]
     resets_at: datetime
     status: AgentStatus
     frozen: bool
@@ -185,6 +200,7 @@ class Decision:
     checks: tuple[Check, ...]
     remaining_today: Decimal
     max_amount_now: Decimal
+    max_without_approval: Decimal
     retry_at: datetime | None
 
 

@@ -13,6 +13,7 @@ from bursar.client.endpoint import (
     present,
 )
 from bursar.client.model import Statistics, Transaction, TransactionStatus
+from bursar.client.waiting import waiting
 
 
 class Transactions(Resource[Carrier]):
@@ -38,9 +39,20 @@ class Transactions(Resource[Carrier]):
         return Request(query={**filters, "limit": limit, "after": after})
 
     @operation("GET /v1/transactions/:id", Transaction)
-    def get(self, transaction_id: str) -> Request:
-        """One transaction, as it stands."""
-        return Request(path={"id": transaction_id})
+    def get(self, transaction_id: str, *, wait: int | None = None) -> Request:
+        """One transaction, as it stands; with `wait` (at most 30 seconds) once it is settled or
+        rejected, or as it stands after that."""
+        return Request(path={"id": transaction_id}, wait=wait)
+
+    @waiting(
+        "GET /v1/transactions/:id",
+        Transaction,
+        lambda spend: spend.status in ("settled", "rejected"),
+    )
+    def wait(self, transaction_id: str, *, seconds: int = 60) -> Request:
+        """One transaction once it is settled or rejected, or as it stands after so many seconds:
+        read `status`. One that is `pending` waits for a person, who may take hours."""
+        return Request(path={"id": transaction_id}, wait=seconds)
 
     @operation("GET /v1/transactions/stats", Statistics)
     def stats(

@@ -519,8 +519,7 @@ async def audit(
 ) -> list[Finding]:
     """Asks every question, with `everything` about all rows. `progress` is called with each one
     before it is asked."""
-    async with db.transaction() as tx:
-        await tx.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
+    async with db.snapshot() as tx:
         findings: list[Finding] = []
         for question in map(_of_all, QUESTIONS) if everything else QUESTIONS:
             progress(question.text)

@@ -10,6 +10,7 @@ from bursar.ids import is_id
 from bursar.mcp import words
 from bursar.mcp.tool import (
     AGENT,
+    APPROVAL_URL,
     DECISION,
     KEY_PATTERN,
     REJECT_CODE,
@@ -69,7 +70,12 @@ def _waiting(headers: dict[str, str], seconds: int) -> dict[str, str]:
 def _purchase(answer: ApiAnswer) -> Result:
     found = answer.body["data"]
     replayed = answer.headers.get("idempotent-replayed") == "true"
-    return Result(words.bought(found, replayed=replayed), words.purchase(found))
+    return Result(
+        words.bought(found, replayed=replayed),
+        words.purchase(found) | {"approvalUrl": None},
+        pending_id=found["transactionId"] if found["status"] == "pending" else None,
+        replayed=replayed,
+    )
 
 
 _ID: Final = Field("id", Text(1, 100), "As `buy` gave it: pur_…", required=True)
@@ -103,6 +109,7 @@ _OUTPUT: Final = object_schema(
         "problem": text_schema("What went wrong, in words.", nullable=True),
         "transactionId": text_schema("Its spend, for get_transaction.", nullable=True),
         "createdAt": text_schema("When it was begun, UTC."),
+        "approvalUrl": APPROVAL_URL,
         "response": _ANSWER,
         "decision": {
             **object_schema(DECISION),

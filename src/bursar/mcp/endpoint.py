@@ -11,6 +11,7 @@ it. GET, which would open a stream, is answered 405.
 import asyncio
 import contextlib
 import importlib
+import re
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, cast
@@ -27,17 +28,19 @@ from bursar.form.kind import Schema
 from bursar.form.kinds import Choice, Text
 from bursar.form.record import Field, Record
 from bursar.http.router import Router
-from bursar.mcp.tool import ApiAnswer, ApiRequest
+from bursar.mcp.tool import CONSOLE, ApiAnswer, ApiRequest
 
 PATH: Final = "/mcp"
 # The rate limit of each tool: that of its API route. Every other message counts as a read.
 CATEGORIES: Final = {
     "get_budget": Category.AGENT_READS,
     "list_limits": Category.AGENT_READS,
+    "list_recipients": Category.AGENT_READS,
     "preview_spend": Category.SPEND_AUTHORISE,
     "spend": Category.SPEND_AUTHORISE,
     "cancel_spend": Category.SPEND_AUTHORISE,
     "get_transaction": Category.TRANSACTIONS,
+    "wait_for_transaction": Category.TRANSACTIONS,
     "list_transactions": Category.TRANSACTIONS,
     "buy": Category.SPEND_AUTHORISE,
     "get_purchase": Category.TRANSACTIONS,
@@ -52,6 +55,8 @@ _HEADERS: Final = [
     (b"accept", b"application/json, text/event-stream"),
 ]
 _CLOSE_SECONDS: Final = 5
+# A name or an address, and a port: nothing that could make another page of a link.
+_HOST: Final = re.compile(r"(?:[A-Za-z0-9.-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(?::[0-9]{1,5})?")
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -160,6 +165,17 @@ class _InProcess:
     def __init__(self, router: Router[Route], call: Call) -> None:
         self._router = router
         self._call = call
+
+    @property
+    def console(self) -> str | None:
+        """At the address that the client itself reached us by."""
+        headers = self._call.headers
+        host = headers.get(b"host", b"").decode("latin-1")
+        if _HOST.fullmatch(host) is None:
+            return None
+        tls = self._call.services.config.tls_in_front
+        secure = tls or headers.get(b"x-forwarded-proto") == b"https"
+        return f"{'https' if secure else 'http'}://{host}{CONSOLE}"
 
     async def agent_id(self) -> str:
         return present(self._call.caller.agent_id, "only agent keys come here")

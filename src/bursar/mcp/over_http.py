@@ -8,7 +8,7 @@ import httpx
 
 from bursar.client.address import check_address, past_proxies
 from bursar.errors import ApiError, ErrorCode, present, unavailable
-from bursar.mcp.tool import WAIT_SECONDS, ApiAnswer, ApiRequest
+from bursar.mcp.tool import CONSOLE, WAIT_SECONDS, ApiAnswer, ApiRequest
 
 # A seller may take its time, twice.
 _TIMEOUT: Final = httpx.Timeout(15, read=WAIT_SECONDS + 75)
@@ -37,6 +37,10 @@ class OverHttp:
     def __init__(self, client: httpx.AsyncClient) -> None:
         self._client = client
         self._agent_id: str | None = None
+
+    @property
+    def console(self) -> str:
+        return f"{str(self._client.base_url).rstrip('/')}{CONSOLE}"
 
     async def agent_id(self) -> str | ApiAnswer:
         """Looked up at the first tool call, so that a client may start before the service."""

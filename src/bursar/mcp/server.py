@@ -8,24 +8,32 @@ ours exist already and are stricter.
 import json
 import logging
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import Server
 from mcp.shared.exceptions import MCPError
 from mcp.types import (
+    INTERNAL_ERROR,
     INVALID_PARAMS,
     CallToolRequestParams,
     CallToolResult,
+    InputRequiredResult,
+    ListResourcesResult,
     ListToolsResult,
     PaginatedRequestParams,
+    ReadResourceRequestParams,
+    ReadResourceResult,
+    Resource,
     TextContent,
+    TextResourceContents,
     ToolAnnotations,
 )
 from mcp.types import Tool as ShownTool
 
 from bursar import __version__
-from bursar.mcp.tool import Api, Result, Tool, call_tool
+from bursar.mcp import approval
+from bursar.mcp.tool import Api, Result, Tool, call_tool, read_policy
 from bursar.mcp.tools import INSTRUCTIONS, TOOLS
 
 Context = ServerRequestContext[Any, Any]
@@ -34,9 +42,19 @@ Context = ServerRequestContext[Any, Any]
 logging.getLogger("mcp").setLevel(logging.ERROR)
 
 
+_POLICY: Final = Resource(
+    uri="bursar://policy",
+    name="policy",
+    title="Your spending policy",
+    description="What people allow this agent: caps, limits, the threshold above which a person has"
+    " to approve, whom it may pay, and whether it is frozen. Only people can change it.",
+    mime_type="application/json",
+)
+
+
 def make_server(api_of: Callable[[Context], Api]) -> Server[Any]:
-    """A server with our tools and nothing else. `api_of` gives the API as the calling key sees
-    it."""
+    """A server with our tools and the agent's policy. `api_of` gives the API as the calling key
+    sees it."""
     listed = ListToolsResult(tools=[_shown(tool) for tool in TOOLS.values()])
 
     async def list_tools(
@@ -45,12 +63,41 @@ def make_server(api_of: Callable[[Context], Api]) -> Server[Any]:
         del context, params
         return listed
 
-    async def call(context: Context, params: CallToolRequestParams) -> CallToolResult:
+    async def call(
+        context: Context, params: CallToolRequestParams
+    ) -> CallToolResult | InputRequiredResult:
         tool = TOOLS.get(params.name)
         if tool is None:
             names = ", ".join(TOOLS)
             raise MCPError(INVALID_PARAMS, f"There is no such tool. There are: {names}.")
-        return _answer(await call_tool(tool, params.arguments or {}, api_of(context)))
+        api, given, responses = api_of(context), params.arguments or {}, params.input_responses
+        if responses is not None and approval.has_agreed(responses):
+            given = approval.patient(tool, given)
+        result = await call_tool(tool, given, api)
+        if responses is None and approval.is_asked(context.session, tool, result):
+            asked = await approval.ask(context.session, result)
+            if isinstance(asked, InputRequiredResult):
+                return asked
+            if asked:
+                result = await call_tool(tool, approval.patient(tool, given), api)
+        return _answer(result)
+
+    async def list_resources(
+        context: Context, params: PaginatedRequestParams | None
+    ) -> ListResourcesResult:
+        del context, params
+        return ListResourcesResult(resources=[_POLICY])
+
+    async def read_resource(
+        context: Context, params: ReadResourceRequestParams
+    ) -> ReadResourceResult:
+        if params.uri != _POLICY.uri:
+            raise MCPError(
+                INVALID_PARAMS,
+                f"There is no such resource. There is: {_POLICY.uri}.",
+                data={"uri": params.uri},
+            )
+        return _contents(await read_policy(api_of(context)))
 
     return Server(
         "bursar",
@@ -60,6 +107,8 @@ def make_server(api_of: Callable[[Context], Api]) -> Server[Any]:
         get_tool_input_schema=lambda name: TOOLS[name].inputs.schema() if name in TOOLS else None,
         on_list_tools=list_tools,
         on_call_tool=call,
+        on_list_resources=list_resources,
+        on_read_resource=read_resource,
     )
 
 
@@ -78,6 +127,15 @@ def _shown(tool: Tool) -> ShownTool:
             idempotent_hint=True,
             open_world_hint=tool.spends,
         ),
+    )
+
+
+def _contents(result: Result) -> ReadResourceResult:
+    if result.is_error:
+        raise MCPError(INTERNAL_ERROR, result.text, data=result.fields)
+    shown = json.dumps(result.fields, ensure_ascii=False, indent=2)
+    return ReadResourceResult(
+        contents=[TextResourceContents(uri=_POLICY.uri, mime_type=_POLICY.mime_type, text=shown)]
     )
 
 

@@ -6,7 +6,7 @@ that a model learns of all its mistakes at once. What they mean is for the API t
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol
 
 from bursar.errors import ApiError, Fault, ValidationFailed, not_found
@@ -17,6 +17,8 @@ from bursar.mcp import words
 from bursar.mcp.words import Fields
 
 WAIT_SECONDS: Final = 30
+# Where the service has its console.
+CONSOLE: Final = "/console"
 # A valid Idempotency-Key without spaces around it, which HTTP would strip.
 KEY_PATTERN: Final = r"[!-~](?:[ -~]*[!-~])?"
 
@@ -40,6 +42,11 @@ class ApiAnswer:
 class Api(Protocol):
     """The API as one agent key sees it."""
 
+    @property
+    def console(self) -> str | None:
+        """The address of the console, where people decide; None: not known."""
+        ...
+
     async def agent_id(self) -> "str | ApiAnswer":
         """The agent that the key is bound to, or the answer that says why there is none."""
         ...
@@ -54,6 +61,11 @@ class Result:
     text: str
     fields: Fields
     is_error: bool = False
+    # The spend that waits for a person, and the page where that person decides.
+    pending_id: str | None = None
+    approval_url: str | None = None
+    # It repeats an earlier answer.
+    replayed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,22 +89,54 @@ async def call_tool(tool: Tool, arguments: Fields, api: Api) -> Result:
     given = {name: value for name, value in arguments.items() if value is not None}
     faults: list[Fault] = []
     tool.inputs.parse(given, "", faults)
-    try:
-        # Whether a local name may stand is for the service to say.
-        if not all(isinstance(fault, LocalName) for fault in faults):
-            raise ValidationFailed(faults)
-        agent_id = await api.agent_id()
-        if isinstance(agent_id, ApiAnswer):
-            answer = agent_id
-        elif given.get("agentId", agent_id) != agent_id:
+    # Whether a local name may stand is for the service to say.
+    if not all(isinstance(fault, LocalName) for fault in faults):
+        return _explained(ValidationFailed(faults))
+
+    def request(agent_id: str) -> ApiRequest:
+        if given.get("agentId", agent_id) != agent_id:
             raise not_found("agent")
-        else:
-            answer = await api.send(tool.request(given, agent_id))
+        return tool.request(given, agent_id)
+
+    answer = await _asked(api, request)
+    return answer if isinstance(answer, Result) else _with_page(tool.result(answer), api.console)
+
+
+async def read_policy(api: Api) -> Result:
+    """The policy of the key's agent, as the API shows it."""
+    answer = await _asked(api, lambda agent_id: ApiRequest("GET", f"/v1/agents/{agent_id}"))
+    return answer if isinstance(answer, Result) else Result("", answer.body["data"]["policy"])
+
+
+async def _asked(api: Api, request: Callable[[str], ApiRequest]) -> ApiAnswer | Result:
+    """The API's answer to the request for the key's agent, or what went wrong."""
+    try:
+        agent_id = await api.agent_id()
+        # What is no id is the answer that says why there is none.
+        known = isinstance(agent_id, str)
+        answer = await api.send(request(agent_id)) if known else agent_id
     except ApiError as problem:
-        return failure(problem.body("")["error"], problem.headers.get("Retry-After"))
+        return _explained(problem)
     if answer.status >= 400:
         return failure(answer.body["error"], answer.headers.get("retry-after"))
-    return tool.result(answer)
+    return answer
+
+
+def _explained(problem: ApiError) -> Result:
+    return failure(problem.body("")["error"], problem.headers.get("Retry-After"))
+
+
+def _with_page(result: Result, console: str | None) -> Result:
+    """With the page where a person decides on what waits, in words and as a field."""
+    if result.pending_id is None or console is None:
+        return result
+    url = f"{console}/transactions/{result.pending_id}"
+    return replace(
+        result,
+        text=f"{result.text} Whoever may approve it decides at {url}",
+        fields={**result.fields, "approvalUrl": url},
+        approval_url=url,
+    )
 
 
 def failure(error: Fields, retry_after: str | None = None) -> Result:
@@ -126,11 +170,16 @@ WAIT: Final = Field(
 REJECT_CODE: Final = text_schema(
     "Why it was refused; null unless `rejected`.", nullable=True, enum=[*words.RECOVERY, None]
 )
+APPROVAL_URL: Final = text_schema(
+    "Where a person decides on it, to tell your user or operator; null unless `pending`.",
+    nullable=True,
+)
 DECISION: Final[dict[str, Schema]] = {
     "maxAmountNow": text_schema(
         "The largest amount that passed for this recipient at the moment of the decision;"
         ' "0.000000" when something other than the amount stands in the way.'
     ),
+    "maxWithoutApproval": text_schema("How much of that passes without a person's approval."),
     "remainingToday": text_schema("What was left of the daily cap after the decision."),
     "retryAt": text_schema(
         "When this amount passes if nothing but time goes by; null when waiting does not help.",

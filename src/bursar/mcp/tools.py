@@ -12,10 +12,12 @@ from bursar.mcp import words
 from bursar.mcp.buying import BUYING_TOOLS
 from bursar.mcp.tool import (
     AGENT,
+    APPROVAL_URL,
     DECISION,
     KEY_PATTERN,
     REJECT_CODE,
     WAIT,
+    WAIT_SECONDS,
     ApiAnswer,
     ApiRequest,
     Result,
@@ -32,8 +34,9 @@ INSTRUCTIONS: Final = (
     "Bursar holds your wallet. You can spend USDC within a policy that people set and that you"
     " cannot pass or change. Before a purchase ask get_budget or preview_spend. A refused spend is"
     " not an error: read rejectCode, maxAmountNow and retryAt, and act on them or ask your"
-    " operator. Give each purchase an idempotencyKey of its own and keep it: if a spend call fails"
-    " or gets no answer, call again with the same key and arguments, and it is paid once."
+    " operator. Spends up to maxWithoutApproval need no person; larger ones wait for one, who may"
+    " take hours. Give each purchase an idempotencyKey of its own and keep it: if a spend call"
+    " fails or gets no answer, call again with the same key and arguments, and it is paid once."
     " To get something from a URL that costs money (HTTP 402), use buy, not spend."
 )
 
@@ -58,19 +61,33 @@ def _ask_spend(given: Fields, agent_id: str) -> ApiRequest:
     return ApiRequest("POST", "/v1/spend/authorise", body=body, headers=headers)
 
 
+def _ask_recipients(given: Fields, agent_id: str) -> ApiRequest:
+    del given
+    return ApiRequest("GET", f"/v1/agents/{agent_id}")
+
+
 def _ask_transaction(given: Fields, agent_id: str) -> ApiRequest:
     del agent_id
-    if not is_id("txn", given["id"]):
-        raise not_found("transaction")
-    return ApiRequest("GET", f"/v1/transactions/{given['id']}")
+    return ApiRequest("GET", f"/v1/transactions/{_id(given)}")
+
+
+def _ask_outcome(given: Fields, agent_id: str) -> ApiRequest:
+    del agent_id
+    seconds = given.get("waitSeconds", WAIT_SECONDS)
+    headers = {"Prefer": f"wait={seconds}"}
+    return ApiRequest("GET", f"/v1/transactions/{_id(given)}", headers=headers)
 
 
 def _ask_cancel(given: Fields, agent_id: str) -> ApiRequest:
     del agent_id
+    body = {name: value for name, value in given.items() if name != "id"}
+    return ApiRequest("POST", f"/v1/transactions/{_id(given)}/cancel", body=body)
+
+
+def _id(given: Fields) -> str:
     if not is_id("txn", given["id"]):
         raise not_found("transaction")
-    body = {name: value for name, value in given.items() if name != "id"}
-    return ApiRequest("POST", f"/v1/transactions/{given['id']}/cancel", body=body)
+    return given["id"]
 
 
 def _ask_transactions(given: Fields, agent_id: str) -> ApiRequest:
@@ -85,13 +102,21 @@ def _ask_transactions(given: Fields, agent_id: str) -> ApiRequest:
 
 def _budget(answer: ApiAnswer) -> Result:
     found = answer.body["data"]
-    fields = {name: value for name, value in found.items() if name != "limits"}
+    # Tools of their own have these: they may be long, and a model reads every word each time.
+    fields = {
+        name: value for name, value in found.items() if name not in ("allowlist", "limits")
+    }
     return Result(words.budget(found), fields)
 
 
 def _limits(answer: ApiAnswer) -> Result:
     found = answer.body["data"]
     return Result(words.limits(found), {"limits": found["limits"]})
+
+
+def _recipients(answer: ApiAnswer) -> Result:
+    fields = words.recipients(answer.body["data"]["policy"])
+    return Result(words.payable(fields), fields)
 
 
 def _preview(answer: ApiAnswer) -> Result:
@@ -103,13 +128,22 @@ def _preview(answer: ApiAnswer) -> Result:
 def _spend(answer: ApiAnswer) -> Result:
     found = answer.body["data"]
     replayed = answer.headers.get("idempotent-replayed") == "true"
-    fields = words.transaction(found) | words.decision(found) | {"replayed": replayed}
-    return Result(words.spent(found, replayed=replayed), fields)
+    fields = _with_decision(found) | {"replayed": replayed}
+    said = words.spent(found, replayed=replayed)
+    return Result(said, fields, pending_id=_pending(found), replayed=replayed)
 
 
 def _transaction(answer: ApiAnswer) -> Result:
     found = answer.body["data"]
-    return Result(words.looked_up(found), words.transaction(found) | words.decision(found))
+    return Result(words.looked_up(found), _with_decision(found), pending_id=_pending(found))
+
+
+def _with_decision(found: Fields) -> Fields:
+    return words.transaction(found) | words.decision(found) | {"approvalUrl": None}
+
+
+def _pending(found: Fields) -> str | None:
+    return found["id"] if found["status"] == "pending" else None
 
 
 def _cancelled(answer: ApiAnswer) -> Result:
@@ -124,6 +158,10 @@ def _transactions(answer: ApiAnswer) -> Result:
 
 
 # Schemas ------------------------------------------------------------------------------------------
+
+
+def _entries(doc: str) -> Schema:
+    return {"type": "array", "items": {"type": "string"}, "description": doc}
 
 
 _STATUSES: Final = ["pending", "approved", "settled", "rejected"]
@@ -159,6 +197,9 @@ _LIMIT: Final[dict[str, Schema]] = {
     "usedCount": {"type": "integer", "description": "How many spends were made in it so far."},
     "resetsAt": text_schema("When the count starts again; null: never.", nullable=True),
 }
+_TRANSACTION_ID: Final = Field(
+    "id", Text(1, 100), "As `spend` or a list gave it: txn_…", required=True
+)
 _PURCHASE: Final = (
     Field(
         "amount",
@@ -191,8 +232,9 @@ TOOLS: Final[Mapping[str, Tool]] = {
             title="What can I spend now?",
             description=(
                 "What this agent may spend at this moment: maxAmountNow is the largest single"
-                " payment that passes to an allowed recipient; dailyCap, spentToday and"
-                " remainingToday say how much of the day is used; resetsAt is when the day's count"
+                " payment that passes to an allowed recipient, maxWithoutApproval the largest that"
+                " passes without a person; dailyCap, spentToday and remainingToday say how much of"
+                " the day is used, spentTodayBy how far it came; resetsAt is when the day's count"
                 " starts again; available is what the wallet holds. Changes nothing."
             ),
             inputs=Record("Budget", (AGENT,)),
@@ -200,9 +242,25 @@ TOOLS: Final[Mapping[str, Tool]] = {
                 {
                     "dailyCap": text_schema("The most that may be spent in a UTC day."),
                     "spentToday": text_schema("Counted towards today, waiting spends included."),
+                    "spentTodayBy": {
+                        **object_schema(
+                            {
+                                "settled": text_schema("Paid, final."),
+                                "onItsWay": text_schema("Approved, being paid."),
+                                "waiting": text_schema("Waits for a person's approval."),
+                            }
+                        ),
+                        "description": "The same by how far it came; the three add up to it.",
+                    },
                     "remainingToday": text_schema("What is left of the daily cap."),
+                    "reserved": text_schema("What is reserved for payments that are not final."),
                     "available": text_schema("What the wallet holds and has not reserved."),
                     "maxAmountNow": text_schema("The largest single payment that passes now."),
+                    "maxWithoutApproval": text_schema("The largest that passes without a person."),
+                    "approvalThreshold": text_schema(
+                        "Payments above it wait for a person's approval; null: none do.",
+                        nullable=True,
+                    ),
                     "resetsAt": text_schema("When the day's count starts again, UTC."),
                     "status": text_schema("Of the agent.", enum=["active", "paused", "terminated"]),
                     "frozen": {"type": "boolean", "description": "True: nothing can be spent."},
@@ -242,6 +300,36 @@ TOOLS: Final[Mapping[str, Tool]] = {
             ),
             request=_ask_budget,
             result=_limits,
+        ),
+        Tool(
+            name="list_recipients",
+            title="Whom may I pay?",
+            description=(
+                "Whom this agent's policy lets it pay: the entries of its allowlist, and of the"
+                " blocklist, which wins. A hostname stands for exactly that host, *.example.com for"
+                " every host below example.com, * for anybody. Whether a payment to one of them"
+                " passes now, preview_spend tells: amounts, and the address that a host is paid at,"
+                " are judged there. Changes nothing."
+            ),
+            inputs=Record("Recipients", (AGENT,)),
+            output=object_schema(
+                {
+                    "anyone": {
+                        "type": "boolean",
+                        "description": "True: everybody but those of the blocklist.",
+                    },
+                    "allowlist": _entries("Who may be paid."),
+                    "blocklist": _entries("Who may not, whatever the allowlist says."),
+                    "truncated": {
+                        "type": "boolean",
+                        "description": f"True: a list is longer than the {words.MOST_ENTRIES}"
+                        " entries shown. preview_spend knows all of them.",
+                    },
+                    "policyVersion": {"type": "integer", "description": "Of the policy in force."},
+                }
+            ),
+            request=_ask_recipients,
+            result=_recipients,
         ),
         Tool(
             name="preview_spend",
@@ -293,6 +381,7 @@ TOOLS: Final[Mapping[str, Tool]] = {
                 {
                     **_TRANSACTION,
                     **DECISION,
+                    "approvalUrl": APPROVAL_URL,
                     "replayed": {
                         "type": "boolean",
                         "description": "True: the answer of an earlier call with this key. Nothing"
@@ -315,7 +404,7 @@ TOOLS: Final[Mapping[str, Tool]] = {
             inputs=Record(
                 "Cancel",
                 (
-                    Field("id", Text(1, 100), "As `spend` or a list gave it: txn_…", required=True),
+                    _TRANSACTION_ID,
                     Field("reason", Text(0, 500), "Why, for the books."),
                 ),
             ),
@@ -333,12 +422,33 @@ TOOLS: Final[Mapping[str, Tool]] = {
                 " remainingToday and retryAt are those of the moment it was decided; get_budget has"
                 " today's."
             ),
-            inputs=Record(
-                "Transaction",
-                (Field("id", Text(1, 100), "As `spend` or a list gave it: txn_…", required=True),),
-            ),
-            output=object_schema({**_TRANSACTION, **DECISION}),
+            inputs=Record("Transaction", (_TRANSACTION_ID,)),
+            output=object_schema({**_TRANSACTION, **DECISION, "approvalUrl": APPROVAL_URL}),
             request=_ask_transaction,
+            result=_transaction,
+        ),
+        Tool(
+            name="wait_for_transaction",
+            title="Wait for a spend",
+            description=(
+                "The same as get_transaction, but it answers when the spend is `settled` or"
+                " `rejected`, or after waitSeconds as it stands then. A spend that is `approved` is"
+                " paid within seconds. One that is `pending` waits for a person: call again, do"
+                " something else meanwhile, or call it off with cancel_spend."
+            ),
+            inputs=Record(
+                "Outcome",
+                (
+                    _TRANSACTION_ID,
+                    Field(
+                        "waitSeconds",
+                        Whole(1, WAIT_SECONDS),
+                        f"How long to wait at most; {WAIT_SECONDS} by default.",
+                    ),
+                ),
+            ),
+            output=object_schema({**_TRANSACTION, **DECISION, "approvalUrl": APPROVAL_URL}),
+            request=_ask_outcome,
             result=_transaction,
         ),
         Tool(

@@ -65,6 +65,8 @@ RECOVERY: Final[Mapping[str, str]] = {
 }
 _NEW_KEY: Final = "Another try needs a new idempotencyKey: this one only repeats this answer."
 _NOTHING: Final = "0.000000"
+# What a model is shown of a list of the policy at most.
+MOST_ENTRIES: Final = 200
 # What a model is shown of a seller's answer at most; base64 of it stays valid where it is cut.
 _MOST_CHARACTERS: Final = 64 * 1024
 _ASK_AGAIN: Final = (
@@ -102,6 +104,7 @@ def decision(found: Fields) -> Fields:
     made = found["decision"]
     return {
         "maxAmountNow": made["maxAmountNow"],
+        "maxWithoutApproval": made["maxWithoutApproval"],
         "remainingToday": made["remainingToday"],
         "retryAt": made["retryAt"],
         "failedChecks": [
@@ -169,7 +172,7 @@ def spent(found: Fields, *, replayed: bool) -> str:
     if replayed:
         said = (
             "This idempotencyKey was used before for this very purchase. Nothing was paid again;"
-            f" this is the answer of that time, and get_transaction shows it as it is now. {said}"
+            f" get_transaction shows it as it is now. {said}"
         )
     return said
 
@@ -178,7 +181,8 @@ def previewed(found: Fields) -> str:
     """What would become of a spend; nothing has happened yet."""
     said = {
         "approved": "This spend would be approved.",
-        "pending": "This spend would wait for a person's approval.",
+        "pending": "This spend would wait for a person's approval. Up to"
+        f" {found['decision']['maxWithoutApproval']} passes without.",
     }.get(found["status"]) or f"This spend would be refused. {' '.join(_refusal(found))}"
     return f"{said} Nothing was spent or reserved."
 
@@ -205,8 +209,7 @@ def budget(found: Fields) -> str:
     if found["budgetFrozen"]:
         return "Nothing can be spent: a budget that you share is stopped. Ask your operator."
     return (
-        f"Up to {found['maxAmountNow']} USDC fits the limits now in one payment; whether a person"
-        " has to approve it first, preview_spend tells. Spent today:"
+        f"Up to {found['maxAmountNow']} USDC passes now in one payment{_alone(found)}. Spent today:"
         f" {found['spentToday']} of {found['dailyCap']}; the count starts again at"
         f" {found['resetsAt']}. The wallet has {found['available']} available."
     )
@@ -234,6 +237,31 @@ def _is_full(row: Fields) -> bool:
     )
 
 
+def recipients(policy: Fields) -> Fields:
+    """Whom the policy lets an agent pay, as much of it as a model can read."""
+    allowed: list[str] = policy["allowlist"]
+    blocked: list[str] = policy["blocklist"]
+    return {
+        "anyone": "*" in allowed,
+        "allowlist": allowed[:MOST_ENTRIES],
+        "blocklist": blocked[:MOST_ENTRIES],
+        "truncated": max(len(allowed), len(blocked)) > MOST_ENTRIES,
+        "policyVersion": policy["version"],
+    }
+
+
+def payable(found: Fields) -> str:
+    if found["anyone"]:
+        said = "Anybody may be paid."
+    elif found["allowlist"]:
+        said = f"May be paid: {', '.join(found['allowlist'])}."
+    else:
+        said = "Nobody may be paid: the allowlist is empty. Ask your operator."
+    if found["blocklist"]:
+        said += f" Never: {', '.join(found['blocklist'])}."
+    return f"{said} There are more." if found["truncated"] else said
+
+
 def failed(error: Fields, retry_after: int | None) -> str:
     """An error: nothing was decided, or the decision is not known."""
     lines = [f"Error {error['code']}: {error['message']}"]
@@ -251,7 +279,7 @@ def _outcome(found: Fields) -> str:
     if status == "pending":
         return (
             f"Waiting for a person's approval until {found['expiresAt']}; the amount is reserved."
-            " get_transaction shows the outcome. Do not spend again for the same purchase."
+            " wait_for_transaction shows the outcome. Do not spend again for the same purchase."
         )
     return _STATUS[status]
 
@@ -266,11 +294,20 @@ def _refusal(found: Fields) -> list[str]:
     # A spend that passed and was rejected later says nothing about amounts.
     if any(check["outcome"] == "fail" for check in made["checks"]):
         if made["maxAmountNow"] != _NOTHING:
-            said.append(f"Up to {made['maxAmountNow']} passes now.")
+            said.append(f"Up to {made['maxAmountNow']} passes now{_alone(made)}.")
         if made["retryAt"] is not None:
             wait = _until(found.get("createdAt"), made["retryAt"])
             said.append(f"This amount passes at {made['retryAt']}{wait} if nothing else changes.")
     return said
+
+
+def _alone(found: Fields) -> str:
+    """How much of what passes needs no person, where that is less."""
+    if found["maxWithoutApproval"] == found["maxAmountNow"]:
+        return ""
+    if found["maxWithoutApproval"] == _NOTHING:
+        return ", but only with a person's approval"
+    return f", of which up to {found['maxWithoutApproval']} without a person's approval"
 
 
 def _until(start: str | None, end: str) -> str:

@@ -201,6 +201,8 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     # As they are once this decision is in force.
     remaining_today_micros: int
     max_amount_now_micros: int
+    # The most that passes without a person.
+    max_without_approval_micros: int
     # From when on this amount passes if nothing else changes; None when it never would.
     retry_at: datetime | None
 
@@ -404,15 +406,16 @@ def decide(
     ]
     taken = 0 if code else amount_micros
     remaining = max(terms.cap_micros_daily - used.spent_today_micros - taken, 0)
+    most = 0
     # Whether nothing but the amount stands in the way.
-    amount_alone = terms.standing is None and not beyond_network
-    most = _most(
-        terms,
-        min(remaining, used.available_micros - taken),
-        used.pending_count + (must_wait and not code),
-        used.network_today_lamports if code else network_after,
-        [_left(each.limit, used.meters, each.place, taken) for each in limits],
-    )
+    if terms.standing is None and not beyond_network:
+        most = _most(
+            terms,
+            min(remaining, used.available_micros - taken),
+            used.pending_count + (must_wait and not code),
+            used.network_today_lamports if code else network_after,
+            [_left(each.limit, used.meters, each.place, taken) for each in limits],
+        )
     time_alone = (
         terms.standing is None
         and not (beyond_own or beyond_single or crowded or lacks_funds)
@@ -428,7 +431,8 @@ def decide(
         reject_code=code,
         checks=checks,
         remaining_today_micros=remaining,
-        max_amount_now_micros=most if amount_alone else 0,
+        max_amount_now_micros=most,
+        max_without_approval_micros=without_approval(terms, most),
         retry_at=_last(ends) if time_alone else None,
     )
 
@@ -462,6 +466,12 @@ def budget(terms: Terms, used: Used) -> tuple[int, int]:
     ]
     most = min(remaining, used.available_micros)
     return remaining, _most(terms, most, used.pending_count, used.network_today_lamports, left)
+
+
+def without_approval(terms: Terms, most: int) -> int:
+    """How much of the most that one spend may be needs no person."""
+    threshold = terms.approval_threshold_micros
+    return most if threshold is None else min(most, threshold)
 
 
 def _left(limit: Limit, meters: Sequence[int], place: int, taken: int) -> int | None:
@@ -516,10 +526,7 @@ def _most(
     for cap in (terms.cap_micros_per_transaction, terms.max_micros, *left):
         if cap is not None:
             most = min(most, cap)
-    threshold = terms.approval_threshold_micros
-    if threshold is not None and pending_count >= terms.pending_max:
-        most = min(most, threshold)
-    return most
+    return without_approval(terms, most) if pending_count >= terms.pending_max else most
 
 
 def _passes(passes: bool) -> Outcome:

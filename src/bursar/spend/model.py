@@ -106,6 +106,11 @@ def bounds_of(config: Config) -> Bounds:
 
 
 @lru_cache(maxsize=1_024)
+def midnight_before(moment: datetime) -> datetime:
+    """The beginning of the UTC day of this moment."""
+    return midnight_after(moment) - timedelta(days=1)
+
+
 def midnight_after(moment: datetime) -> datetime:
     """The end of the UTC day of this moment."""
     day = moment.date()

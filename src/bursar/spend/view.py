@@ -18,6 +18,7 @@ class DecisionView(msgspec.Struct, rename="camel", kw_only=True):
     checks: list[Check]
     remaining_today: str
     max_amount_now: str
+    max_without_approval: str
     retry_at: str | None
 
 
@@ -77,14 +78,29 @@ class LimitUse(msgspec.Struct, rename="camel", kw_only=True):
     resets_at: str | None
 
 
+class SpentTodayBy(msgspec.Struct, rename="camel", kw_only=True):
+    """What was spent today, by how far it came: paid and final, approved and on its way, waiting
+    for a person."""
+
+    settled: str
+    on_its_way: str
+    waiting: str
+
+
 class Budget(msgspec.Struct, rename="camel", kw_only=True):
-    """What an agent asks before it spends."""
+    """What an agent asks before it spends. `maxAmountNow` is the most that passes in one spend, and
+    `maxWithoutApproval` the most that passes without a person."""
 
     daily_cap: str
     spent_today: str
+    spent_today_by: SpentTodayBy
     remaining_today: str
+    reserved: str
     available: str
     max_amount_now: str
+    max_without_approval: str
+    approval_threshold: str | None
+    allowlist: list[str]
     resets_at: str
     status: Literal["active", "paused", "terminated"]
     frozen: bool
@@ -117,6 +133,7 @@ def show_decision(decision: Decision) -> DecisionView:
         checks=decision.checks,
         remaining_today=format_micros(decision.remaining_today_micros),
         max_amount_now=format_micros(decision.max_amount_now_micros),
+        max_without_approval=format_micros(decision.max_without_approval_micros),
         retry_at=iso_or_none(decision.retry_at),
     )
 

@@ -1,7 +1,12 @@
 // Written by `make reference` from the OpenAPI document. Change nothing here.
 
 import { Resource } from "../endpoint.js";
-import type { Options, PostOptions, WaitOptions } from "../endpoint.js";
+import type {
+  Options,
+  PostOptions,
+  ReadOptions,
+  WaitOptions,
+} from "../endpoint.js";
 import type { Pages } from "../pages.js";
 import type {
   AcceptPin,
@@ -361,8 +366,10 @@ export class AgentsResource extends Resource {
   }
 
   /**
-   * Get what an agent may spend now. Scopes: `admin`, `agent`, `approver`, `read`. Counts as Agent
-   * Reads.
+   * Get what an agent may spend now. `maxAmountNow` is the most that passes in one spend to an
+   * allowed recipient; `maxWithoutApproval` is how much of it needs no person. `spentTodayBy`
+   * splits `spentToday` into what is paid, what is on its way and what waits for a person. Scopes:
+   * `admin`, `agent`, `approver`, `read`. Counts as Agent Reads.
    */
   budget(
     id: string,
@@ -735,10 +742,14 @@ export class TransactionsResource extends Resource {
     return this.pages("/v1/transactions", { query, options });
   }
 
-  /** Get a transaction. Scopes: `admin`, `agent`, `approver`, `read`. Counts as Transactions. */
+  /**
+   * Get a transaction. With `Prefer: wait=N` (at most 30) the answer comes when the spend is
+   * settled or rejected, or after N seconds as it stands then. Scopes: `admin`, `agent`,
+   * `approver`, `read`. Counts as Transactions.
+   */
   get(
     id: string,
-    options: Options = {},
+    options: ReadOptions = {},
   ): Promise<Transaction> {
     return this.send("GET", `/v1/transactions/${this.segment(id)}`, { options });
   }

@@ -9,7 +9,7 @@ export const TOOLS: {
 }[] = [
   {
     "name": "get_budget",
-    "description": "What this agent may spend at this moment: maxAmountNow is the largest single payment that passes to an allowed recipient; dailyCap, spentToday and remainingToday say how much of the day is used; resetsAt is when the day's count starts again; available is what the wallet holds. Changes nothing.",
+    "description": "What this agent may spend at this moment: maxAmountNow is the largest single payment that passes to an allowed recipient, maxWithoutApproval the largest that passes without a person; dailyCap, spentToday and remainingToday say how much of the day is used, spentTodayBy how far it came; resetsAt is when the day's count starts again; available is what the wallet holds. Changes nothing.",
     "inputSchema": {
       "title": "Budget",
       "type": "object",
