@@ -37,13 +37,19 @@ function latest() {
 
 const capabilities = decide ? { elicitation: { url: {} } } : {};
 const [client, Http, Stdio] = kit === "sdk" ? sdk() : latest();
-await client.connect(
-  command
-    ? new Stdio({ ...command, stderr: "inherit" })
-    : new Http(new URL(`${url}/mcp`), {
-        requestInit: { headers: { Authorization: `Bearer ${key}` } },
-      }),
-);
+const transport = command
+  ? new Stdio({ ...command, stderr: "inherit" })
+  : new Http(new URL(`${url}/mcp`), {
+      requestInit: { headers: { Authorization: `Bearer ${key}` } },
+    });
+// The older kit tells the revision to its transport alone.
+let version;
+const told = transport.setProtocolVersion?.bind(transport);
+transport.setProtocolVersion = (revision) => {
+  version = revision;
+  told?.(revision);
+};
+await client.connect(transport);
 // Once it has the list, it holds every answer against the output schema of its tool.
 const { tools } = await client.listTools();
 const { resources } = await client.listResources();
@@ -52,6 +58,6 @@ const answers = [];
 for (const [name, args] of calls) {
   answers.push(await client.callTool({ name, arguments: args }));
 }
-const version = client.getNegotiatedProtocolVersion?.() ?? client.transport.protocolVersion;
+version = client.getNegotiatedProtocolVersion?.() ?? version;
 console.log(JSON.stringify({ version, tools, resources, policy, answers, asked }));
 await client.close();
