@@ -47,7 +47,8 @@ def _types() -> str:
     declared: dict[str, list[str]] = {}
     for name, schema in _schemas().items():
         if openapi.is_shape(name) and name != "Error":
-            for inner in schema.get("properties", {}).values():
+            for of in schema.get("properties", {}).values():
+                inner = of.get("items", of)
                 if _is_record(inner):
                     declared[inner["title"]] = [*_named(inner["title"], inner, given=True)]
             declared[name] = [*_named(name, schema, given=name in bodies)]

@@ -207,12 +207,13 @@ async function failed<E extends Error>(
 test("a wait ends with the outcome or with the time, and asks no more often than fits into it", async () => {
   const pending = said(200, { data: { status: "pending" } });
   const settled = said(200, { data: { status: "settled" } });
-  for (const [seconds, answers, rounds, status] of [
+  const cases: [number, Answer[], number[], string][] = [
     [70, [pending, pending, pending], [30, 30, 10], "pending"],
     [70, [pending, settled], [30, 30], "settled"],
     [0, [pending], [0], "pending"],
-  ] as const) {
-    script = [...answers];
+  ];
+  for (const [seconds, answers, rounds, status] of cases) {
+    script = answers;
     seen = [];
     const found = await bursar().transactions.wait("txn_1", { seconds });
     assert.equal(found.status, status);

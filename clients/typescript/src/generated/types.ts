@@ -782,6 +782,17 @@ export interface Reason {
   reason?: string | null;
 }
 
+export interface BudgetLimit {
+  /** Of a limit that stands already; a new one gets its own. */
+  id?: string;
+  /** The UTC calendar window. */
+  window: "hour" | "day" | "week" | "month" | "lifetime";
+  /** How much may be spent in it. */
+  amount?: string | null;
+  /** How many spends. */
+  count?: number | null;
+}
+
 export interface NewBudget {
   /** 1 to 100 characters. */
   name: string;
