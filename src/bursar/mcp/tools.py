@@ -103,9 +103,7 @@ def _ask_transactions(given: Fields, agent_id: str) -> ApiRequest:
 def _budget(answer: ApiAnswer) -> Result:
     found = answer.body["data"]
     # Tools of their own have these: they may be long, and a model reads every word each time.
-    fields = {
-        name: value for name, value in found.items() if name not in ("allowlist", "limits")
-    }
+    fields = {name: value for name, value in found.items() if name not in ("allowlist", "limits")}
     return Result(words.budget(found), fields)
 
 
