@@ -36,17 +36,17 @@ export interface Policy {
   version: number;
 }
 
-/**
- * So much, or so many spends, in a UTC calendar window. One with a `recipient` counts from when it
- * was set; the others have counted all along.
- */
 export interface Limit {
-  id: string;
-  window: "day" | "hour" | "lifetime" | "month" | "week";
-  amount: string | null;
-  count: number | null;
-  recipient: string | null;
-  countsFrom: string | null;
+  /** Of a limit that stands already; a new one gets its own. */
+  id?: string;
+  /** The UTC calendar window. */
+  window: "hour" | "day" | "week" | "month" | "lifetime";
+  /** How much may be spent in it. */
+  amount?: string | null;
+  /** How many spends. */
+  count?: number | null;
+  /** Only spends to this entry count. */
+  recipient?: string | null;
 }
 
 /** How many agents matched, and how many of them the change made different. */
@@ -72,13 +72,21 @@ export interface PolicyVersion {
   changedAt: string;
 }
 
-/** What an agent asks before it spends. */
+/**
+ * What an agent asks before it spends. `maxAmountNow` is the most that passes in one spend, and
+ * `maxWithoutApproval` the most that passes without a person.
+ */
 export interface Budget {
   dailyCap: string;
   spentToday: string;
+  spentTodayBy: SpentTodayBy;
   remainingToday: string;
+  reserved: string;
   available: string;
   maxAmountNow: string;
+  maxWithoutApproval: string;
+  approvalThreshold: string | null;
+  allowlist: string[];
   resetsAt: string;
   status: "active" | "paused" | "terminated";
   frozen: boolean;
@@ -88,6 +96,16 @@ export interface Budget {
   dailyNetworkLamports: number;
   networkLamportsToday: number;
   limits: LimitUse[];
+}
+
+/**
+ * What was spent today, by how far it came: paid and final, approved and on its way, waiting for a
+ * person.
+ */
+export interface SpentTodayBy {
+  settled: string;
+  onItsWay: string;
+  waiting: string;
 }
 
 /**
@@ -221,6 +239,7 @@ export interface Decision {
   checks: Check[];
   remainingToday: string;
   maxAmountNow: string;
+  maxWithoutApproval: string;
   retryAt: string | null;
 }
 
