@@ -72,7 +72,8 @@ class Facilitator:
         try:
             await self._node.send(bytes(signed))
         except NodeRefused as refusal:
-            if refusal.reason != "AlreadyProcessed":
+            # One that landed may be refused as too old, too.
+            if refusal.reason != "AlreadyProcessed" and await self._node.status(signature) is None:
                 return Settled(signature, payer, "transaction_failed")
         return Settled(signature, payer, await self._outcome(signature))
 

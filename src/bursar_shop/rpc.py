@@ -38,5 +38,7 @@ class Node:
 
     async def status(self, signature: str) -> dict[str, Any] | None:
         """What became of a transaction, once it is on the chain."""
-        found = await self.call("getSignatureStatuses", [signature])
+        found = await self.call(
+            "getSignatureStatuses", [signature], {"searchTransactionHistory": True}
+        )
         return found["value"][0]

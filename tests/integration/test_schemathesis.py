@@ -163,6 +163,7 @@ def test_every_reference_leads_somewhere_and_every_shape_is_used(document: dict[
 # What may take a while, so that a caller may wait for how it ends.
 WAITS = {
     "POST /v1/spend/authorise",
+    "GET /v1/transactions/:id",
     "POST /v1/purchases",
     "POST /v1/purchases/:id/retry",
     "POST /v1/purchases/:id/continue",

@@ -91,6 +91,9 @@ def prepare(
     faults = _standing(faults, services, caller) + wrong_filters
     key = idempotency_header if route.takes_idempotency_key else None
     key = idempotency.read_key(key, faults)
+    if prefer is not None:
+        for header in route.headers:
+            header.kind.parse(prefer, header.name, faults)
     if faults:
         raise ValidationFailed(faults)
     return Call(

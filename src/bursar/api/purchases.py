@@ -94,7 +94,7 @@ PURCHASE = Record(
 CONTINUE = Record("Continue", (_PAYMENT_REQUIRED,))
 PREFER = Field(
     "Prefer",
-    Text(1, 1_000),
+    Text(0, 1_000),
     f"`wait=N`: answer when it is paid, unpaid, free, failed or rejected, or after N seconds as it"
     f" stands then; more than {MAX_SECONDS} counts as {MAX_SECONDS}. `same-within=N`: where no"
     " `Idempotency-Key` is given, a purchase of the same method, URL and body by this agent within"

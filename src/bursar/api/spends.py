@@ -42,7 +42,7 @@ SPEND = Record(
 )
 PREFER = Field(
     "Prefer",
-    Text(1, 1_000),
+    Text(0, 1_000),
     f"`wait=N`: answer when the spend is settled or rejected, or after N seconds as it stands then;"
     f" more than {MAX_SECONDS} counts as {MAX_SECONDS}. It is decided at once all the same.",
 )

@@ -117,7 +117,7 @@ async def export(call: Call) -> Stream:
     headers=(
         Field(
             "Prefer",
-            Text(1, 1_000),
+            Text(0, 1_000),
             f"`wait=N`: answer when the spend is settled or rejected, or after N seconds as it"
             f" stands then; more than {MAX_SECONDS} counts as {MAX_SECONDS}.",
         ),
