@@ -9,9 +9,10 @@ import sys
 
 # Lines and branches of the package that some test must reach.
 COVERAGE_AT_LEAST = 85
-# Much of the time is spent waiting for processes that start, are killed and come back, so several
-# tests run at once. Those of one file stay together: they share what is dear to start.
-SIDE_BY_SIDE = ("--numprocesses=3", "--dist=loadfile", "--no-loadscope-reorder")
+# As many at once as there are processors on a small machine: with more, tests that wait for each
+# other's processes run out of patience. Those of one file stay together: they share what is dear to
+# start.
+SIDE_BY_SIDE = ("--numprocesses=2", "--dist=loadfile", "--no-loadscope-reorder")
 COVERAGE = (
     "--cov",
     "--cov-report=term-missing:skip-covered",

@@ -46,7 +46,7 @@ class RedisServer:
             finally:
                 await client.aclose()
 
-        await until(answers, seconds=20)
+        await until(answers, seconds=60)
 
     def client(self) -> Any:
         return Redis.from_url(self.url)

@@ -84,13 +84,13 @@ class Stall:
         async def asked() -> bool:
             return self.arrived >= times
 
-        await until(asked, seconds=10)
+        await until(asked, seconds=60)
 
     async def until_presented(self, times: int = 1) -> None:
         async def presented() -> bool:
             return len(self.presented) >= times
 
-        await until(presented, seconds=10)
+        await until(presented, seconds=60)
 
     async def serve(self, asking: web.Request) -> web.StreamResponse:
         self.arrived += 1
