@@ -6,6 +6,7 @@ import os
 import signal
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, suppress
+from datetime import timedelta
 from typing import Any
 
 import httpx
@@ -44,10 +45,23 @@ async def started(agent: Agent, url: str) -> "asyncio.Task[httpx.Response]":
     return asyncio.create_task(agent.post(url, headers_of_the_call={"Idempotency-Key": KEY}))
 
 
-async def killed(market: Market, task: "asyncio.Task[Any]") -> None:
-    """Every HTTP process, at this very moment; returns once they are back."""
+async def killed(
+    market: Market, task: "asyncio.Task[Any]", still_busy: Agent | None = None
+) -> None:
+    """Every HTTP process, at this very moment; returns once they are back. However long that takes,
+    a dead one might still go on with what this agent buys."""
+    _kill_http(market)
+    if still_busy is not None:
+        await _busy_until(market, still_busy, timedelta(hours=1))
+    await _back(market, task)
+
+
+def _kill_http(market: Market) -> None:
     for number in (1, 2):
         assert market.kill(f"api-{number}")
+
+
+async def _back(market: Market, task: "asyncio.Task[Any]") -> None:
     with suppress(httpx.TransportError):
         await task
     await market.answers()
@@ -70,11 +84,16 @@ async def reached(market: Market, agent: Agent, condition: Callable[[Any], bool]
 
 async def give_time(market: Market, agent: Agent) -> None:
     """As if the time had passed in which the dead process might have gone on with it."""
+    await _busy_until(market, agent, timedelta(seconds=-1))
+
+
+async def _busy_until(market: Market, agent: Agent, from_now: timedelta) -> None:
     async with market.db.connection() as tx:
         await tx.execute(
-            "UPDATE purchase SET busy_until = clock_timestamp() - interval '1 second'"
+            "UPDATE purchase SET busy_until = clock_timestamp() + $2::interval"
             " WHERE agent_id = $1 AND busy_until IS NOT NULL",
             agent.id,
+            from_now,
         )
 
 
@@ -93,7 +112,7 @@ async def test_while_the_seller_is_asked(market: Market, stall: Stall):
     stall.open.clear()
     task = await started(agent, stall.url)
     await stall.until_asked()
-    await killed(market, task)
+    await killed(market, task, still_busy=agent)
     stall.open.set()
     assert (await found(agent, stall.url))["status"] == "open"
     await give_time(market, agent)
@@ -148,7 +167,7 @@ async def test_between_approval_and_signature(market: Market, stall: Stall):
     async with unsigned(market, agent):
         task = asyncio.create_task(agent.resume(purchase))
         await stall.until_asked(2)
-        await killed(market, task)
+        await killed(market, task, still_busy=agent)
     assert (await agent.get(purchase))["status"] == "pending"
     error_of(await agent.resume(purchase), 409, "invalid_state")
     await give_time(market, agent)
@@ -226,8 +245,10 @@ async def test_while_the_seller_settles(market: Market, stall: Stall):
     await stall.until_presented()
     for number in (1, 2):
         market.kill(f"worker-{number}")
-    await killed(market, task)
+    _kill_http(market)
+    # While nobody is there, and before the payment is too old: blocks are quick here.
     stall.paying.set()
+    await _back(market, task)
     paid = await agent.ended(await found(agent, stall.url))
     assert (paid["status"], paid["response"]) == ("paid", None)
     assert paid["transaction"]["signature"] == stall.settled[0].signature
