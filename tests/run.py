@@ -29,6 +29,7 @@ MEASURED = (
     "tests/purchases/test_reach.py",
     "tests/settlement/test_all_at_once.py",
     "tests/settlement/test_first_spend.py",
+    "tests/simulation/test_caps.py",
     "tests/simulation/test_neighbours.py",
 )
 # It needs packages of others, in environments of their own: `make test-stock`.

@@ -27,7 +27,7 @@ from tests.support import Service, new_account, new_agent
 # Where nothing follows a purchase any more.
 ENDED = ("free", "failed", "rejected", "paid", "unpaid")
 # Long enough for a busy machine; every wait ends with its condition.
-PATIENCE_SECONDS = 40.0
+PATIENCE_SECONDS = 240.0
 POLICY = {"dailyCap": "100.00", "allowlist": ["127.0.0.1"]}
 
 

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
 from typing import Any
 
+import asyncpg
 import httpx
 import pytest
 
@@ -26,10 +27,10 @@ KEY = "the only one"
 async def market(
     postgres: EmbeddedPostgres, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncGenerator[Market]:
-    """A service of its own: others would notice the kills."""
+    """A service of its own: others would notice the kills. A payment outlives a restart."""
     async with (
         database(postgres) as dsn,
-        open_market(tmp_path_factory.mktemp("market"), dsn, processes=2) as opened,
+        open_market(tmp_path_factory.mktemp("market"), dsn, processes=2, slot_ms=250) as opened,
     ):
         yield opened
 
@@ -126,13 +127,18 @@ async def test_while_the_seller_is_asked(market: Market, stall: Stall):
 async def unsigned(market: Market, agent: Agent) -> AsyncGenerator[None]:
     """Nothing is signed for the agent meanwhile: whoever signs looks at its realm, which a stop
     might be changing."""
-    async with market.db.transaction() as tx:
-        await tx.execute(
-            "SELECT FROM realm r JOIN agent a ON a.realm_id = r.id WHERE a.id = $1"
-            " FOR NO KEY UPDATE OF r",
-            agent.id,
-        )
-        yield
+    # By itself: the service's own connections would not let a transaction idle for so long.
+    connection = await asyncpg.connect(market.config.database_url)
+    try:
+        async with connection.transaction():
+            await connection.execute(
+                "SELECT FROM realm r JOIN agent a ON a.realm_id = r.id WHERE a.id = $1"
+                " FOR NO KEY UPDATE OF r",
+                agent.id,
+            )
+            yield
+    finally:
+        await connection.close()
 
 
 async def test_between_decision_and_signature(market: Market, stall: Stall):

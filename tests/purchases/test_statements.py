@@ -18,7 +18,8 @@ from tests.support import Service
 # Four commits, each begun and ended, and what they are made of; four looks beside the chain's; and
 # the answer.
 MOST = 25
-# What a service asks by itself now and then comes in between.
+# What a service asks by itself now and then comes in between; on a busy machine each time, too,
+# whether its keys still stand.
 TIMES = 5
 
 
@@ -60,7 +61,7 @@ async def test_statements_of_a_purchase(market: Market, stall: Stall, counted: C
             counted.asked.clear()
             bought = made(await client.post("/v1/purchases", json={"url": stall.url}))
             assert bought["response"]["body"] == GOODS
-            lists.append(list(counted.asked))
+            lists.append([query for query in counted.asked if "FROM api_key" not in query])
     asked = min(lists, key=len)
     assert len(asked) <= MOST, "\n".join(" ".join(query.split())[:100] for query in asked)
     assert sum(query == "COMMIT" for query in asked) == 4
