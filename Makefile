@@ -18,6 +18,9 @@ STOCK_NODE := tests/stock/node tests/stock/mcp tests/stock/openapi clients/types
 BANDIT := 1.9.4
 PIP_AUDIT := 2.10.1
 
+# Without what Python compiled once, every process that the tests start compiles the package again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help install serve test test-stock quick check lint types quick-tests bench prove fuzz security audit-deps screenshots format reference lock clean
 

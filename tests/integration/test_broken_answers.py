@@ -12,6 +12,7 @@ import structlog
 from prometheus_client import REGISTRY
 from structlog.testing import LogCapture
 
+from bursar.api import export
 from bursar.api.call import Stream
 from bursar.clock import SystemClock
 from bursar.http import answer
@@ -20,8 +21,8 @@ from bursar.service.api import Api
 from tests.console.support import browser_of, cookie_of, sign_in
 from tests.support import Service, new_account, new_agent, spend
 
-# One page of an export and a row.
-SPENDS = 501
+# Rows of a page here; one more is on the next page.
+PAGE = 20
 
 
 def _broken(path: str) -> float:
@@ -36,13 +37,13 @@ async def test_half_an_export_is_counted_and_logged(
     """Goal: the database goes away between two pages: the end of the body is never sent, the metric
     counts it, and the log names request and cause."""
     told = LogCapture()
+    monkeypatch.setattr(export, "ROWS", PAGE)
     monkeypatch.setattr(answer, "_log", structlog.wrap_logger(None, processors=[told]))
     account = new_account()
     key = await service.key(account=account)
     async with service.client(key) as client:
         agent = await new_agent(client, policy={"dailyCap": "0.00"})
-        for many in (SPENDS // 10,) * 10 + (SPENDS % 10,):
-            await asyncio.gather(*(spend(client, agent["id"], "1") for _ in range(many)))
+        await asyncio.gather(*(spend(client, agent["id"], "1") for _ in range(PAGE + 1)))
     async with browser_of(service) as http:
         await sign_in(http, key)
         cookie = f"bursar_console={http.cookies[cookie_of(service)]}"
@@ -86,7 +87,7 @@ async def test_half_an_export_is_counted_and_logged(
     start, first = sent
     assert start["status"] == 200
     assert first["more_body"], "the body has no end"
-    assert first["body"].count(b"\r\n") == 501
+    assert first["body"].count(b"\r\n") == PAGE + 1
     assert _broken(path) == before + 1
     (line,) = told.entries
     assert line["event"] == "answer_broken"

@@ -43,7 +43,7 @@ restore_command = 'cp {archive}/%f %p'
 recovery_target_name = 'the_point'
 recovery_target_action = 'promote'
 """
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(1_200)
 
 
 @dataclass

@@ -81,7 +81,7 @@ async def test_three_nodes_admit_exactly_one_limit(
     assert all(1 <= int(a.headers["retry-after"]) <= 61 for a in by_status[429])
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1_200)
 async def test_no_60_seconds_hold_more_than_the_limit(
     service: Service, config: Config, redis: RedisServer
 ):
@@ -182,7 +182,7 @@ async def test_processes_of_one_machine_ask_the_one_that_counts(tmp_path: Path):
             await client.close()
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 async def test_serve_with_several_http_processes(tmp_path: Path):
     """Goal: `--workers 3`: the port is shared, the limit is one, a process that is killed takes
     nothing with it and comes back, and its count is not forgotten."""

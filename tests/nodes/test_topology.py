@@ -22,7 +22,7 @@ FAILOVERS = 20 if LONG else 2
 RESUME_SECONDS = 10
 SOURCE = Path(__file__).parents[2] / "src/bursar"
 SETTLED = "SELECT count(*) FROM spend WHERE status = 'settled'"
-pytestmark = pytest.mark.timeout(3_600 if LONG else 300)
+pytestmark = pytest.mark.timeout(3_600 if LONG else 1_200)
 
 
 @pytest.fixture(scope="module")

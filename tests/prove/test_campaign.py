@@ -1,4 +1,4 @@
-"""The tools of the campaign, and two minutes of it."""
+"""The tools of the campaign, and as much of it as strikes with everything once."""
 
 import asyncio
 import os
@@ -107,13 +107,13 @@ async def test_a_wire_passes_and_breaks(wire: Wire):
         assert await reader.readexactly(10) == b"ping\nping\n"
 
 
-@pytest.mark.timeout(600)
-async def test_two_minutes_of_everything():
+@pytest.mark.timeout(1_200)
+async def test_every_fault_once():
     """Goal: every kind of fault at least once under load; nothing lost, double, passed or stuck."""
     redis_program()
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "tests.prove"),
-        env=clean_environment() | {"PROVE_MINUTES": os.environ.get("PROVE_MINUTES", "2")},
+        env=clean_environment() | {"PROVE_MINUTES": os.environ.get("PROVE_MINUTES", "0.1")},
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
     )

@@ -107,7 +107,7 @@ async def sellers(market: Market) -> AsyncGenerator[dict[str, HostileSeller]]:
 # Each trick by itself ----------------------------------------------------------------------------
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(900)
 async def test_each_trick(market: Market, sellers: Mapping[str, HostileSeller]):
     """Goal: an agent that buys, and asks for lost goods until it has them, pays each seller at most
     once; and gets everything back that was not taken."""
@@ -195,7 +195,7 @@ class Fire:
                 await until(lambda: tx.fetchval(query, since), seconds=AIM_SECONDS, every=0.002)
 
 
-@pytest.mark.timeout(7_200 if LONG else 900)
+@pytest.mark.timeout(7_200 if LONG else 1_800)
 async def test_every_purchase_is_paid_once_or_never(
     market: Market, sellers: Mapping[str, HostileSeller]
 ):

@@ -74,7 +74,7 @@ async def database(data_dir: Path) -> AsyncGenerator[Database]:
         await db.close()
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1_800)
 async def test_a_lost_machine_is_back_by_the_page(tmp_path: Path):
     """Goal: with the backup folder and the master key alone, at the chosen second, in less than
     five minutes; a payment that was approved before it and made after it is not made again."""

@@ -219,7 +219,7 @@ class Market:
             return await tx.fetchval("SELECT realm_id FROM agent WHERE id = $1", self.agents[0])
 
 
-@pytest.mark.timeout(3600 if LONG else 300)
+@pytest.mark.timeout(3600 if LONG else 900)
 @pytest.mark.parametrize(("agents", "paid_before"), [(1, True), (50, True), (50, False)])
 async def test_caps_and_funds_are_exact(world: World, agents: int, paid_before: bool):
     """Goal: no snapshot shows a cap or the funds passed by one micro-unit, and deciding everything

@@ -262,7 +262,7 @@ async def test_directory_changes(scene: Scene):
     )
 
 
-@pytest.mark.timeout(1800 if LONG else 300)
+@pytest.mark.timeout(1800 if LONG else 900)
 async def test_a_stalled_process_comes_back_to_the_change(world: World):
     """Goal: a process that is stopped anywhere in the life of a batch decides what was requested
     after a change by that change, also what reached its socket while it stood still."""

@@ -229,7 +229,7 @@ def version_in(terms: BudgetTerms) -> Version:
     return terms.frozen, tuple(limit.id for limit in terms.limits)
 
 
-@pytest.mark.timeout(3600 if LONG else 300)
+@pytest.mark.timeout(3600 if LONG else 900)
 async def test_limits_and_budgets_are_exact(world: World):
     """Goal: counting again gives every number that a decision rests on, so that no limit was passed
     by a micro-unit and nothing refused that fitted; and each decision rests on what was in force

@@ -103,7 +103,7 @@ async def _release_one(db: Database, realm_id: int, agent_id: str) -> None:
     await db.transact(work)
 
 
-@pytest.mark.timeout(1800 if LONG else 120)
+@pytest.mark.timeout(1800 if LONG else 900)
 async def test_every_wallet_moves_between_the_decision_and_the_write(
     world: World, agents: list[str], monkeypatch: pytest.MonkeyPatch
 ):

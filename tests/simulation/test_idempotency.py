@@ -141,7 +141,7 @@ async def test_the_other_posts_are_done_once_too(world: World):
             error_of(answer, 422, "idempotency_key_reused")
 
 
-@pytest.mark.timeout(1800 if LONG else 300)
+@pytest.mark.timeout(1800 if LONG else 900)
 async def test_a_killed_process_between_effect_and_answer(world: World):
     """Goal: requests in flight when their process is killed are asked again with the same key, and
     every key has exactly one transaction and one answer."""

@@ -219,7 +219,7 @@ class Load:
         await until(enough, seconds=60, every=0.005)
 
 
-@pytest.mark.timeout(7200 if LONG else 300)
+@pytest.mark.timeout(7200 if LONG else 900)
 async def test_kills_under_load(tmp_path: Path):
     """Goal: after each kill the service answers everyone again, every acknowledged spend is there
     as it was told, there is exactly one for each key, and `bursar audit` finds nothing."""

@@ -42,7 +42,7 @@ WANTS = {
 TYPES = (EventType.WALLET_LOW_BALANCE, EventType.WALLET_DEPLETED, EventType.WALLET_FUNDED)
 
 
-@pytest.mark.timeout(3600 if LONG else 150)
+@pytest.mark.timeout(3600 if LONG else 900)
 async def test_nothing_is_lost(
     postgres: EmbeddedPostgres, config: Config, localnets: None, tmp_path: Path
 ):
