@@ -14,6 +14,7 @@ import httpx
 
 from bursar.config import PREFIX, Config, load_config, variable
 from bursar.service.ports import free_port
+from tests.machine import Watch
 
 # Generous, because how long a busy machine takes to start a process is not what is tested.
 _START_SECONDS: Final = 180
@@ -163,9 +164,8 @@ async def until(
     condition: Callable[[], Awaitable[bool]], *, seconds: float, every: float = 0.02
 ) -> float:
     """Waits for a condition; returns how long that took, or fails."""
-    loop = asyncio.get_running_loop()
-    started = loop.time()
+    watch = Watch()
     while not await condition():
-        assert loop.time() - started < seconds, f"still not so after {seconds} s"
+        assert watch.seconds < seconds, f"still not so after {seconds} s"
         await asyncio.sleep(every)
-    return loop.time() - started
+    return watch.seconds

@@ -90,7 +90,7 @@ async def test_a_form_whose_outcome_is_open_keeps_its_key(tenant: Tenant):
     became of it, or does it."""
     fields, path = await _withdrawal(tenant)
     service = tenant.service
-    api = await Api.start(replace(service.config, database_timeout_seconds=1), SystemClock())
+    api = await Api.start(replace(service.config, database_timeout_seconds=3), SystemClock())
     impatient = replace(service, url=f"http://127.0.0.1:{api.port}")
     try:
         async with browser_of(impatient) as http:

@@ -40,7 +40,7 @@ async def test_a_wallet_that_is_held_fails_only_its_own_spends(service: Service)
         realm_id = await tx.fetchval("SELECT realm_id FROM agent WHERE id = $1", held)
     asked = [_request(realm_id, agent_id, None) for agent_id in (held, free, held, free, free)]
     assert service.config.database_url is not None
-    hasty = await Database.open(service.config.database_url, 2, 1)
+    hasty = await Database.open(service.config.database_url, 2, 3)
     try:
         async with service.db.transaction() as tx:
             await tx.execute("SELECT FROM wallet WHERE agent_id = $1 FOR NO KEY UPDATE", held)
@@ -55,7 +55,7 @@ async def test_a_wallet_that_is_held_fails_only_its_own_spends(service: Service)
         # Nobody was hurried for longer than that: the wallet is free, and the session as before.
         assert isinstance(await deciding.authorise(asked[0]), Authorised)
         async with hasty.connection() as tx:
-            assert await tx.fetchval("SHOW lock_timeout") == "900ms"
+            assert await tx.fetchval("SHOW lock_timeout") == "2700ms"
     finally:
         await hasty.close()
     async with service.db.connection() as tx:

@@ -62,7 +62,7 @@ async def test_half_an_export_is_counted_and_logged(
             await lock.start()
             await blocker.execute("LOCK TABLE spend IN ACCESS EXCLUSIVE MODE")
 
-    api = await Api.start(replace(service.config, database_timeout_seconds=1), SystemClock())
+    api = await Api.start(replace(service.config, database_timeout_seconds=3), SystemClock())
     before = _broken(path)
     try:
         await api._app(

@@ -258,7 +258,7 @@ async def test_last_use_is_noted(service: Service):
             used = next(key["lastUsedAt"] for key in keys if key["id"] == made["id"])
             return used is not None and used >= made["createdAt"]
 
-        await until(noted, seconds=5)
+        await until(noted, seconds=30)
 
 
 # The trail ---------------------------------------------------------------------------------------

@@ -29,6 +29,7 @@ PATH = "/v1/spend/authorise"
 LIMIT = 1_200
 CONNECTIONS = 24
 WINDOWS = 3 if LONG else 1
+PATIENCE = 60 * WINDOWS + 180
 
 
 async def ask(urls: Sequence[str], key: str, count: int) -> list[Answer]:
@@ -90,12 +91,13 @@ async def test_no_60_seconds_hold_more_than_the_limit(
     key = await service.key(account=new_account(), mode="live")
     loop = asyncio.get_running_loop()
     admitted: list[Answer] = []
+    expected = (1 + WINDOWS) * LIMIT
     async with three_nodes(config, redis) as urls:
         started = loop.time()
 
         async def client(number: int) -> None:
             connection = Connection(urls[number % 3], key)
-            while loop.time() - started < 60 * WINDOWS + 10:
+            while len(admitted) < expected and loop.time() - started < PATIENCE:
                 answer = await connection.request("POST", PATH, {})
                 if answer.status == 400:
                     admitted.append(answer)
@@ -110,7 +112,8 @@ async def test_no_60_seconds_hold_more_than_the_limit(
     answered = sorted(answer.answered for answer in admitted)
     spans = zip(asked, answered[LIMIT:], strict=False)
     assert all(later - earlier > 60 for earlier, later in spans)
-    assert len(admitted) == (1 + WINDOWS) * LIMIT, "at once, and again after each 60 seconds"
+    # Those that were under way when the last was admitted had nothing left.
+    assert len(admitted) == expected, "at once, and again after each 60 seconds"
 
 
 async def test_a_node_without_redis_answers_503_and_says_so(
