@@ -506,11 +506,11 @@ async def test_cells_survive_a_reader_and_none_is_run_as_a_formula(clocked: Cloc
 
 @pytest.fixture(scope="module")
 async def archive(clocked: ClockedService) -> AsyncGenerator[httpx.AsyncClient]:
-    """A tenant with 1,000 spends on 1 January 2027 and 8,000 on the day after."""
+    """A tenant with 2,000 spends on 1 January 2027 and 12,000 on the day after."""
     async with await clocked.admin() as client:
         agent = await new_agent(client)
         made = await spend(client, agent["id"], "1", memo="x" * 200)
-        for day, count in (("2027-01-01", 1_000), ("2027-01-02", 8_000)):
+        for day, count in (("2027-01-01", 2_000), ("2027-01-02", 12_000)):
             async with clocked.db.transaction() as tx:
                 # Copies of a real row, that only what reads rows can see.
                 await tx.execute(
@@ -545,7 +545,7 @@ async def test_a_large_export_needs_no_more_memory_than_a_small_one(archive: htt
     peaks: list[int] = []
     # What the first export leaves behind in caches is not the question.
     await lines_and_bytes("2027-01-01")
-    for day, count in (("2027-01-01", 1_000), ("2027-01-02", 8_000)):
+    for day, count in (("2027-01-01", 2_000), ("2027-01-02", 12_000)):
         tracemalloc.start()
         try:
             lines, size = await lines_and_bytes(day)
