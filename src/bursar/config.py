@@ -1,10 +1,11 @@
-"""Settings: the defaults file, overridden by `BURSAR_*`, overridden by flags. Frozen after that."""
+"""Settings: the defaults file, overridden by `bursar.toml` in the data folder, overridden by
+`BURSAR_*`, overridden by flags. Frozen after that."""
 
 import base64
 import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cache
 from importlib import resources
 from ipaddress import ip_address, ip_network
@@ -13,8 +14,11 @@ from typing import Any, Final, Literal, cast
 from urllib.parse import urlsplit
 
 from bursar.errors import ConfigError
+from bursar.settings_file import FILE_NAME, find_data_dir, named, read_settings
 
 PREFIX: Final = "BURSAR_"
+# In the environment of every child of `bursar serve`, which tells it the settings that it needs.
+MARK_VARIABLE: Final = "BURSAR_SUPERVISOR_MARK"
 Mode = Literal["test", "live"]
 MODES: Final[tuple[Mode, ...]] = ("test", "live")
 # The value of a network setting that stands for a chain of Bursar's own.
@@ -112,14 +116,59 @@ def load_defaults() -> dict[str, Any]:
     return tomllib.loads(text)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Given:
+    """Every setting as text, in the one place that decides it. `path` is `bursar.toml`, which need
+    not be there."""
+
+    flags: Mapping[str, str]
+    environment: Mapping[str, str]
+    file: Mapping[str, str]
+    defaults: Mapping[str, str]
+    path: Path
+
+
 def load_config(environment: Mapping[str, str], **flags: object) -> Config:
-    """Flags that are None were not given. Raises ConfigError naming the variable at fault."""
-    raw: dict[str, str] = {name: str(value) for name, value in load_defaults().items()}
-    for key, value in environment.items():
-        name = key.removeprefix(PREFIX).lower()
-        if key.startswith(PREFIX) and name in raw:
-            raw[name] = value.strip()
-    raw |= {name: str(value) for name, value in flags.items() if value is not None}
+    """Flags that are None were not given. Raises ConfigError naming the variable at fault, or the
+    file and the setting in it."""
+    given = gather(environment, **flags)
+    try:
+        return _read({**given.defaults, **given.file, **given.environment, **given.flags})
+    except ConfigError as problem:
+        name = problem.variable.removeprefix(PREFIX).lower()
+        if name not in given.file:
+            raise
+        raise ConfigError(named(given.path, name), problem.problem) from None
+
+
+def gather(environment: Mapping[str, str], **flags: object) -> Given:
+    """Finds the data folder and reads `bursar.toml` in it. Raises ConfigError as `load_config`
+    does."""
+    defaults = {name: str(value) for name, value in load_defaults().items()}
+    options = {name: str(value) for name, value in flags.items() if value is not None}
+    variables = {
+        name: environment[variable(name)].strip()
+        for name in defaults.keys() - options.keys()
+        if variable(name) in environment
+    }
+    decided = variables | options
+    if "data_dir" not in decided:
+        defaults["data_dir"] = str(find_data_dir(defaults["data_dir"], Path.cwd()))
+    path = _folder("data_dir", (defaults | decided)["data_dir"]) / FILE_NAME
+    # Told all it needs, a child does not die of a file that is edited while the service runs.
+    is_child = MARK_VARIABLE in environment
+    secret = {field.name for field in fields(Config) if not field.repr}
+    file = {} if is_child else read_settings(path, defaults.keys(), secret)
+    return Given(
+        flags=options,
+        environment=variables,
+        file={name: text for name, text in file.items() if name not in decided},
+        defaults=defaults,
+        path=path,
+    )
+
+
+def _read(raw: Mapping[str, str]) -> Config:
     test_network = _network("test_network", raw["test_network"])
     if test_network is None:
         raise ConfigError(variable("test_network"), "give localnet or the address of an RPC node")

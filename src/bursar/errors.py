@@ -125,6 +125,7 @@ class ConfigError(BursarError):
     def __init__(self, variable: str, problem: str) -> None:
         super().__init__(f"{variable}: {problem}")
         self.variable = variable
+        self.problem = problem
 
 
 class CommandFailed(BursarError):

@@ -81,6 +81,24 @@ async def test_a_port_in_the_open(console: Console, tmp_path: Path):
     assert "plain text" not in silenced.out
 
 
+async def test_settings_that_every_terminal_shares(console: Console, served: Service):
+    """Goal: with bursar.toml in the data folder a command in another terminal needs no variable;
+    doctor names what is set there without its value, and a slip in it is named."""
+    folder = console.home / ".bursar"
+    folder.mkdir(mode=0o700)
+    file = folder / "bursar.toml"
+    file.touch(mode=0o600)
+    file.write_text(f'database_url = "{served.config.database_url}"\nport = 9001\n')
+    done = await console("doctor", BURSAR_PORT="9002")
+    assert f"settings: environment: port; {file}: database_url\n" in done.out
+    assert str(served.config.database_url) not in done.out
+    assert (await console("keys", "list", "--local")).code == 0
+    file.write_text("prot = 9001\n")
+    done = await console("keys", "list", "--local")
+    assert done.code == ExitCode.USAGE
+    assert f"prot in {file}: there is no such setting" in done.err
+
+
 async def test_a_folder_that_postgresql_passes_through(console: Console, tmp_path: Path):
     """Goal: the mode that `serve` itself sets when PostgreSQL runs as another user is fine; for the
     master key it is not."""

@@ -39,6 +39,7 @@ def test_a_new_folder_is_private(tmp_path: Path) -> None:
 def test_an_empty_or_used_folder_is_made_private(tmp_path: Path) -> None:
     folder = tmp_path / "data"
     folder.mkdir(mode=0o755)
+    (folder / "bursar.toml").touch()
     open_data_dir(folder)
     assert mode(folder) == 0o700
     with locked_data_dir(folder):

@@ -1,6 +1,7 @@
 """Settings: each has its variable, a bad value is named, secrets stay out of sight."""
 
 import base64
+import contextlib
 import dataclasses
 import re
 from importlib import resources
@@ -9,7 +10,15 @@ from typing import Any
 
 import pytest
 
-from bursar.config import Config, load_config, load_defaults, parse_mode, variable
+from bursar.config import (
+    MARK_VARIABLE,
+    Config,
+    gather,
+    load_config,
+    load_defaults,
+    parse_mode,
+    variable,
+)
 from bursar.errors import ConfigError
 
 KEY = base64.b64encode(bytes(range(32))).decode()
@@ -117,6 +126,13 @@ BAD: dict[str, list[str]] = {
     "drain_seconds": [*INTEGERS, "601"],
 }
 CASES = [(name, value) for name, values in BAD.items() for value in values]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def nowhere(tmp_path_factory: pytest.TempPathFactory):
+    """The data folder of the checkout, if there is one, has no say here."""
+    with contextlib.chdir(tmp_path_factory.mktemp("nowhere")):
+        yield
 
 
 def test_every_setting_is_covered_here():
@@ -271,3 +287,107 @@ def test_listening_in_the_open(host: str, tls: str, warned: bool):
     config = load_config({"BURSAR_HOST": host, "BURSAR_TLS_IN_FRONT": tls})
     assert config.in_the_open is warned
     assert load_config(config.child_environment()) == config
+
+
+# bursar.toml -------------------------------------------------------------------------------------
+
+
+def write(folder: Path, text: str, mode: int = 0o600) -> Path:
+    folder.mkdir(exist_ok=True)
+    path = folder / "bursar.toml"
+    path.write_text(text)
+    path.chmod(mode)
+    return path
+
+
+def test_the_file_wins_over_defaults_and_yields_to_variables_and_flags(tmp_path: Path):
+    """Goal: option, environment, bursar.toml, defaults, in this order, and it is known which."""
+    path = write(tmp_path, 'port = 9001\nworkers = 3\nlive_network = "localnet"\nbackup_keep = "2"')
+    environment = {"BURSAR_WORKERS": "4", "BURSAR_BACKUP_KEEP": "5", "HOME": "/root"}
+    config = load_config(environment, data_dir=tmp_path, backup_keep=6)
+    assert (config.port, config.workers, config.backup_keep) == (9001, 4, 6)
+    assert config.live_network == "localnet"
+    assert config.localnet_port == 8899
+    given = gather(environment, data_dir=tmp_path, backup_keep=6)
+    assert given.path == path
+    assert given.file.keys() == {"port", "live_network"}
+    assert given.environment.keys() == {"workers"}
+    assert given.flags.keys() == {"data_dir", "backup_keep"}
+
+
+def test_a_child_is_told_and_does_not_read_the_file(tmp_path: Path):
+    """Goal: a slip of the pen in the file cannot end a service that runs."""
+    path = write(tmp_path, "port = 9001")
+    config = load_config({}, data_dir=tmp_path)
+    path.write_text("port = nonsense")
+    assert load_config(config.child_environment() | {MARK_VARIABLE: "x"}) == config
+
+
+@pytest.mark.parametrize(
+    ("text", "named", "word"),
+    [
+        ("prot = 1", "prot in {}", "no such setting"),
+        ("BURSAR_PORT = 1", "BURSAR_PORT in {}", "without BURSAR_"),
+        ("[server]\nport = 1", "server in {}", "no such setting"),
+        ("port = 65536", "port in {}", "from 0 to 65535, not '65536'"),
+        ("port = true", "port in {}", "a whole number"),
+        ("rate_limits = false", "rate_limits in {}", 'rate_limits = "off"'),
+        ('webhooks_allow = ["localhost"]', "webhooks_allow in {}", "text in quotes"),
+        ("sweep_seconds = 1.5", "sweep_seconds in {}", "a whole number"),
+        ("test_network = ''", "test_network in {}", "localnet"),
+        ('data_dir = "/x"', "data_dir in {}", "BURSAR_DATA_DIR"),
+        (f'master_key = "{KEY}"', "master_key in {}", "master.key"),
+        (f'master_key_previous = "{KEY}"', "master_key_previous in {}", "environment"),
+        ('backup_dir = "backups"', "backup_dir in {}", "every folder"),
+        ("port = ", "{}", "is not TOML"),
+        ("#" * 70_000, "{}", "is longer"),
+    ],
+)
+def test_a_fault_in_the_file_is_named(tmp_path: Path, text: str, named: str, word: str):
+    """Goal: the message begins with the file and the setting in it, and is one clear line."""
+    path = write(tmp_path, text)
+    with pytest.raises(ConfigError) as problem:
+        load_config({}, data_dir=tmp_path)
+    assert str(problem.value).startswith(f"{named.format(path)}: ")
+    assert word in str(problem.value)
+    assert "\n" not in str(problem.value)
+    assert KEY not in str(problem.value)
+
+
+def test_a_file_that_others_may_read_or_write(tmp_path: Path):
+    """Goal: nobody else decides what is set, and no password lies open."""
+    write(tmp_path, "port = 9001", 0o644)
+    assert load_config({}, data_dir=tmp_path).port == 9001
+    for text, mode in (("port = 1", 0o664), ('redis_url = "redis://u:hunter2@h"', 0o640)):
+        path = write(tmp_path, text, mode)
+        with pytest.raises(ConfigError, match=f"chmod 600 {path}") as problem:
+            load_config({}, data_dir=tmp_path)
+        assert "hunter2" not in str(problem.value)
+    path.unlink()
+    path.mkdir()
+    with pytest.raises(ConfigError, match="is not a file"):
+        load_config({}, data_dir=tmp_path)
+
+
+def test_the_data_folder_is_found_from_anywhere_in_the_checkout(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Goal: a command in a folder of the checkout uses the data folder at its top; outside of a
+    checkout, and past its top, none is looked for."""
+    checkout, deep = tmp_path / "checkout", tmp_path / "checkout" / "a" / "b"
+    deep.mkdir(parents=True)
+    (tmp_path / ".bursar").mkdir()
+    monkeypatch.chdir(deep)
+    assert load_config({}).data_dir == deep / ".bursar", "no checkout"
+    (checkout / ".git").mkdir()
+    assert load_config({}).data_dir == deep / ".bursar", "nothing there yet"
+    write(checkout / ".bursar", "port = 9001")
+    config = load_config({})
+    assert (config.data_dir, config.port) == (checkout / ".bursar", 9001)
+    assert load_config({"BURSAR_DATA_DIR": "other"}).data_dir == deep / "other"
+    write(deep / ".bursar", "port = 9002")
+    assert load_config({}).port == 9002, "the nearest"
+    monkeypatch.setattr("os.geteuid", lambda: 4_242)
+    assert load_config({}, data_dir=tmp_path).port == 8420
+    with pytest.raises(ConfigError, match="belongs to another user"):
+        load_config({}, data_dir=checkout / ".bursar")

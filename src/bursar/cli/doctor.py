@@ -21,7 +21,7 @@ from bursar.cli.exits import ExitCode
 from bursar.cli.remote import Remote, remote
 from bursar.cli.show import plain
 from bursar.clock import SystemClock
-from bursar.config import MODES, load_config
+from bursar.config import MODES, Given, gather, load_config
 from bursar.errors import BursarError
 
 if TYPE_CHECKING:
@@ -256,6 +256,7 @@ def _folder(data_dir: str | None) -> Iterator[Finding]:
     folder = config.data_dir
     if not folder.is_dir():
         return
+    yield _settings(gather(os.environ, data_dir=data_dir))
     if config.in_the_open:
         yield Finding(
             what=f"listening on {config.host}",
@@ -279,6 +280,17 @@ def _folder(data_dir: str | None) -> Iterator[Finding]:
         found=f"{free / 1e9:.1f} GB free",
         fix="" if good else "Make room: a full disk stops the database.",
     )
+
+
+def _settings(given: Given) -> Finding:
+    """Says where each setting came from, by name: values may be secrets."""
+    places = {
+        "options": given.flags,
+        "environment": given.environment,
+        str(given.path): given.file,
+    }
+    found = [f"{where}: {', '.join(sorted(names))}" for where, names in places.items() if names]
+    return Finding(what="settings", state="ok", found="; ".join(found) or "all as they come")
 
 
 def _books(data_dir: str | None) -> Iterator[Finding]:

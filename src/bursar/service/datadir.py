@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from bursar.errors import CommandFailed
+from bursar.settings_file import FILE_NAME
 
 LOCK_FILE: Final = "serve.lock"
 _PRIVATE: Final = 0o700
@@ -77,7 +78,8 @@ def _check_existing(path: Path) -> None:
             f"The data folder {path} belongs to another user (id {status.st_uid})."
             " Run as that user, or choose another folder with --data-dir."
         )
-    ours = (path / LOCK_FILE).exists() or next(path.iterdir(), None) is None
+    # The settings may have been written before the first start.
+    ours = (path / LOCK_FILE).exists() or all(file.name == FILE_NAME for file in path.iterdir())
     if ours and status.st_uid == os.geteuid():
         if stat.S_IMODE(status.st_mode) not in (_PRIVATE, PASSABLE):
             path.chmod(_PRIVATE)

@@ -17,8 +17,9 @@ from typing import Any, Final
 
 import psutil
 
+from bursar.config import MARK_VARIABLE
+
 ROSTER_FILE: Final = "children.json"
-MARK_VARIABLE: Final = "BURSAR_SUPERVISOR_MARK"
 # How long leftover processes may take to stop when asked. Short, because they were asked once when
 # their supervisor died, and PostgreSQL recovers from a kill.
 LEFTOVER_STOP_SECONDS: Final = 5.0

@@ -14,9 +14,10 @@ from typing import Any, Final, Self
 
 import structlog
 
+from bursar.config import MARK_VARIABLE
 from bursar.errors import CommandFailed, check
 from bursar.service import launch
-from bursar.service.roster import MARK_VARIABLE, Roster, kill_all, marked_processes
+from bursar.service.roster import Roster, kill_all, marked_processes
 
 # The first restart comes quickly, because most deaths are single accidents. A child that keeps
 # dying is started at most six times a minute.
