@@ -5,6 +5,7 @@ from pathlib import Path
 
 from bursar.cli.exits import ExitCode
 from bursar.service.datadir import let_others_pass
+from bursar.service.postgres import EmbeddedPostgres
 from tests.cli.console import Console
 from tests.support import Service
 
@@ -88,15 +89,34 @@ async def test_settings_that_every_terminal_shares(console: Console, served: Ser
     folder.mkdir(mode=0o700)
     file = folder / "bursar.toml"
     file.touch(mode=0o600)
-    file.write_text(f'database_url = "{served.config.database_url}"\nport = 9001\n')
+    dsn = EmbeddedPostgres(served.config.data_dir).dsn
+    file.write_text(f'database_url = "{dsn}"\nport = 9001\n')
     done = await console("doctor", BURSAR_PORT="9002")
     assert f"settings: environment: port; {file}: database_url\n" in done.out
-    assert str(served.config.database_url) not in done.out
+    assert dsn not in done.out
     assert (await console("keys", "list", "--local")).code == 0
     file.write_text("prot = 9001\n")
     done = await console("keys", "list", "--local")
     assert done.code == ExitCode.USAGE
     assert f"prot in {file}: there is no such setting" in done.err
+
+
+async def test_the_live_network(console: Console, served: Service, tmp_path: Path):
+    """Goal: the list to go through before real money, on a rehearsal, before the first start, and
+    where nothing is set; tests/chain/test_live_check.py has its faults."""
+    words = ("doctor", "--live", "--data-dir")
+    rehearsed = await console(*words, str(served.config.data_dir), BURSAR_LIVE_NETWORK="localnet")
+    for ticked in ("a localnet, to rehearse on", ": answers", "fee payer ", "6 decimals", "clock"):
+        assert ticked in rehearsed.out
+    assert rehearsed.code == 0, rehearsed.out
+    unset = await console(*words, str(tmp_path / "new"))
+    assert unset.code == ExitCode.FAILED
+    assert "BURSAR_LIVE_NETWORK" in unset.out
+    node = served.config.rpc_addresses("live")[0]
+    wrong = await console(*words, str(tmp_path / "new"), BURSAR_LIVE_NETWORK=node)
+    assert wrong.code == ExitCode.FAILED
+    assert "is on another network" in wrong.out
+    assert "made at the first start" in wrong.out
 
 
 async def test_a_folder_that_postgresql_passes_through(console: Console, tmp_path: Path):

@@ -307,7 +307,10 @@ def _error(value: Any) -> str | None:
 
 
 def _block_time(value: Any) -> int | None:
-    moment = optional(value, "blockTime")
+    return read_time(optional(value, "blockTime"))
+
+
+def read_time(moment: Any) -> int | None:
     if moment is None:
         return None
     if read_natural(moment) > _LAST_TIME:

@@ -9,6 +9,7 @@ from bursar_localnet.disk import chain_mint
 from bursar_localnet.genesis import NETWORKS
 
 CURRENCY: Final = "USDC"
+MAINNET_GENESIS: Final = "5eykt4UsFv8P8NJdTREpY1vzqKqZKvdpKuc147dw2N9d"
 MAINNET_USDC: Final = "EPjFWdd5AufqSSqeM2qN1xzybapC8G4wEGGkZwyTDt1v"
 DEVNET_USDC: Final = "4zMMC9srt5Ri5X14GAgXhaHii3GnPAEERYPJgZJDncDU"
 

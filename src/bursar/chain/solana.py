@@ -122,6 +122,13 @@ class Solana:
         config = {"commitment": "finalized"}
         return await self._ask("getEpochInfo", [config], answers.read_height)
 
+    async def block_time(self, slot: int) -> int | None:
+        """In seconds since 1970; None when the node does not say."""
+        try:
+            return await self._ask("getBlockTime", [slot], answers.read_time)
+        except NodeError:
+            return None  # a slot without a block, or older than what the node keeps
+
     async def statuses(self, signatures: Sequence[str]) -> Statuses:
         check(len(signatures) > 0, "statuses of at least one signature")
 

@@ -5,12 +5,11 @@ import platform
 import shutil
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import UTC, timedelta
 from email.utils import parsedate_to_datetime
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -18,6 +17,8 @@ from bursar import __version__
 from bursar.cli.connection import load_profiles, profiles_path
 from bursar.cli.demo import service_installed
 from bursar.cli.exits import ExitCode
+from bursar.cli.finding import Finding
+from bursar.cli.live import look_at_live
 from bursar.cli.remote import Remote, remote
 from bursar.cli.show import plain
 from bursar.clock import SystemClock
@@ -39,19 +40,13 @@ _WEBHOOKS_LOOKED_AT: Final = 100
 _WALLETS_NAMED: Final = 10
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
-    """The result of one check. `fix` is empty when all is well."""
-
-    what: str
-    state: Literal["ok", "warning", "wrong"]
-    found: str
-    fix: str = ""
-
-
 @remote
 def doctor(
     to: Remote,
+    live: Annotated[
+        bool,
+        typer.Option("--live", help="Check the live network instead, before real money goes in."),
+    ] = False,
     data_dir: Annotated[
         str | None, typer.Option(help="Folder of the data. [BURSAR_DATA_DIR]")
     ] = None,
@@ -61,11 +56,9 @@ def doctor(
     Exit code 1: something is wrong.
     """
     findings: list[Finding] = []
-    for look in (_install, _profiles, _service, _key, _webhooks):
-        for finding in look(to):
-            findings.append(finding)
-            _print(to, finding)
-    for finding in (*_folder(data_dir), *_books(data_dir)):
+    for finding in (
+        look_at_live(load_config(os.environ, data_dir=data_dir)) if live else _look(to, data_dir)
+    ):
         findings.append(finding)
         _print(to, finding)
     if to.out.as_json:
@@ -74,6 +67,13 @@ def doctor(
         to.out.done("All is well.")
     if any(finding.state == "wrong" for finding in findings):
         raise typer.Exit(ExitCode.FAILED)
+
+
+def _look(to: Remote, data_dir: str | None) -> Iterator[Finding]:
+    for check in (_install, _profiles, _service, _key, _webhooks):
+        yield from check(to)
+    yield from _folder(data_dir)
+    yield from _books(data_dir)
 
 
 def _print(to: Remote, finding: Finding) -> None:
