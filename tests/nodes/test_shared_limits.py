@@ -31,9 +31,16 @@ class ByHand:
 
     async def take(self, limit: int, micros: int) -> tuple[bool, int, int]:
         """Admitted or not, what remains, and microseconds until the oldest leaves."""
+        return (await self.take_many(limit, micros, 1))[0]
+
+    async def take_many(self, limit: int, micros: int, count: int) -> list[tuple[bool, int, int]]:
+        """So many of one moment, one after the other; sent together, as that is much quicker."""
         args = [limit, WINDOW_MICROS, micros // 1_000_000, micros % 1_000_000]
-        allowed, held, reset = await self.script(keys=[self.name], args=args)
-        return bool(allowed), limit - held, reset
+        together = self.client.pipeline(transaction=False)
+        for _ in range(count):
+            await self.script(keys=[self.name], args=args, client=together)
+        answers = await together.execute()
+        return [(bool(allowed), limit - held, reset) for allowed, held, reset in answers]
 
 
 @pytest.mark.parametrize(("category", "mode"), ROWS)
@@ -54,10 +61,10 @@ def test_the_script_decides_as_one_process_does(
         try:
             for gap, share in schedule:
                 clock.at_ns += gap // 1000 * 1000
-                for _ in range(1 + int(share * limit)):
+                many = 1 + int(share * limit)
+                for answer in await by_hand.take_many(limit, clock.at_ns // 1000, many):
+                    allowed, remaining, reset = answer
                     told = finish(one_process.take("key", category, mode))
-                    at = clock.at_ns // 1000
-                    allowed, remaining, reset = await by_hand.take(limit, at)
                     assert (allowed, remaining) == (told.allowed, told.remaining)
                     seconds = reset // 1_000_000 + 1
                     assert told.reset_seconds == (min(seconds, 60) if allowed else seconds)
