@@ -338,6 +338,7 @@ READERS: dict[str, tuple[Callable[[Any], Any], Any]] = {
         {"context": {"slot": 1}, "value": [None, _ACCOUNT]},
     ),
     "decimals": (answers.read_decimals, {"context": {"slot": 1}, "value": _ACCOUNT}),
+    "time": (answers.read_time, 1_790_000_000),
     "fees": (answers.read_fees, [{"slot": 1, "prioritizationFee": 0}]),
 }  # fmt: skip
 
