@@ -16,6 +16,8 @@ from tests.machine import Watch
 
 SIGNATURE = str(Keypair().sign_message(b"never sent"))
 NOWHERE = "http://127.0.0.1:1"
+# So long that only what a test delays itself is too late.
+PATIENCE = 30.0
 
 
 async def ask_everything(chain: Solana, signature: str = SIGNATURE) -> None:
@@ -324,10 +326,11 @@ async def test_a_lost_answer_is_unknown(
     rpc: Rpc, open_chain: OpenChain, payer: Payer, rule: dict[str, Any], at: str
 ):
     """Goal: whether it arrived or not, the answer is the same: unknown. Sent again, it lands."""
-    chain = open_chain(rpc.url, timeout=0.3)
+    chain = open_chain(rpc.url, timeout=PATIENCE)
     signed = await payer.pay(chain, new_address())
     await rpc("bursar_faults", {"rules": [{**rule, "at": at, "methods": ["sendTransaction"]}]})
-    assert isinstance(await chain.send(signed.raw), Unknown)
+    asked = open_chain(rpc.url, timeout=0.3) if rule["action"] == "delay" else chain
+    assert isinstance(await asked.send(signed.raw), Unknown)
     await rpc("bursar_faults", {})
     if rule["action"] != "delay":
         assert await landed(rpc, signed.signature) == (at == "answer")
@@ -350,11 +353,12 @@ async def test_of_many_what_was_not_taken_is_told(
     rpc: Rpc, open_chain: OpenChain, payer: Payer, rule: dict[str, Any]
 ):
     """Goal: what one node says that it took has landed; all else is told, to be sent again."""
-    chain = open_chain(rpc.url, timeout=0.3)
+    chain = open_chain(rpc.url, timeout=PATIENCE)
     signed = [await payer.sign(await payer.payment(chain, new_address(), 1)) for _ in range(30)]
     raws = [each.raw for each in signed]
     await rpc("bursar_faults", {"rules": [{**rule, "methods": ["sendTransaction"]}]})
-    left = await chain.send_many(raws)
+    asked = open_chain(rpc.url, timeout=0.3) if rule["action"] == "delay" else chain
+    left = await asked.send_many(raws)
     await rpc("bursar_faults", {})
     assert left == raws if rule.get("count") is None else len(left) == rule["count"]
     for each in signed:
