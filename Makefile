@@ -36,7 +36,7 @@ test: check ## Everything CI runs: format, lint, types, tests with coverage, and
 	$(BIN)/python -m tests.run $(ARGS)
 
 test-stock: $(VENV)/.dev $(STOCK)/.ready ## The TypeScript client, and the published packages of others, each in its own environment
-	$(BIN)/python -m pytest -p no:cacheprovider tests/stock $(ARGS)
+	$(BIN)/python -m tests.run --stock $(ARGS)
 
 quick: lint ## While you work, under 90 s: lint, types, and the tests that need no running service
 	@$(MAKE) --no-print-directory --jobs=2 types quick-tests
