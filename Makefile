@@ -12,7 +12,7 @@ LOCKED := --require-hashes --only-binary :all: --no-deps
 STOCK := .venv-stock
 # Locked with uv into locks/stock-*.txt, and with npm in their own folders.
 STOCK_PYTHON := x402 pay-kit openapi frameworks
-STOCK_NODE := tests/stock/node tests/stock/mcp tests/stock/openapi clients/typescript examples/typescript
+STOCK_NODE := $(addprefix tests/stock/,node mcp openapi runtimes) clients/typescript examples/typescript
 
 # Tools that look at us and are no part of what runs; fetched when asked for.
 BANDIT := 1.9.4
@@ -35,7 +35,8 @@ serve: $(VENV)/.server ## Run the service on embedded PostgreSQL and an embedded
 test: check ## Everything CI runs: format, lint, types, tests with coverage, and the slowest of them
 	$(BIN)/python -m tests.run $(ARGS)
 
-test-stock: $(VENV)/.dev $(STOCK)/.ready ## The TypeScript client, and the published packages of others, each in its own environment
+test-stock: $(VENV)/.dev ## The TypeScript client, and the published packages of others, each in its own environment
+	@$(MAKE) --no-print-directory --jobs=4 $(STOCK)/.ready
 	$(BIN)/python -m tests.run --stock $(ARGS)
 
 quick: lint ## While you work, under 90 s: lint, types, and the tests that need no running service
@@ -115,11 +116,14 @@ $(VENV)/.dev: $(VENV)/.server locks/dev.txt
 	@$(PIP_INSTALL) $(LOCKED) -r locks/dev.txt
 	@touch $@
 
+$(STOCK)/.ready: $(STOCK_PYTHON:%=$(STOCK)/%/.ready) $(STOCK_NODE:%=%/node_modules/.ready)
+	@touch $@
+
 # Node comes as a wheel too: what the packages need is newer than some systems have.
-$(STOCK)/.ready: $(STOCK_PYTHON:%=$(STOCK)/%/.ready) $(STOCK_NODE:%=%/package-lock.json)
-	@for folder in $(STOCK_NODE); do \
-		(cd $$folder && PATH="$(abspath $(STOCK))/x402/bin:$$PATH" \
-			npm ci --silent --no-audit --no-fund --ignore-scripts) || exit 1; done
+%/node_modules/.ready: %/package-lock.json $(STOCK)/x402/.ready
+	@echo "Installing the packages of $* ..."
+	@cd $* && PATH="$(abspath $(STOCK))/x402/bin:$$PATH" \
+		npm ci --loglevel=error --no-audit --no-fund --ignore-scripts >/dev/null
 	@touch $@
 
 $(STOCK)/%/.ready: locks/stock-%.txt | $(VENV)/bin/python
