@@ -88,15 +88,16 @@ async def test_a_key_of_each_scope(console: Console, scope: str):
     bound = agent["id"] if scope == "agent" else None
     _, key = await console.new_key(scope, bound)
     guest = await console.sign_in(key)
-    tabs = ["Overview", "Agents", "Budgets", "Approvals", "Transactions", "Purchases", "Webhooks"]
+    tabs = ["Overview", "Agents", "Budgets", "Approvals", "Transactions", "Purchases"]
+    tabs += ["Recipients", "Webhooks"]
     expected: dict[str, tuple[list[str], set[str], set[str]]] = {
         "admin": (
-            [*tabs, "Keys"],
+            [*tabs, "Keys", "Log"],
             {"Approve", "Deny", "Cancel this spend"},
             {"Freeze", "Pause", "Terminate"},
         ),
-        "approver": (tabs, {"Approve", "Deny"}, {"Freeze", "Pause"}),
-        "read": (tabs, set(), set()),
+        "approver": ([*tabs, "Log"], {"Approve", "Deny"}, {"Freeze", "Pause"}),
+        "read": ([*tabs, "Log"], set(), set()),
         "agent": (["Agent", "Transactions", "Purchases"], set(), set()),
     }  # fmt: skip
     shown, deciding, stopping = expected[scope]

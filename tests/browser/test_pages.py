@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from playwright.async_api import expect
+from solders.keypair import Keypair
 
 from tests.browser.support import DESKTOP, PHONE, Console, Guest
 from tests.support import spend
@@ -37,6 +38,9 @@ async def _every_page(console: Console) -> list[str]:
     hook = await console.hooks.register(console.client, "fail/console")
     await console.client.post(f"/v1/webhooks/{hook['id']}/test")
     team = await _near_its_limit(console, agent)
+    for _ in range(2):
+        address = str(Keypair().pubkey())
+        await console.client.put("/v1/recipients/api.example.com", json={"address": address})
     return [
         "/console",
         "/console/agents",
@@ -54,6 +58,8 @@ async def _every_page(console: Console) -> list[str]:
         "/console/transactions",
         f"/console/transactions/{paid['id']}",
         f"/console/transactions/{refused['id']}",
+        "/console/recipients",
+        "/console/audit-log",
         "/console/webhooks",
         f"/console/webhooks/{hook['id']}",
         "/console/keys",

@@ -39,8 +39,8 @@ async def test_what_is_remembered_belongs_to_one_life(service: Service, postgres
         "UPDATE policy SET cap_micros_daily = 1 * 10000 WHERE agent_id = $1", key[0]
     )
     await admin.execute(
-        "INSERT INTO recipient (realm_id, hostname, address, created_by, created_at, updated_at)"
-        " VALUES ($1, $2, $3, 'test', now(), now())",
+        "INSERT INTO recipient (realm_id, hostname, address, created_by, created_at, updated_by,"
+        " updated_at) VALUES ($1, $2, $3, 'test', now(), 'test', now())",
         realm_id,
         names[0],
         OTHER,

@@ -35,6 +35,34 @@ def blocklist(transaction: dict[str, Any]) -> str:
     return outcome
 
 
+async def test_an_entry_says_who_changed_it(service: Service):
+    """Goal: `updatedBy` is the key that gave the address; the same address again changes nothing.
+    The list is narrowed by a part of the name, or by the address."""
+    account = new_account()
+    moved = str(Keypair().pubkey())
+    async with (
+        await service.admin(account=account) as first,
+        await service.admin(account=account) as second,
+    ):
+        keys = [(await one.get("/v1/me")).json()["data"]["id"] for one in (first, second)]
+        await set_address(first, HOST, ON_CURVE)
+        await set_address(second, HOST, ON_CURVE)
+        same = (await first.get(f"/v1/recipients/{HOST}")).json()["data"]
+        assert (same["createdBy"], same["updatedBy"]) == (keys[0], keys[0])
+        assert same["createdAt"] == same["updatedAt"]
+        await set_address(second, HOST, moved)
+        await set_address(second, TWIN, ON_CURVE)
+        for query, found in (
+            ({"hostname": "API.exa"}, [HOST]),
+            ({"address": ON_CURVE}, [TWIN]),
+            ({"hostname": "twin", "address": moved}, []),
+        ):
+            listed = (await first.get("/v1/recipients", params=query)).json()["data"]
+            assert [entry["hostname"] for entry in listed] == found
+        (entry,) = (await first.get("/v1/recipients", params={"address": moved})).json()["data"]
+        assert (entry["createdBy"], entry["updatedBy"]) == tuple(keys)
+
+
 # Blocklists ---------------------------------------------------------------------------------------
 
 

@@ -77,7 +77,8 @@ INSERT INTO submission (payment_id, attempt, mode, state, raw, signature, blockh
     FROM (VALUES ('waiting', 'dead', 'expired'), ('live', 'live', NULL),
                  ('settled', 'settled', 'finalized')) AS x (p, s, o);
 INSERT INTO usage VALUES ('{AGENT}', 'day', '2026-11-15', 10, 1, 40);
-INSERT INTO recipient VALUES (1001, 'api.example.com', '{"1" * 32}', 'key_1', moment(), moment());
+INSERT INTO recipient
+VALUES (1001, 'api.example.com', '{"1" * 32}', 'key_1', moment(), 'key_1', moment());
 INSERT INTO seal (number, xact_below, transfer_count, hash) VALUES (1, '1', 1, sha256('x'::bytea));
 INSERT INTO audit_log (line_id, realm_id, actor, request_id, action, subject)
   VALUES ('log_1', 1001, 'key_1', 'req_1', 'agent.created', '{AGENT}');
@@ -811,7 +812,7 @@ async def test_a_terminated_agent_stays_so(rows: asyncpg.Connection):
         (
             (
                 "INSERT INTO recipient SELECT realm_id, 'b.example', address, created_by, moment(),"
-                " moment() FROM recipient"
+                " updated_by, moment() FROM recipient"
             ),
             "realm",
             1,

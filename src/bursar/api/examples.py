@@ -379,6 +379,7 @@ ANSWERS: Final[dict[str, Any]] = {
         "address": _ADDRESS,
         "createdBy": _KEY_ID,
         "createdAt": _AT,
+        "updatedBy": _KEY_ID,
         "updatedAt": _AT,
     },
     "Webhook": _WEBHOOK,

@@ -7,17 +7,21 @@ from bursar.access.model import ADMIN, PEOPLE
 from bursar.api.call import Answer, Call, Resource, data, page, page_fields
 from bursar.api.off_curve import ALLOW_OFF_CURVE, curve_faults
 from bursar.errors import not_found
-from bursar.form.kinds import Address, Hostname
+from bursar.form.kinds import Address, Hostname, Text
 from bursar.form.record import Field, Record
 from bursar.hostnames import LocalNameError, RecipientError, canonical_hostname
 from bursar.recipient import store
-from bursar.recipient.model import RecipientRow
+from bursar.recipient.model import RecipientFilter, RecipientRow
 from bursar.recipient.view import RecipientView, show_recipient
 from bursar.trail.trail import leave_trail
 
 endpoints = Resource("Recipients", Category.AGENT_MANAGEMENT, reads=Category.AGENT_READS)
 
-LIST_QUERY = page_fields()
+LIST_QUERY = (
+    Field("hostname", Text(1, 253), "Only hostnames that contain this."),
+    Field("address", Address(), "Only those that are paid at this address."),
+    *page_fields(),
+)
 HOSTNAME = Field("hostname", Hostname(), "A bare hostname.", required=True)
 RECIPIENT = Record(
     "RecipientAddress",
@@ -42,11 +46,12 @@ async def put(call: Call) -> Answer:
     hostname = call.params["hostname"]
     await store.lock_directory(call.tx, call.caller.realm_id)
     before = await store.get_recipient(call.tx, call.caller.realm_id, hostname)
+    if before is not None and before.address == call.body["address"]:
+        return data(show_recipient(before))
     row = await store.put_recipient(
         call.tx, call.caller.realm_id, hostname, call.body["address"], call.caller.key_id
     )
-    if row != before:
-        await _changed(call, "recipient.set", hostname, before, show_recipient(row))
+    await _changed(call, "recipient.set", hostname, before, show_recipient(row))
     return data(show_recipient(row))
 
 
@@ -59,7 +64,13 @@ async def put(call: Call) -> Answer:
     is_list=True,
 )
 async def list_(call: Call) -> Answer:
-    read = partial(store.list_recipients, call.tx, call.caller.realm_id)
+    hostname: str | None = call.query.get("hostname")
+    wanted = RecipientFilter(
+        realm_id=call.caller.realm_id,
+        hostname=None if hostname is None else hostname.lower(),
+        address=call.query.get("address"),
+    )
+    read = partial(store.list_recipients, call.tx, wanted)
     return await page(call, read, show_recipient, lambda row: (row.created_at, row.hostname))
 
 

@@ -16,7 +16,7 @@ _COLUMNS: "Columns[Recipient]" = {
     "hostname": lambda entry: entry.hostname,
     "address": lambda entry: entry.address,
     "changed": lambda entry: entry.updated_at,
-    "created by": lambda entry: entry.created_by,
+    "changed by": lambda entry: entry.updated_by,
 }
 
 _Hostname = Annotated[str, typer.Argument(metavar="HOSTNAME")]
@@ -24,9 +24,16 @@ _Hostname = Annotated[str, typer.Argument(metavar="HOSTNAME")]
 
 @app.command("list")
 @remote
-def list_(to: Remote, limit: Limit = ROWS, every: All = False) -> None:
-    """List the directory."""
-    to.out.rows(to.client.recipients.list(), _COLUMNS, most=row_limit(limit, every))
+def list_(
+    to: Remote,
+    hostname: Annotated[str | None, typer.Option(help="Only hostnames with this in them.")] = None,
+    address: Annotated[str | None, typer.Option(help="Only those paid at this address.")] = None,
+    limit: Limit = ROWS,
+    every: All = False,
+) -> None:
+    """List the directory, newest first."""
+    found = to.client.recipients.list(hostname=hostname, address=address)
+    to.out.rows(found, _COLUMNS, most=row_limit(limit, every))
 
 
 @app.command()

@@ -408,6 +408,7 @@ class Recipient:
     address: str
     created_by: str
     created_at: datetime
+    updated_by: str
     updated_at: datetime
 
 

@@ -15,9 +15,18 @@ class Recipients(Resource[Carrier]):
         return Request(path={"hostname": hostname}, body=body)
 
     @listing("GET /v1/recipients", Recipient)
-    def list(self, *, limit: int | None = None, after: str | None = None) -> Request:
-        """The whole directory."""
-        return Request(query={"limit": limit, "after": after})
+    def list(
+        self,
+        *,
+        hostname: str | None = None,
+        address: str | None = None,
+        limit: int | None = None,
+        after: str | None = None,
+    ) -> Request:
+        """The directory; `hostname` may be a part of one."""
+        return Request(
+            query={"hostname": hostname, "address": address, "limit": limit, "after": after}
+        )
 
     @operation("GET /v1/recipients/:hostname", Recipient)
     def get(self, hostname: str) -> Request:

@@ -14,8 +14,9 @@ from bursar.access.limits import Category
 from bursar.access.model import Caller
 from bursar.api.call import Route, Services, Stream
 from bursar.api.perform import check_scope, explain, over_limit
-from bursar.console import stops
+from bursar.console import payees, stops
 from bursar.console.draw import draw
+from bursar.console.payee_store import Payees
 from bursar.console.screens import SCREENS
 from bursar.console.visit import ROOT, Drawn, Screen, Sent, Visit
 from bursar.console.words import DONE
@@ -166,8 +167,8 @@ class Console:
             return _Answer(200, b"", stream=reply)
         if isinstance(reply, Sent):
             return _Answer.away(reply.to)
-        stop = await stops.standing(visit)
-        return _Answer(reply.status, _draw(reply, request, visit, mark, stop))
+        banners = await stops.standing(visit), await payees.lately(visit)
+        return _Answer(reply.status, _draw(reply, request, visit, mark, banners))
 
     async def _count(self, stands_for: str, caller: Caller) -> None:
         category = self._routes[stands_for].category
@@ -362,8 +363,13 @@ async def _send(answer: _Answer, request: _Browser, send: Send) -> None:
 
 
 def _draw(
-    reply: Drawn, request: _Browser, visit: Visit, mark: str | None, stop: Stop | None
+    reply: Drawn,
+    request: _Browser,
+    visit: Visit,
+    mark: str | None,
+    banners: tuple[Stop | None, Payees | None],
 ) -> bytes:
+    stop, moved = banners
 
     def once_of(action: str) -> str:
         """The idempotency key for a form of this page. A form that is shown again keeps its key,
@@ -382,6 +388,7 @@ def _draw(
             "path": request.path,
             "mark": mark,
             "stop": stop,
+            "payees": moved,
             "form_token": session.form_token(present(request.token, "a page is for who signed in")),
             "once_of": once_of,
             "problem": visit.problem,
@@ -439,6 +446,7 @@ def _trouble(problem: ApiError, request: _Browser, again: list[tuple[str, str]])
         "may": None if request.visit is None else request.visit.may,
         # Not known here, where the database may be the trouble. The button is there all the same.
         "stop": None,
+        "payees": None,
         "once_of": _new_once,
         "form_token": "" if request.token is None else session.form_token(request.token),
         "done": None,

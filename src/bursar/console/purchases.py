@@ -58,7 +58,6 @@ async def list_purchases(visit: Visit) -> Reply:
             "first": not after,
             "newest": f"?{urlencode(given)}",
             "older": None if cursor is None else f"?{urlencode({**given, 'after': cursor})}",
-            "changed": [pin for pin in await _pins(visit) if pin["offered"]],
         },
         status,
     )
@@ -123,13 +122,6 @@ async def accept(visit: Visit) -> Reply:
 async def forget(visit: Visit) -> Reply:
     await visit.ask(FORGET, body={"origin": visit.text("origin")})
     return Sent(f"{ROOT}/pins?said=forgotten")
-
-
-async def _pins(visit: Visit) -> list[dict[str, Any]]:
-    if not visit.may("GET /v1/pins"):
-        return []
-    page = await visit.ask("GET /v1/pins", query={"limit": _PINS})
-    return page["data"]
 
 
 async def _agents(visit: Visit, purchases: list[dict[str, Any]]) -> dict[str, store.Standing]:

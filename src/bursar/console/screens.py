@@ -5,9 +5,11 @@ from typing import Final
 
 from bursar.console import (
     agents,
+    audit_log,
     budgets,
     keys,
     purchases,
+    recipients,
     sessions,
     stops,
     transactions,
@@ -99,6 +101,13 @@ SCREENS: Final[tuple[Screen, ...]] = (
     # It says where money goes from now on.
     _with_key("/pins/accept", purchases.accept, purchases.ACCEPT, purchases.pins),
     _form("/pins/forget", purchases.forget, purchases.FORGET, purchases.pins),
+    _live("/recipients", recipients.list_recipients, recipients.LIST),
+    _with_key("/recipients", recipients.put, recipients.PUT, recipients.list_recipients),
+    _with_key(
+        "/recipients/remove", recipients.remove, recipients.DELETE, recipients.list_recipients
+    ),
+    _page("/audit-log", audit_log.list_lines, audit_log.LIST),
+    _page("/audit-log.csv", audit_log.export, audit_log.EXPORT),
     _form("/stop", stops.stop, stops.STOP, overview),
     _form("/resume", stops.resume, stops.RESUME, overview),
     _live("/webhooks", webhooks.list_webhooks, "GET /v1/webhooks"),

@@ -173,6 +173,14 @@ _BUDGET_NAMES = Query("""
 """)
 
 
+_KEY_NAMES = Query("""
+    SELECT id, name
+      FROM api_key
+     WHERE realm_id = :realm_id
+       AND id = ANY(:key_ids::text[])
+""")
+
+
 async def fleet(tx: Tx, realm_id: int, today: date, listed: int) -> Fleet:
     rows = await _FLEET.rows(tx, realm_id=realm_id, today=today, most=MOST_AGENTS, listed=listed)
     (total,) = [row for row in rows if row["kind"] == "total"]
@@ -200,6 +208,11 @@ async def standings(
 
 async def budget_names(tx: Tx, realm_id: int, budget_ids: Sequence[str]) -> dict[str, str]:
     rows = await _BUDGET_NAMES.rows(tx, realm_id=realm_id, budget_ids=list(budget_ids))
+    return {row["id"]: row["name"] for row in rows}
+
+
+async def key_names(tx: Tx, realm_id: int, key_ids: Sequence[str]) -> dict[str, str]:
+    rows = await _KEY_NAMES.rows(tx, realm_id=realm_id, key_ids=list(set(key_ids)))
     return {row["id"]: row["name"] for row in rows}
 
 

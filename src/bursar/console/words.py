@@ -101,6 +101,8 @@ DONE: Final = {
     "retried": "The seller was shown the same payment again. What it answered is below.",
     "continued": "The seller was asked again. What came of it is below.",
     "accepted": "The new address is accepted. Purchases there pass again.",
+    "paid_at": "Said. Every spend that is asked for from now on is paid there.",
+    "host_removed": "The entry is removed.",
     "forgotten": "The pin is forgotten. What the seller says next is remembered.",
     "created": "The agent is made. Fund its wallet, and it can spend.",
     "policy": "The new policy is in force.",

@@ -361,6 +361,8 @@ CREATE TABLE recipient (
   address    text NOT NULL CHECK (length(address) BETWEEN 32 AND 44),
   created_by text NOT NULL,
   created_at timestamptz(3) NOT NULL,
+  -- Who gave it this address, and when.
+  updated_by text NOT NULL,
   updated_at timestamptz(3) NOT NULL,
   PRIMARY KEY (realm_id, hostname)
 );
@@ -375,6 +377,8 @@ CREATE TRIGGER recipient_raises_rules AFTER INSERT OR UPDATE OR DELETE ON recipi
 -- The list; and which hosts are paid at an address, because blocking one of them blocks it.
 CREATE INDEX recipient_by_age ON recipient (realm_id, created_at, hostname);
 CREATE INDEX recipient_by_address ON recipient (realm_id, address);
+-- Which addresses changed lately, for the banner of the console.
+CREATE INDEX recipient_by_change ON recipient (realm_id, updated_at);
 
 -- 6  Wallets --------------------------------------------------------------------------------------
 
@@ -986,6 +990,8 @@ CREATE TABLE pin (
 );
 -- The list.
 CREATE INDEX pin_by_age ON pin (realm_id, created_at, origin);
+-- Those that wait for an admin, for the banner of the console.
+CREATE INDEX pin_offered ON pin (realm_id, offered_at) WHERE offered IS NOT NULL;
 
 -- Something bought from a seller that answers 402. Stored before the seller is asked. Its money is
 -- a spend, written when the price is known.

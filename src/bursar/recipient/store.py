@@ -1,10 +1,11 @@
 """Queries on the recipients directory."""
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from datetime import datetime
 
 from bursar.db import Tx
-from bursar.recipient.model import RecipientRow
+from bursar.recipient.model import RecipientFilter, RecipientRow
 from bursar.sql import Listing, Query, columns, made, made_or_none
 
 _LOCK = Query("""
@@ -13,13 +14,14 @@ _LOCK = Query("""
        FOR NO KEY UPDATE
 """)
 _PUT = Query(f"""
-    INSERT INTO recipient AS r (realm_id, hostname, address, created_by, created_at, updated_at)
-    SELECT :realm_id, :hostname, :address, :created_by, now.at, now.at
+    INSERT INTO recipient AS r
+           (realm_id, hostname, address, created_by, created_at, updated_by, updated_at)
+    SELECT :realm_id, :hostname, :address, :by, now.at, :by, now.at
       FROM (SELECT moment() AS at) now
         ON CONFLICT (realm_id, hostname) DO UPDATE
        SET address = excluded.address,
-           updated_at = CASE WHEN r.address = excluded.address THEN r.updated_at
-                             ELSE excluded.updated_at END
+           updated_by = excluded.updated_by,
+           updated_at = excluded.updated_at
     RETURNING {columns(RecipientRow)}
 """)
 _GET = Query(f"""
@@ -27,11 +29,14 @@ _GET = Query(f"""
       FROM recipient
      WHERE realm_id = :realm_id AND hostname = :hostname
 """)
+# A filter for each field of `RecipientFilter`.
 _LIST = Listing(
     f"""
     SELECT {columns(RecipientRow)}
       FROM recipient
      WHERE realm_id = :realm_id
+       AND strpos(hostname, :hostname) > 0
+       AND address = :address
     """,
     id_="hostname",
 )
@@ -57,11 +62,9 @@ async def lock_directory(tx: Tx, realm_id: int) -> None:
 
 
 async def put_recipient(
-    tx: Tx, realm_id: int, hostname: str, address: str, created_by: str
+    tx: Tx, realm_id: int, hostname: str, address: str, by: str
 ) -> RecipientRow:
-    row = await _PUT.one(
-        tx, realm_id=realm_id, hostname=hostname, address=address, created_by=created_by
-    )
+    row = await _PUT.one(tx, realm_id=realm_id, hostname=hostname, address=address, by=by)
     return made(RecipientRow, row)
 
 
@@ -70,9 +73,9 @@ async def get_recipient(tx: Tx, realm_id: int, hostname: str) -> RecipientRow | 
 
 
 async def list_recipients(
-    tx: Tx, realm_id: int, before: tuple[datetime, str] | None, limit: int
+    tx: Tx, wanted: RecipientFilter, before: tuple[datetime, str] | None, limit: int
 ) -> list[RecipientRow]:
-    rows = await _LIST.rows(tx, before, limit, realm_id=realm_id)
+    rows = await _LIST.rows(tx, before, limit, **asdict(wanted))
     return [made(RecipientRow, row) for row in rows]
 
 

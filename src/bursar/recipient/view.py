@@ -13,6 +13,7 @@ class RecipientView(msgspec.Struct, rename="camel", kw_only=True):
     address: str
     created_by: str
     created_at: str
+    updated_by: str
     updated_at: str
 
 
@@ -22,5 +23,6 @@ def show_recipient(row: RecipientRow) -> RecipientView:
         address=row.address,
         created_by=row.created_by,
         created_at=iso(row.created_at),
+        updated_by=row.updated_by,
         updated_at=iso(row.updated_at),
     )

@@ -248,6 +248,10 @@ export interface KeysListQuery {
 }
 
 export interface RecipientsListQuery {
+  /** Only hostnames that contain this. */
+  hostname?: string;
+  /** Only those that are paid at this address. */
+  address?: string;
   /** Rows per page; at most 100. */
   limit?: number;
   /** `nextCursor` of the page before. */

@@ -489,6 +489,7 @@ export interface Recipient {
   address: string;
   createdBy: string;
   createdAt: string;
+  updatedBy: string;
   updatedAt: string;
 }
 
