@@ -391,11 +391,11 @@ async def test_webhooks(console: Console, admin: Guest):
     page = admin.page
     await admin.open("/console/webhooks")
     await admin.sees("No webhook yet.")
-    await page.get_by_label("Address").fill("https://10.0.0.1/hooks")
+    await page.get_by_label("Address", exact=True).fill("https://10.0.0.1/hooks")
     admin.meant.add(400)
     await admin.press("Register")
     await expect(page.get_by_role("alert")).to_be_visible()
-    await page.get_by_label("Address").fill(console.hooks.receiver.url("ok/console"))
+    await page.get_by_label("Address", exact=True).fill(console.hooks.receiver.url("ok/console"))
     await admin.press("Register")
     await admin.sees("The webhook is registered", "Copy the secret now")
     secret = await page.locator("#secret").inner_text()

@@ -112,7 +112,7 @@ async def test_stopping_twice_loosens_nothing(service: Service):
         error_of(await client.post("/v1/resume", json=PAY), 409, "invalid_state")
         told = await read(client, "/v1/events")
         assert [event["type"] for event in told] == [
-            "account.resumed", "account.stopped", "account.stopped",
+            "account.resumed", "account.stopped", "account.stopped", "key.created",
         ]  # fmt: skip
         assert told[1]["data"] == more
         lines = await read(client, "/v1/audit-log")

@@ -398,6 +398,8 @@ class World:
         agent.status = status or agent.status
         if (was_status, agent.status) == ("active", "paused"):
             agent.events["agent.paused"] += 1
+        if (was_status, agent.status) == ("paused", "active"):
+            agent.events["agent.resumed"] += 1
         self.note_low(agent, was_low)
 
     def terminate(self, agent: Agent) -> None:

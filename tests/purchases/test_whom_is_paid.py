@@ -79,6 +79,9 @@ async def test_a_changed_payee_is_accepted_by_an_admin(market: Market, stall: St
     error_of(await agent.admin.post("/v1/pins/accept", json=never), 404, "not_found")
     pin = shown(await agent.admin.post("/v1/pins/accept", json=accepted))
     assert (pin["address"], pin["offered"]) == (stall.payee, None)
+    (told,) = shown(await agent.admin.get("/v1/events?type=pin.accepted"))
+    assert told["type"] == "pin.accepted"
+    assert told["data"]["address"] == stall.payee != told["data"]["previousAddress"]
     assert (await agent.buy(stall.url))["status"] in ("presented", "paid")
 
 
@@ -88,6 +91,8 @@ async def test_a_forgotten_pin_is_made_again(market: Market, stall: Stall):
     stall.payee = await new_payee(market.rpc)
     answer = await agent.admin.post("/v1/pins/forget", json={"origin": stall.origin})
     assert answer.status_code == 204
+    (told,) = shown(await agent.admin.get("/v1/events?type=pin.forgotten"))
+    assert (told["type"], told["data"]["origin"]) == ("pin.forgotten", stall.origin)
     assert (await agent.buy(stall.url))["status"] in ("presented", "paid")
     assert (await pins(agent))[stall.origin]["address"] == stall.payee
 

@@ -61,6 +61,8 @@ async def _run(hooks: Hooks, rng: random.Random) -> None:
             await hooks.register(client, path, *types)
     async with hooks.service.db.connection() as tx:
         realm_id: int = await tx.fetchval("SELECT min(realm_id) FROM webhook")
+        # What they are told of each other.
+        await tx.execute("DELETE FROM delivery")
     workers = [await start_worker(hooks.config) for _ in range(WORKERS)]
     kills = set(rng.sample(range(0, EVENTS, BATCH), KILLS))
     events: dict[str, str] = {}

@@ -9,6 +9,7 @@ import pytest
 import standardwebhooks
 import stripe
 import svix
+from solders.keypair import Keypair
 
 from bursar.api.event_examples import view
 from bursar.event.catalog import SUBSCRIBABLE, EventType
@@ -20,13 +21,16 @@ from tests.webhooks.conftest import Hooks, Received
 
 # Rent-exempt and owned by a program: not a place that money is withdrawn to.
 TOKEN_PROGRAM = "TokenkegQfeZyiNwAJbNbGKPFXCWuBvf9Ss623VQ5DA"
+# Events about what admins set up, and not about the life of an agent.
+SET_UP = ("recipient.", "pin.", "key.", "webhook.")
 
 
 async def test_each_type_fires_exactly_when_it_should(hooks: Hooks, client: httpx.AsyncClient):
     """Goal: one life of an agent fires each type the right number of times, to a webhook for all
     and to webhooks of one type each; every delivery passes all stock verifiers."""
+    of_a_life = [type_ for type_ in SUBSCRIBABLE if not type_.startswith(SET_UP)]
+    single = {t: await hooks.register(client, f"ok/{t}", t.value) for t in of_a_life}
     everything = await hooks.register(client, "ok/all")
-    single = {t: await hooks.register(client, f"ok/{t}", t.value) for t in SUBSCRIBABLE}
     agent = (await new_agent(client, policy={"dailyCap": "100.00", "approvalThreshold": "30.00"}))[
         "id"
     ]
@@ -43,8 +47,8 @@ async def test_each_type_fires_exactly_when_it_should(hooks: Hooks, client: http
     await _patch(client, agent, {"policy": {"dailyCap": "200.01"}})  # low by a higher cap
     await _patch(client, agent, {"policy": {"dailyCap": "200.01"}})  # changes nothing
     await _withdrawn(client, agent, "1", TOKEN_PROGRAM, status="failed")
-    await _patch(client, agent, {"status": "paused"})
-    await _patch(client, agent, {"status": "paused"})
+    for status in ("paused", "paused", "active", "active"):
+        await _patch(client, agent, {"status": status})
     for _ in range(2):
         assert (await client.post("/v1/stop", json={"reason": "a look"})).status_code == 200
     assert (await client.post("/v1/resume", json={"unsigned": "pay"})).status_code == 200
@@ -62,6 +66,7 @@ async def test_each_type_fires_exactly_when_it_should(hooks: Hooks, client: http
         "wallet.depleted": 1,
         "agent.policy_updated": 2,
         "agent.paused": 1,
+        "agent.resumed": 1,
         "agent.terminated": 1,
         "account.stopped": 1,
         "account.resumed": 1,
@@ -70,7 +75,7 @@ async def test_each_type_fires_exactly_when_it_should(hooks: Hooks, client: http
     }
     # A freeze that proves wrong takes a lying node: tests/settlement/test_reconcile.py fires it.
     # Purchases take a seller, and have tests of their own.
-    others = {type_ for type_ in SUBSCRIBABLE if not type_.startswith("purchase.")}
+    others = {type_ for type_ in of_a_life if not type_.startswith("purchase.")}
     assert {*expected, "agent.thawed"} == others
     got = await hooks.receiver.wait_for("ok/all", sum(expected.values()))
     assert _counts(got) == expected
@@ -90,7 +95,7 @@ async def test_each_type_fires_exactly_when_it_should(hooks: Hooks, client: http
         assert shown == event
     # The same bytes for every webhook.
     bodies = {d.headers["webhook-id"]: d.body for d in got}
-    for type_ in SUBSCRIBABLE:
+    for type_ in of_a_life:
         for delivery in await hooks.receiver.received(f"ok/{type_}"):
             assert bodies[delivery.headers["webhook-id"]] == delivery.body
             with pytest.raises(InvalidSignature):
@@ -104,7 +109,11 @@ async def test_each_type_fires_exactly_when_it_should(hooks: Hooks, client: http
 async def _events_can_be_listed(
     client: httpx.AsyncClient, agent: str, expected: dict[str, int]
 ) -> None:
-    listed = (await client.get("/v1/events", params={"limit": 100})).json()["data"]
+    async def lived(**query: Any) -> list[dict[str, Any]]:
+        answer = await client.get("/v1/events", params={"limit": 100, **query})
+        return [e for e in answer.json()["data"] if not e["type"].startswith(SET_UP)]
+
+    listed = await lived()
     assert len(listed) == sum(expected.values())
     assert [e["createdAt"] for e in listed] == sorted(
         (e["createdAt"] for e in listed), reverse=True
@@ -121,9 +130,7 @@ async def _events_can_be_listed(
         query["after"] = page["nextCursor"]
     assert paged == [e for e in listed if not e["type"].startswith("account.")]
     middle = listed[len(listed) // 2]["createdAt"]
-    later = (await client.get("/v1/events", params={"from": middle, "limit": 100})).json()["data"]
-    earlier = (await client.get("/v1/events", params={"to": middle, "limit": 100})).json()["data"]
-    assert later + earlier == listed
+    assert await lived(**{"from": middle}) + await lived(to=middle) == listed
     error_of(
         await client.get("/v1/events", params={"from": "2026-11-03", "to": "2026-11-01"}),
         400,
@@ -132,10 +139,65 @@ async def _events_can_be_listed(
     assert (await client.get("/v1/events", params={"agentId": "ag_nobody"})).json()["data"] == []
 
 
+async def test_what_an_admin_sets_up_is_told(hooks: Hooks, client: httpx.AsyncClient):
+    """Goal: whatever moves where money can go, or who hears of it, reaches the receivers that were
+    there before, with who did it and no secret; only admins read about keys."""
+    await hooks.register(client, "ok/watch")
+    me = (await client.get("/v1/me")).json()["data"]["id"]
+    first, second = str(Keypair().pubkey()), str(Keypair().pubkey())
+    entry = "/v1/recipients/api.example.com"
+    for address in (first, first, second):
+        assert (await client.put(entry, json={"address": address})).status_code == 200
+    await client.delete(entry)
+    made = (await client.post("/v1/keys", json={"name": "x", "scope": "read"})).json()["data"]
+    other = await hooks.register(client, "ok/newcomer", "webhook.created", "webhook.changed")
+    there = f"/v1/webhooks/{other['id']}"
+    await client.patch(there, json={"url": hooks.receiver.url("ok/moved")})
+    rotated = (await client.post(f"{there}/rotate-secret")).json()["data"]
+    async with hooks.service.client(made["key"]) as reader:
+        shown = (await reader.get("/v1/events", params={"limit": 100})).json()["data"]
+        assert not any(event["type"].startswith("key.") for event in shown)
+        (about,) = (
+            await client.get("/v1/events", params={"type": "key.created", "limit": 1})
+        ).json()["data"]
+        assert (await reader.get("/v1/events", params={"type": "key.created"})).json()["data"] == []
+        error_of(await reader.get(f"/v1/events/{about['id']}"), 404, "not_found")
+    await client.delete(f"/v1/keys/{made['id']}")
+    await client.delete(f"/v1/keys/{made['id']}")
+    await client.delete(there)
+    expected = {
+        "recipient.set": 2,
+        "recipient.deleted": 1,
+        "key.created": 1,
+        "key.revoked": 1,
+        "webhook.created": 1,
+        "webhook.changed": 1,
+        "webhook.secret_rotated": 1,
+        "webhook.deleted": 1,
+    }
+    got = await hooks.receiver.wait_for("ok/watch", sum(expected.values()))
+    assert _counts(got) == expected
+    told = {event["type"]: event["data"] for event in (json.loads(d.body) for d in got)}
+    for type_, data in told.items():
+        msgspec.convert(data, view(EventType(type_)), strict=True)
+    for secret in (made["key"], other["secret"], rotated["secret"]):
+        assert not any(secret.encode() in delivery.body for delivery in got)
+    addresses = {
+        json.loads(d.body)["data"]["previousAddress"] for d in got if _type(d) == "recipient.set"
+    }
+    assert addresses == {None, first}
+    assert told["recipient.deleted"]["deletedBy"] == me
+    assert told["key.revoked"]["changedBy"] == told["webhook.deleted"]["changedBy"] == me
+    assert told["webhook.changed"]["previousUrl"] == hooks.receiver.url("ok/newcomer")
+    # It hears of its own change, and not of its own beginning.
+    assert await hooks.receiver.received("ok/newcomer") == []
+    assert {_type(d) for d in await hooks.receiver.received("ok/moved")} <= {"webhook.changed"}
+
+
 async def test_a_rotated_secret_signs_along(hooks: Hooks, client: httpx.AsyncClient):
     """Goal: during rotation deliveries verify under both secrets, afterwards under the new one
     alone; a changed byte and a wrong secret fail everywhere."""
-    webhook = await hooks.register(client, "ok/rotation")
+    webhook = await hooks.register(client, "ok/rotation", "agent.paused")
     path = f"/v1/webhooks/{webhook['id']}"
     headers = {"Idempotency-Key": "rotate"}
     rotated = (await client.post(f"{path}/rotate-secret", headers=headers)).json()["data"]

@@ -171,7 +171,7 @@ async def test_retry_after_is_honoured(hooks: Hooks, client: httpx.AsyncClient):
 
 async def test_410_disables(hooks: Hooks, client: httpx.AsyncClient):
     """Goal: a receiver that says it is gone is left alone; enabled again, what waited goes on."""
-    webhook = await hooks.register(client, "gone/x")
+    webhook = await hooks.register(client, "gone/x", "agent.paused")
     path = f"/v1/webhooks/{webhook['id']}"
     await client.post(f"{path}/test")
 
@@ -193,7 +193,9 @@ async def test_410_disables(hooks: Hooks, client: httpx.AsyncClient):
 async def test_five_days_of_failures_disable(hooks: Hooks, client: httpx.AsyncClient):
     """Goal: a webhook that has only failed since five days ago is disabled by the next failure,
     not one that has failed for less."""
-    long, short = [await hooks.register(client, f"fail/{n}") for n in ("long", "short")]
+    long, short = [
+        await hooks.register(client, f"fail/{n}", "agent.paused") for n in ("long", "short")
+    ]
     async with hooks.service.db.transaction() as tx:
         for webhook, hours in ((long, 120), (short, 119)):
             await tx.execute(

@@ -34,7 +34,10 @@ async def test_slow_receivers_of_one_account_delay_no_other(
         await hooks.service.admin() as other,
     ):
         await asyncio.gather(
-            *(hooks.register(slow, f"hang/{number}") for number in range(MOST_WEBHOOKS))
+            *(
+                hooks.register(slow, f"hang/{number}", "agent.paused")
+                for number in range(MOST_WEBHOOKS)
+            )
         )
         mine = await hooks.register(other, "ok/other")
         async with hooks.service.db.transaction() as tx:

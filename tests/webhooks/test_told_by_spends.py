@@ -105,7 +105,7 @@ async def test_those_of_one_moment_are_listed_once_each(clocked: ClockedService)
         amounts = ["1", "3", "100"] * 4
         made = await asyncio.gather(*(spend(client, agent, amount) for amount in amounts))
         await clocked.fund(agent, "1")
-        events = await listed(client)
+        events = await listed(client, agentId=agent)
         assert len({event["createdAt"] for event in events}) == 1
         assert [event["id"] for event in events] == sorted(
             (event["id"] for event in events), reverse=True

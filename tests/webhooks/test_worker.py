@@ -28,7 +28,7 @@ async def test_an_old_url_says_nothing_about_the_new_one(
         await hooks.service.admin() as client,
         running_worker(hooks.config),
     ):
-        webhook = await hooks.register(client, old)
+        webhook = await hooks.register(client, old, "agent.paused")
         path = f"/v1/webhooks/{webhook['id']}"
         await client.post(f"{path}/test")
         await hooks.receiver.wait_for(old)

@@ -5,10 +5,12 @@ from datetime import datetime
 
 from bursar.access import store
 from bursar.access.model import KeyRow, NewKey, Scope, key_hash, new_secret
-from bursar.access.view import show_key
+from bursar.access.view import KeyChanged, key_fields, show_key
 from bursar.config import Mode
 from bursar.db import Tx, moment
 from bursar.errors import ApiError, ErrorCode, Fault, ValidationFailed, not_found
+from bursar.event.catalog import EventType
+from bursar.event.outbox import NewEvent, emit
 from bursar.ids import is_id, new_id
 from bursar.ledger import lock
 from bursar.trail.trail import leave_trail
@@ -43,6 +45,7 @@ async def issue_key(
         key_hash=key_hash(secret),
         expires_at=expires_at,
     )
+    await _tell(tx, realm_id, EventType.KEY_CREATED, row, actor)
     await leave_trail(
         tx,
         realm_id=realm_id,
@@ -79,6 +82,7 @@ async def revoke_key(
     if before.revoked_at is not None:
         return
     after = replace(before, revoked_at=await store.revoke_key(tx, key_id))
+    await _tell(tx, key_realm_id, EventType.KEY_REVOKED, after, actor)
     await leave_trail(
         tx,
         realm_id=key_realm_id,
@@ -89,6 +93,11 @@ async def revoke_key(
         before=show_key(before),
         after=show_key(after),
     )
+
+
+async def _tell(tx: Tx, realm_id: int, type_: EventType, row: KeyRow, actor: str) -> None:
+    shown = KeyChanged(**key_fields(row), changed_by=actor)
+    await emit(tx, [NewEvent(realm_id, type_, None, shown, await moment(tx))])
 
 
 async def get_key(tx: Tx, realm_id: int, key_id: str) -> KeyRow:

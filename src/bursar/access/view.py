@@ -33,6 +33,12 @@ class CreatedKey(Key, rename="camel", kw_only=True):
         return f"CreatedKey(id={self.id!r}, …)"
 
 
+class KeyChanged(Key, rename="camel", kw_only=True):
+    """A key that was made or revoked, and who did it. It holds no secret."""
+
+    changed_by: str
+
+
 class CategoryLimit(msgspec.Struct, rename="camel", kw_only=True):
     """How many requests of one category this key may make in any 60 seconds."""
 

@@ -246,6 +246,8 @@ def _events(before: AgentRow, after: AgentRow) -> list[tuple[EventType, Any]]:
         events.append((EventType.AGENT_POLICY_UPDATED, _with_previous(after, before.policy)))
     if after.status == "paused" and before.status == "active":
         events.append((EventType.AGENT_PAUSED, shown))
+    if after.status == "active" and before.status == "paused":
+        events.append((EventType.AGENT_RESUMED, shown))
     if after.wallet.is_low and not before.wallet.is_low and after.status != "terminated":
         events.append((EventType.WALLET_LOW_BALANCE, show_wallet(after.wallet)))
     if after.status == "terminated":

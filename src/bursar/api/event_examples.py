@@ -5,17 +5,20 @@ from typing import Any, Final
 
 import msgspec
 
+from bursar.access.model import Scope
+from bursar.access.view import KeyChanged
 from bursar.agent.view import Agent, AgentPolicyUpdated
 from bursar.event.catalog import EventType
 from bursar.event.view import Event
 from bursar.policy.engine import Decision, RejectCode, Used, decide, purchase_terms, terms_of
 from bursar.policy.model import Bounds, Policy
 from bursar.policy.view import PolicyView
-from bursar.purchase.view import Purchase
+from bursar.purchase.view import PinAccepted, PinForgotten, Purchase
+from bursar.recipient.view import RecipientDeleted, RecipientSet
 from bursar.spend.view import Transaction, show_decision
 from bursar.stop.view import Resumed, Stopped
 from bursar.wallet.view import Wallet, WalletSummary
-from bursar.webhook.view import Webhook
+from bursar.webhook.view import Webhook, WebhookChanged
 from bursar.withdrawal.view import Withdrawal
 
 _NOW: Final = "2026-11-15T09:30:00.123Z"
@@ -234,6 +237,48 @@ _STOP: Final[dict[str, Any]] = {
     "reason": "an agent pays the wrong host",
     "also_unsigned": True,
 }
+_ENTRY: Final[dict[str, Any]] = {
+    "hostname": "api.example.com",
+    "address": _PAYEE,
+    "created_by": _KEY,
+    "created_at": _EARLIER,
+    "updated_by": _KEY,
+    "updated_at": _NOW,
+}
+_PIN: Final[dict[str, Any]] = {
+    "origin": "https://api.example.com:443",
+    "address": _PAYEE,
+    "offered": None,
+    "offered_at": None,
+    "created_by": _KEY,
+    "created_at": _EARLIER,
+    "updated_at": _NOW,
+}
+_NEW_KEY: Final[dict[str, Any]] = {
+    "id": "key_01kbfqz5a1b2c3d4e5f6g7h8j9",
+    "name": "research agent",
+    "scope": Scope.AGENT,
+    "agent_id": _AGENT,
+    "mode": "test",
+    "created_at": _EARLIER,
+    "expires_at": None,
+    "last_used_at": None,
+    "changed_by": _KEY,
+}
+_WEBHOOK: Final[dict[str, Any]] = {
+    "id": "wh_01kbfqy7d2n3p4q5r6s7t8v9w0",
+    "url": "https://example.com/hooks/bursar",
+    "events": ["transaction.settled", "wallet.low_balance"],
+    "status": "enabled",
+    "disabled_reason": None,
+    "created_at": _EARLIER,
+}
+
+
+def _webhook_changed(previous_url: str | None = None) -> WebhookChanged:
+    return WebhookChanged(**_WEBHOOK, changed_by=_KEY, previous_url=previous_url)
+
+
 _DATA: Final[dict[EventType, msgspec.Struct]] = {
     EventType.TRANSACTION_SETTLED: _transaction(**_ON_CHAIN, fee_lamports=10_000, rent_lamports=0),
     EventType.TRANSACTION_REJECTED: _transaction(
@@ -252,6 +297,7 @@ _DATA: Final[dict[EventType, msgspec.Struct]] = {
     ),
     EventType.AGENT_THAWED: Agent(**_AGENT_FIELDS, status="active", terminated_at=None),
     EventType.AGENT_PAUSED: Agent(**_AGENT_FIELDS, status="paused", terminated_at=None),
+    EventType.AGENT_RESUMED: Agent(**_AGENT_FIELDS, status="active", terminated_at=None),
     EventType.AGENT_TERMINATED: Agent(**_AGENT_FIELDS, status="terminated", terminated_at=_NOW),
     EventType.ACCOUNT_STOPPED: Stopped(**_STOP),
     EventType.ACCOUNT_RESUMED: Resumed(
@@ -280,12 +326,15 @@ _DATA: Final[dict[EventType, msgspec.Struct]] = {
         failure_code="seller_unreachable",
         problem="the seller did not answer in time",
     ),
-    EventType.WEBHOOK_TEST: Webhook(
-        id="wh_01kbfqy7d2n3p4q5r6s7t8v9w0",
-        url="https://example.com/hooks/bursar",
-        events=["transaction.settled", "wallet.low_balance"],
-        status="enabled",
-        disabled_reason=None,
-        created_at=_EARLIER,
-    ),
+    EventType.RECIPIENT_SET: RecipientSet(**_ENTRY, previous_address=_ADDRESS),
+    EventType.RECIPIENT_DELETED: RecipientDeleted(**_ENTRY, deleted_by=_KEY),
+    EventType.PIN_ACCEPTED: PinAccepted(**_PIN, previous_address=_ADDRESS),
+    EventType.PIN_FORGOTTEN: PinForgotten(**_PIN, forgotten_by=_KEY),
+    EventType.KEY_CREATED: KeyChanged(**_NEW_KEY, revoked_at=None),
+    EventType.KEY_REVOKED: KeyChanged(**_NEW_KEY, revoked_at=_NOW),
+    EventType.WEBHOOK_CREATED: _webhook_changed(),
+    EventType.WEBHOOK_CHANGED: _webhook_changed(previous_url="https://old.example.com/hooks"),
+    EventType.WEBHOOK_SECRET_ROTATED: _webhook_changed(),
+    EventType.WEBHOOK_DELETED: _webhook_changed(),
+    EventType.WEBHOOK_TEST: Webhook(**_WEBHOOK),
 }

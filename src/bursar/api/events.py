@@ -3,12 +3,12 @@
 from functools import partial
 
 from bursar.access.limits import Category
-from bursar.access.model import ADMIN, PEOPLE
+from bursar.access.model import ADMIN, PEOPLE, Scope
 from bursar.api.call import Answer, Call, Resource, data, page, page_fields
 from bursar.api.webhooks import MOST_WEBHOOKS, enabled_webhook
 from bursar.db import moment
 from bursar.errors import ErrorCode, not_found
-from bursar.event.catalog import EventType, wants
+from bursar.event.catalog import ABOUT_KEYS, EventType, wants
 from bursar.event.model import EventFilter, EventRow
 from bursar.event.outbox import send_again
 from bursar.event.view import Event, show_event
@@ -49,7 +49,7 @@ REDELIVERY = Record(
 @endpoints.get(
     "/v1/events",
     "List events",
-    description="Newest first. Kept 90 days.",
+    description="Newest first. Kept 90 days. Only an admin key sees those about keys.",
     scopes=PEOPLE,
     query=LIST_QUERY,
     data=Event,
@@ -64,6 +64,7 @@ async def list_(call: Call) -> Answer:
         agent_id=query.get("agentId"),
         start=None if start is None else start.start,
         end=None if end is None else end.end,
+        with_keys=_sees_keys(call),
     )
     return await page(call, partial(feed.list_events, call.tx, filters), show_event)
 
@@ -106,6 +107,11 @@ async def _existing(call: Call) -> EventRow:
     event_id, row = call.params["id"], None
     if is_id("evt", event_id):
         row = await feed.get_event(call.tx, call.caller.realm_id, event_id)
-    if row is None:
+    if row is None or (row.type in ABOUT_KEYS and not _sees_keys(call)):
         raise not_found("event")
     return row
+
+
+def _sees_keys(call: Call) -> bool:
+    """Only admin keys read about keys, here as in the audit log."""
+    return call.caller.scope is Scope.ADMIN

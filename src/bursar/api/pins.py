@@ -2,15 +2,19 @@
 
 from functools import partial
 
+import msgspec
+
 from bursar.access.limits import Category
 from bursar.access.model import ADMIN, PEOPLE
 from bursar.api.call import Answer, Call, Resource, data, page, page_fields
+from bursar.api.notice import emit_in_call
 from bursar.errors import ErrorCode, not_found
+from bursar.event.catalog import EventType
 from bursar.form.kinds import Address, Text
 from bursar.form.record import Field, Record
 from bursar.purchase import pin_store
 from bursar.purchase.model import PinRow
-from bursar.purchase.view import Pin, show_pin
+from bursar.purchase.view import Pin, PinAccepted, PinForgotten, show_pin
 from bursar.trail.trail import leave_trail
 
 endpoints = Resource("Pins", Category.AGENT_MANAGEMENT, reads=Category.AGENT_READS)
@@ -56,13 +60,15 @@ async def list_(call: Call) -> Answer:
 )
 async def accept(call: Call) -> Answer:
     realm_id, origin = call.caller.realm_id, call.body["origin"]
-    before = await pin_store.get_pin(call.tx, realm_id, origin)
+    before = await pin_store.lock_pin(call.tx, realm_id, origin)
     row = await pin_store.accept(
         call.tx, realm_id, origin, call.body["address"], call.caller.key_id
     )
-    if row is None:
+    if before is None or row is None:
         raise not_found("pin with this offered address")
-    await _changed(call, "pin.accepted", origin, None if before is None else show_pin(before), row)
+    event = PinAccepted(**msgspec.structs.asdict(show_pin(row)), previous_address=before.address)
+    await emit_in_call(call, EventType.PIN_ACCEPTED, event)
+    await _changed(call, "pin.accepted", origin, show_pin(before), row)
     return data(show_pin(row))
 
 
@@ -77,10 +83,13 @@ async def accept(call: Call) -> Answer:
 )
 async def forget(call: Call) -> Answer:
     realm_id, origin = call.caller.realm_id, call.body["origin"]
-    before = await pin_store.get_pin(call.tx, realm_id, origin)
+    before = await pin_store.lock_pin(call.tx, realm_id, origin)
     if before is None:
         raise not_found("pin")
     await pin_store.forget(call.tx, realm_id, origin)
+    shown = msgspec.structs.asdict(show_pin(before))
+    event = PinForgotten(**shown, forgotten_by=call.caller.key_id)
+    await emit_in_call(call, EventType.PIN_FORGOTTEN, event)
     await _changed(call, "pin.forgotten", origin, show_pin(before), None)
     return Answer(204)
 

@@ -2,17 +2,26 @@
 
 from functools import partial
 
+import msgspec
+
 from bursar.access.limits import Category
 from bursar.access.model import ADMIN, PEOPLE
 from bursar.api.call import Answer, Call, Resource, data, page, page_fields
+from bursar.api.notice import emit_in_call
 from bursar.api.off_curve import ALLOW_OFF_CURVE, curve_faults
 from bursar.errors import not_found
+from bursar.event.catalog import EventType
 from bursar.form.kinds import Address, Hostname, Text
 from bursar.form.record import Field, Record
 from bursar.hostnames import LocalNameError, RecipientError, canonical_hostname
 from bursar.recipient import store
 from bursar.recipient.model import RecipientFilter, RecipientRow
-from bursar.recipient.view import RecipientView, show_recipient
+from bursar.recipient.view import (
+    RecipientDeleted,
+    RecipientSet,
+    RecipientView,
+    show_recipient,
+)
 from bursar.trail.trail import leave_trail
 
 endpoints = Resource("Recipients", Category.AGENT_MANAGEMENT, reads=Category.AGENT_READS)
@@ -51,8 +60,14 @@ async def put(call: Call) -> Answer:
     row = await store.put_recipient(
         call.tx, call.caller.realm_id, hostname, call.body["address"], call.caller.key_id
     )
-    await _changed(call, "recipient.set", hostname, before, show_recipient(row))
-    return data(show_recipient(row))
+    shown = show_recipient(row)
+    event = RecipientSet(
+        **msgspec.structs.asdict(shown),
+        previous_address=None if before is None else before.address,
+    )
+    await emit_in_call(call, EventType.RECIPIENT_SET, event)
+    await _changed(call, "recipient.set", hostname, before, shown)
+    return data(shown)
 
 
 @endpoints.get(
@@ -94,6 +109,10 @@ async def delete(call: Call) -> Answer:
     await store.lock_directory(call.tx, call.caller.realm_id)
     row = await _existing(call)
     await store.delete_recipient(call.tx, call.caller.realm_id, row.hostname)
+    event = RecipientDeleted(
+        **msgspec.structs.asdict(show_recipient(row)), deleted_by=call.caller.key_id
+    )
+    await emit_in_call(call, EventType.RECIPIENT_DELETED, event)
     await _changed(call, "recipient.deleted", row.hostname, row, None)
     return Answer(204)
 

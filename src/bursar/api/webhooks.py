@@ -4,9 +4,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, cast
 
+import msgspec
+
 from bursar.access.limits import Category
 from bursar.access.model import ADMIN, PEOPLE, Caller
 from bursar.api.call import Answer, Call, Resource, Services, data, page, page_fields
+from bursar.api.notice import emit_in_call
 from bursar.db import moment
 from bursar.errors import ApiError, ErrorCode, Fault, not_found, present
 from bursar.event.catalog import EVERYTHING, SUBSCRIBABLE, EventType
@@ -25,6 +28,7 @@ from bursar.webhook.view import (
     CreatedWebhook,
     Delivery,
     Webhook,
+    WebhookChanged,
     show_created,
     show_delivery,
     show_webhook,
@@ -147,7 +151,7 @@ async def create(call: Call) -> Answer:
         )
     row = await store.insert_webhook(call.tx, new_id("wh"), realm_id, url, call.body["events"])
     secret = await _new_secret(call, row.id, 1)
-    await _trail(call, "webhook.created", None, row)
+    await _changed(call, EventType.WEBHOOK_CREATED, None, row)
     return data(show_created(row, secret), 201, replay=show_created(row, None))
 
 
@@ -201,7 +205,7 @@ async def change(call: Call) -> Answer:
         status=status,
         disabled_reason=reason,
     )
-    await _trail(call, "webhook.changed", before, row)
+    await _changed(call, EventType.WEBHOOK_CHANGED, before, row)
     return data(show_webhook(row))
 
 
@@ -215,7 +219,7 @@ async def change(call: Call) -> Answer:
 async def delete(call: Call) -> Answer:
     row = await _existing(call, for_update=True)
     await store.delete_webhook(call.tx, row.id)
-    await _trail(call, "webhook.deleted", row, None)
+    await _changed(call, EventType.WEBHOOK_DELETED, row, None)
     return Answer(204)
 
 
@@ -231,7 +235,7 @@ async def rotate_secret(call: Call) -> Answer:
     number = await store.newest_secret_number(call.tx, row.id) + 1
     await store.retire_secrets(call.tx, row.id, OVERLAP_SECONDS, _MOST_SECRETS - 1)
     secret = await _new_secret(call, row.id, number)
-    await _trail(call, "webhook.secret_rotated", row, row)
+    await _changed(call, EventType.WEBHOOK_SECRET_ROTATED, row, row)
     return data(show_created(row, secret), replay=show_created(row, None))
 
 
@@ -309,16 +313,24 @@ async def _find(call: Call, webhook_id: str, *, for_update: bool = False) -> Web
     return row
 
 
-async def _trail(
-    call: Call, action: str, before: WebhookRow | None, after: WebhookRow | None
+async def _changed(
+    call: Call, type_: EventType, before: WebhookRow | None, after: WebhookRow | None
 ) -> None:
-    subject = present(before or after, "a webhook was there before or is there now")
+    """Tells the others, and the audit log."""
+    subject = present(after or before, "a webhook was there before or is there now")
+    previous = subject.url if before is None else before.url
+    event = WebhookChanged(
+        **msgspec.structs.asdict(show_webhook(subject)),
+        changed_by=call.caller.key_id,
+        previous_url=None if previous == subject.url else previous,
+    )
+    await emit_in_call(call, type_, event, but=subject.id if before is None else None)
     await leave_trail(
         call.tx,
         realm_id=call.caller.realm_id,
         actor=call.caller.key_id,
         request_id=call.request_id,
-        action=action,
+        action=type_.value,
         subject=subject.id,
         before=None if before is None else show_webhook(before),
         after=None if after is None else show_webhook(after),

@@ -39,6 +39,7 @@ class EventType(StrEnum):
         "Agent",
     )
     AGENT_PAUSED = "agent.paused", "The agent was paused.", "Agent"
+    AGENT_RESUMED = "agent.resumed", "A paused agent may spend again.", "Agent"
     AGENT_TERMINATED = "agent.terminated", "The agent was terminated, for good.", "Agent"
     ACCOUNT_STOPPED = (
         "account.stopped",
@@ -70,9 +71,49 @@ class EventType(StrEnum):
         "Purchase",
     )
     PURCHASE_FAILED = "purchase.failed", "A purchase ended and nothing was signed.", "Purchase"
+    RECIPIENT_SET = (
+        "recipient.set",
+        "The directory has an address for a host, or another one than before.",
+        "RecipientSet",
+    )
+    RECIPIENT_DELETED = (
+        "recipient.deleted",
+        "A host was taken out of the directory.",
+        "RecipientDeleted",
+    )
+    PIN_ACCEPTED = (
+        "pin.accepted",
+        "An admin accepted the address that a seller names since.",
+        "PinAccepted",
+    )
+    PIN_FORGOTTEN = (
+        "pin.forgotten",
+        "An admin had it forgotten where a seller is paid.",
+        "PinForgotten",
+    )
+    KEY_CREATED = "key.created", "A key was made.", "KeyChanged"
+    KEY_REVOKED = "key.revoked", "A key was revoked.", "KeyChanged"
+    WEBHOOK_CREATED = (
+        "webhook.created",
+        "A webhook was registered. It does not get this event itself.",
+        "WebhookChanged",
+    )
+    WEBHOOK_CHANGED = (
+        "webhook.changed",
+        "A webhook has another address, other events or another state, by a person's hand.",
+        "WebhookChanged",
+    )
+    WEBHOOK_SECRET_ROTATED = (
+        "webhook.secret_rotated",
+        "A webhook has a new secret.",
+        "WebhookChanged",
+    )
+    WEBHOOK_DELETED = "webhook.deleted", "A webhook was deleted.", "WebhookChanged"
     WEBHOOK_TEST = "webhook.test", "Somebody asked for it, to test a webhook.", "Webhook"
 
 
+# Only an admin key reads about keys; a webhook that hears of them was registered by one.
+ABOUT_KEYS: Final = (EventType.KEY_CREATED, EventType.KEY_REVOKED)
 EVERYTHING: Final = "*"
 # What a webhook can ask for. The test event is only sent to the webhook that is tested.
 SUBSCRIBABLE: Final = tuple(type_ for type_ in EventType if type_ is not EventType.WEBHOOK_TEST)

@@ -25,3 +25,5 @@ class EventFilter(msgspec.Struct, frozen=True, kw_only=True):
     agent_id: str | None = None
     start: datetime | None = None
     end: datetime | None = None
+    # Whether to include what was done to keys.
+    with_keys: bool = True

@@ -26,14 +26,15 @@ class NewEvent(msgspec.Struct, frozen=True):
     id: str = msgspec.field(default_factory=lambda: new_id("evt"))
 
 
-async def emit(tx: Tx, events: Sequence[NewEvent]) -> None:
+async def emit(tx: Tx, events: Sequence[NewEvent], *, but: str | None = None) -> None:
+    """To every webhook that wants them, `but` one."""
     if not events:
         return
     await _insert(tx, events)
-    await queue_deliveries(tx, events)
+    await queue_deliveries(tx, events, but=but)
 
 
-async def queue_deliveries(tx: Tx, events: Sequence[NewEvent]) -> None:
+async def queue_deliveries(tx: Tx, events: Sequence[NewEvent], *, but: str | None = None) -> None:
     """Puts events that are written already on their way to the webhooks that want them."""
     webhooks = await store.wanted_deliveries(
         tx, list({e.realm_id for e in events}), list({e.type.value for e in events})
@@ -42,7 +43,7 @@ async def queue_deliveries(tx: Tx, events: Sequence[NewEvent]) -> None:
         (new_id("dlv"), webhook_id, e.id, e.created_at)
         for webhook_id, realm_id, types in webhooks
         for e in events
-        if e.realm_id == realm_id and wants(types, e.type)
+        if e.realm_id == realm_id and wants(types, e.type) and webhook_id != but
     ]
     if deliveries:
         await store.insert_deliveries(tx, deliveries)

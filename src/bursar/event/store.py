@@ -28,6 +28,7 @@ _LIST = Listing(
        AND e.agent_id = :agent_id
        AND e.created_at >= :start
        AND e.created_at < :end
+       AND (:with_keys OR e.type NOT LIKE 'key.%')
     """,
     "e.created_at",
     "e.id",

@@ -13,6 +13,12 @@ _GET = Query(f"""
       FROM pin
      WHERE realm_id = :realm_id AND origin = :origin
 """)
+_LOCK = Query(f"""
+    SELECT {columns(PinRow)}
+      FROM pin
+     WHERE realm_id = :realm_id AND origin = :origin
+       FOR NO KEY UPDATE
+""")
 _BOUND = Query("""
     SELECT (SELECT r.address FROM recipient r
              WHERE r.realm_id = :realm_id AND r.hostname = :host) AS listed,
@@ -56,6 +62,11 @@ _FORGET = Query("""
 
 async def get_pin(tx: Tx, realm_id: int, origin: str) -> PinRow | None:
     return made_or_none(PinRow, await _GET.row(tx, realm_id=realm_id, origin=origin))
+
+
+async def lock_pin(tx: Tx, realm_id: int, origin: str) -> PinRow | None:
+    """The pin, which stays as it is until the commit: a change knows what it replaces."""
+    return made_or_none(PinRow, await _LOCK.row(tx, realm_id=realm_id, origin=origin))
 
 
 class Bound(msgspec.Struct, frozen=True):

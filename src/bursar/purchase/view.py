@@ -73,6 +73,18 @@ class Pin(msgspec.Struct, rename="camel", kw_only=True):
     updated_at: str
 
 
+class PinAccepted(Pin, rename="camel", kw_only=True):
+    """A pin with the address that an admin accepted, and the one that it had before."""
+
+    previous_address: str
+
+
+class PinForgotten(Pin, rename="camel", kw_only=True):
+    """A pin that is no more."""
+
+    forgotten_by: str
+
+
 _decode_decision = msgspec.json.Decoder(DecisionView).decode
 
 

@@ -17,6 +17,18 @@ class RecipientView(msgspec.Struct, rename="camel", kw_only=True):
     updated_at: str
 
 
+class RecipientSet(RecipientView, rename="camel", kw_only=True):
+    """A directory entry, and the address that it had before, if it was there."""
+
+    previous_address: str | None
+
+
+class RecipientDeleted(RecipientView, rename="camel", kw_only=True):
+    """A directory entry that is no more."""
+
+    deleted_by: str
+
+
 def show_recipient(row: RecipientRow) -> RecipientView:
     return RecipientView(
         hostname=row.hostname,

@@ -88,6 +88,7 @@ async def list_events(
         return written
     place = None if before is None else (before[0], _spend_id(before[1]))
     narrowed = msgspec.structs.asdict(filters)
+    del narrowed["with_keys"]
     told = await _LISTS[narrowed.pop("type")].rows(tx, place, limit, **narrowed)
     both = [*written, *map(_event, told)]
     return sorted(both, key=lambda event: (event.created_at, event.id), reverse=True)[:limit]

@@ -33,6 +33,14 @@ class CreatedWebhook(Webhook, rename="camel", kw_only=True):
         return f"CreatedWebhook(id={self.id!r}, …)"
 
 
+class WebhookChanged(Webhook, rename="camel", kw_only=True):
+    """A webhook that was registered, changed or deleted, who did it, and where it led before, if
+    elsewhere. It holds no secret."""
+
+    changed_by: str
+    previous_url: str | None
+
+
 class Delivery(msgspec.Struct, rename="camel", kw_only=True):
     """One event on its way to one webhook, with every attempt so far."""
 

@@ -216,6 +216,7 @@ export interface EventsListQuery {
     | "agent.policy_updated"
     | "agent.thawed"
     | "agent.paused"
+    | "agent.resumed"
     | "agent.terminated"
     | "account.stopped"
     | "account.resumed"
@@ -227,6 +228,16 @@ export interface EventsListQuery {
     | "purchase.paid"
     | "purchase.unpaid"
     | "purchase.failed"
+    | "recipient.set"
+    | "recipient.deleted"
+    | "pin.accepted"
+    | "pin.forgotten"
+    | "key.created"
+    | "key.revoked"
+    | "webhook.created"
+    | "webhook.changed"
+    | "webhook.secret_rotated"
+    | "webhook.deleted"
     | "webhook.test";
   /** Only events about this agent. */
   agentId?: string;
@@ -908,8 +919,8 @@ export class WebhooksResource extends Resource {
 
 export class EventsResource extends Resource {
   /**
-   * List events. Newest first. Kept 90 days. Scopes: `admin`, `approver`, `read`. Counts as Webhook
-   * Management.
+   * List events. Newest first. Kept 90 days. Only an admin key sees those about keys. Scopes:
+   * `admin`, `approver`, `read`. Counts as Webhook Management.
    */
   list(
     query: EventsListQuery = {},

@@ -549,11 +549,18 @@ export type EventType =
   | "account.stopped"
   | "agent.paused"
   | "agent.policy_updated"
+  | "agent.resumed"
   | "agent.terminated"
   | "agent.thawed"
+  | "key.created"
+  | "key.revoked"
+  | "pin.accepted"
+  | "pin.forgotten"
   | "purchase.failed"
   | "purchase.paid"
   | "purchase.unpaid"
+  | "recipient.deleted"
+  | "recipient.set"
   | "transaction.approved"
   | "transaction.pending"
   | "transaction.rejected"
@@ -561,6 +568,10 @@ export type EventType =
   | "wallet.depleted"
   | "wallet.funded"
   | "wallet.low_balance"
+  | "webhook.changed"
+  | "webhook.created"
+  | "webhook.deleted"
+  | "webhook.secret_rotated"
   | "webhook.test"
   | "withdrawal.failed"
   | "withdrawal.settled";
@@ -671,6 +682,81 @@ export interface AgentPolicyUpdated {
   updatedAt: string;
   terminatedAt: string | null;
   previousPolicy: Policy;
+}
+
+/** A directory entry, and the address that it had before, if it was there. */
+export interface RecipientSet {
+  hostname: string;
+  address: string;
+  createdBy: string;
+  createdAt: string;
+  updatedBy: string;
+  updatedAt: string;
+  previousAddress: string | null;
+}
+
+/** A directory entry that is no more. */
+export interface RecipientDeleted {
+  hostname: string;
+  address: string;
+  createdBy: string;
+  createdAt: string;
+  updatedBy: string;
+  updatedAt: string;
+  deletedBy: string;
+}
+
+/** A pin with the address that an admin accepted, and the one that it had before. */
+export interface PinAccepted {
+  origin: string;
+  address: string;
+  offered: string | null;
+  offeredAt: string | null;
+  createdBy: string;
+  createdAt: string;
+  updatedAt: string;
+  previousAddress: string;
+}
+
+/** A pin that is no more. */
+export interface PinForgotten {
+  origin: string;
+  address: string;
+  offered: string | null;
+  offeredAt: string | null;
+  createdBy: string;
+  createdAt: string;
+  updatedAt: string;
+  forgottenBy: string;
+}
+
+/** A key that was made or revoked, and who did it. It holds no secret. */
+export interface KeyChanged {
+  id: string;
+  name: string;
+  scope: Scope;
+  agentId: string | null;
+  mode: "live" | "test";
+  createdAt: string;
+  expiresAt: string | null;
+  lastUsedAt: string | null;
+  revokedAt: string | null;
+  changedBy: string;
+}
+
+/**
+ * A webhook that was registered, changed or deleted, who did it, and where it led before, if
+ * elsewhere. It holds no secret.
+ */
+export interface WebhookChanged {
+  id: string;
+  url: string;
+  events: string[];
+  status: "disabled" | "enabled";
+  disabledReason: "failing" | "gone" | "requested" | null;
+  createdAt: string;
+  changedBy: string;
+  previousUrl: string | null;
 }
 
 /** What the agent may spend. */
@@ -996,6 +1082,7 @@ export interface NewWebhook {
     | "agent.policy_updated"
     | "agent.thawed"
     | "agent.paused"
+    | "agent.resumed"
     | "agent.terminated"
     | "account.stopped"
     | "account.resumed"
@@ -1007,6 +1094,16 @@ export interface NewWebhook {
     | "purchase.paid"
     | "purchase.unpaid"
     | "purchase.failed"
+    | "recipient.set"
+    | "recipient.deleted"
+    | "pin.accepted"
+    | "pin.forgotten"
+    | "key.created"
+    | "key.revoked"
+    | "webhook.created"
+    | "webhook.changed"
+    | "webhook.secret_rotated"
+    | "webhook.deleted"
     | "*")[];
 }
 
@@ -1022,6 +1119,7 @@ export interface WebhookChange {
     | "agent.policy_updated"
     | "agent.thawed"
     | "agent.paused"
+    | "agent.resumed"
     | "agent.terminated"
     | "account.stopped"
     | "account.resumed"
@@ -1033,6 +1131,16 @@ export interface WebhookChange {
     | "purchase.paid"
     | "purchase.unpaid"
     | "purchase.failed"
+    | "recipient.set"
+    | "recipient.deleted"
+    | "pin.accepted"
+    | "pin.forgotten"
+    | "key.created"
+    | "key.revoked"
+    | "webhook.created"
+    | "webhook.changed"
+    | "webhook.secret_rotated"
+    | "webhook.deleted"
     | "*")[];
   /** `disabled` holds deliveries back and makes no new ones; `enabled` lets them go on. */
   status?: "enabled" | "disabled";
@@ -1098,6 +1206,7 @@ export type WebhookEvent =
   | Delivered<"agent.policy_updated", AgentPolicyUpdated>
   | Delivered<"agent.thawed", Agent>
   | Delivered<"agent.paused", Agent>
+  | Delivered<"agent.resumed", Agent>
   | Delivered<"agent.terminated", Agent>
   | Delivered<"account.stopped", Stopped>
   | Delivered<"account.resumed", Resumed>
@@ -1109,6 +1218,16 @@ export type WebhookEvent =
   | Delivered<"purchase.paid", Purchase>
   | Delivered<"purchase.unpaid", Purchase>
   | Delivered<"purchase.failed", Purchase>
+  | Delivered<"recipient.set", RecipientSet>
+  | Delivered<"recipient.deleted", RecipientDeleted>
+  | Delivered<"pin.accepted", PinAccepted>
+  | Delivered<"pin.forgotten", PinForgotten>
+  | Delivered<"key.created", KeyChanged>
+  | Delivered<"key.revoked", KeyChanged>
+  | Delivered<"webhook.created", WebhookChanged>
+  | Delivered<"webhook.changed", WebhookChanged>
+  | Delivered<"webhook.secret_rotated", WebhookChanged>
+  | Delivered<"webhook.deleted", WebhookChanged>
   | Delivered<"webhook.test", Webhook>
   ;
 
