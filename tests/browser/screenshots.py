@@ -25,7 +25,7 @@ from bursar.db import Database
 from bursar.logs import set_up_logs
 from bursar.migrations.migrate import migrate
 from bursar.service.api import Api
-from bursar.service.networks import choose_ports, localnet_children
+from bursar.service.localnets import choose_ports, localnet_children
 from bursar.service.postgres import ADMIN_ROLE, DATABASE, running_postgres
 from bursar.service.supervisor import Supervisor
 from tests.processes import until

@@ -19,7 +19,7 @@ import pytest
 from bursar.config import Config, load_config
 from bursar.db import Database
 from bursar.migrations.migrate import migrate
-from bursar.service.networks import choose_ports, localnet_children
+from bursar.service.localnets import choose_ports, localnet_children
 from bursar.service.ports import free_port
 from bursar.service.postgres import ROLE
 from bursar.service.supervisor import Supervisor

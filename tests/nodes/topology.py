@@ -20,7 +20,7 @@ import aiohttp
 from bursar.config import Config, load_config
 from bursar.db import Database
 from bursar.migrations.migrate import migrate
-from bursar.service.networks import choose_ports, localnet_children
+from bursar.service.localnets import choose_ports, localnet_children
 from bursar.service.ports import free_port
 from bursar.service.supervisor import Supervisor
 from tests.localnet.support import Rpc

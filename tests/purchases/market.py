@@ -16,7 +16,7 @@ from solders.pubkey import Pubkey
 from bursar.config import Config, load_config
 from bursar.db import Database
 from bursar.service import serve
-from bursar.service.networks import choose_ports, localnet_children
+from bursar.service.localnets import choose_ports, localnet_children
 from bursar.service.ports import free_port
 from bursar.service.supervisor import Child, Supervisor
 from tests.localnet.support import Rpc

@@ -182,7 +182,7 @@ class _asleep:  # noqa: N801 - read as a word in `with`
     """One process of the service does nothing for a while."""
 
     def __init__(self, name: str, data_dir: Path) -> None:
-        wanted = ["bursar.cli.main", name]
+        wanted = ["bursar.service.process", name]
         (self._process,) = [
             process
             # What cannot be asked, such as a process that has just ended, has no command line.

@@ -14,12 +14,8 @@ from bursar.chain.port import ChainOutOfReach
 from bursar.config import Config, load_config
 from bursar.errors import CommandFailed
 from bursar.service import networks
-from bursar.service.networks import (
-    choose_ports,
-    ensure_fee_payer_funded,
-    localnet_children,
-    open_chain,
-)
+from bursar.service.localnets import choose_ports, localnet_children
+from bursar.service.networks import ensure_fee_payer_funded, open_chain
 from bursar.service.supervisor import Supervisor
 
 

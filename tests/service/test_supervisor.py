@@ -7,6 +7,7 @@ import signal
 import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -82,6 +83,50 @@ async def supervisor_process(
         if process.returncode is None:
             process.kill()
             await process.wait()
+
+
+async def test_waits_for_what_it_needs_at_its_first_start_only(tmp_path: Path) -> None:
+    """Goal: a process that has imported everything goes on when the database is ready; restarted,
+    it waits for nobody, and one whose database never came is gone."""
+    here, went = tmp_path / "here", tmp_path / "went"
+    script = """
+import pathlib, signal, sys
+here, went = map(pathlib.Path, sys.argv[1:])
+here.touch()
+sys.stdin.read()
+went.touch()
+signal.pause()
+"""
+
+    async def ready() -> None:
+        await eventually(went.exists)
+
+    needs: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    argv = [sys.executable, "-c", script, str(here), str(went)]
+    child = Child(name="late", argv=argv, env=dict(os.environ), ready=ready, needs=needs)
+    async with Supervisor(tmp_path) as supervisor:
+        start = asyncio.create_task(supervisor.start(child))
+        await eventually(here.exists)
+        assert not went.exists()
+        needs.set_result(None)
+        await start
+        went.unlink()
+        first = supervisor.pid("late")
+        assert first is not None
+        os.kill(first, signal.SIGKILL)
+        await eventually(went.exists)
+
+    here.unlink()
+    never: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    async with Supervisor(tmp_path) as supervisor:
+        start = asyncio.create_task(supervisor.start(replace(child, needs=never)))
+        await eventually(here.exists)
+        waiting = supervisor.pid("late")
+        never.set_exception(CommandFailed("the database did not start"))
+        with pytest.raises(CommandFailed, match="the database did not start"):
+            await start
+    assert waiting is not None
+    assert not runs(waiting)
 
 
 async def test_starts_in_order_and_stops_in_reverse(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ from bursar.config import Config, load_config
 from bursar.db import OUT_OF_REACH, Database
 from bursar.migrations.migrate import migrate
 from bursar.service import serve
-from bursar.service.networks import choose_ports, localnet_children
+from bursar.service.localnets import choose_ports, localnet_children
 from bursar.service.ports import free_port
 from bursar.service.postgres import EmbeddedPostgres
 from bursar.service.supervisor import Child, Supervisor

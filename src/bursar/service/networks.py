@@ -1,105 +1,26 @@
-"""The chains of the two modes: starts embedded ones as children of `bursar serve`, connects to all
-of them, and sees that the fee payer has SOL on each."""
+"""Connects to the chains of the two modes, and sees that the fee payer has SOL on each."""
 
-import asyncio
-import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Final
 
-import aiohttp
 import structlog
 
-from bursar.chain.networks import localnet_folder, network_name, usdc_mint
-from bursar.chain.node import Node
+from bursar.chain.networks import localnet_folder, usdc_mint
 from bursar.chain.pin import check_network
 from bursar.chain.port import ChainOutOfReach
 from bursar.chain.solana import Solana
-from bursar.config import LOCALNET, MODES, Config, Mode, variable
+from bursar.config import LOCALNET, MODES, Config, Mode
 from bursar.cost import store as cost_store
 from bursar.db import Database
-from bursar.errors import CommandFailed
 from bursar.metrics import FEE_PAYER_LAMPORTS, NetworkCost
-from bursar.service.environment import bare_python_environment
-from bursar.service.ports import free_port
-from bursar.service.supervisor import Child
 from bursar_localnet.whereabouts import noted_address
 
 # SOL that the fee payer of a localnet is given at a time: 100, enough for ten million payments.
 _GIFT_LAMPORTS: Final = 100_000_000_000
-_READY_SECONDS: Final = 30.0
-_POLL_SECONDS: Final = 0.02
-_HEALTH_SECONDS: Final = 2.0
 # Accounts with a metric of their own; more would be a metric for each tenant.
 _ACCOUNTS_SHOWN: Final = 20
 
 _log = structlog.get_logger()
-
-
-def choose_ports(config: Config) -> Config:
-    """The settings with a port for every embedded chain. Raises CommandFailed when one is taken."""
-    return replace(
-        config,
-        localnet_port=_port(config, "test", config.localnet_port, "BURSAR_LOCALNET_PORT"),
-        live_localnet_port=_port(
-            config, "live", config.live_localnet_port, "BURSAR_LIVE_LOCALNET_PORT"
-        ),
-    )
-
-
-def _port(config: Config, mode: Mode, port: int, variable: str) -> int:
-    if config.network(mode) != LOCALNET:
-        return port
-    try:
-        return free_port("127.0.0.1", port)
-    except CommandFailed:
-        raise CommandFailed(
-            f"The {mode} localnet cannot listen on port {port} of 127.0.0.1. Stop the program that"
-            f" uses it, or choose another port with {variable} (0 takes a free one)."
-        ) from None
-
-
-def localnet_children(config: Config) -> list[Child]:
-    """One for each mode whose network is `localnet`."""
-    return [_child(config, mode) for mode in MODES if config.network(mode) == LOCALNET]
-
-
-def _child(config: Config, mode: Mode) -> Child:
-    (address,) = config.rpc_addresses(mode)
-    options = {
-        "--genesis": mode,
-        "--port": address.rpartition(":")[2],
-        "--data-dir": str(localnet_folder(config, mode)),
-    }
-    if mode == "live":
-        # No extra websocket port: by default the next one, 8899, is where clients look for the test
-        # chain.
-        options["--ws-port"] = "0"
-    return Child(
-        name=network_name(config, mode),
-        argv=[
-            *(sys.executable, "-m", "bursar.cli.main", "localnet"),
-            *(part for option in options.items() for part in option),
-            "--quiet",
-        ],
-        # The localnet needs no secret of ours; of our settings it gets only the log level.
-        env={**bare_python_environment(), variable("log_level"): config.log_level},
-        ready=lambda: _healthy(address),
-        ready_seconds=_READY_SECONDS,
-    )
-
-
-async def _healthy(address: str) -> None:
-    """Returns once the node says that it is healthy; the caller bounds the wait."""
-    async with aiohttp.ClientSession() as session:
-        node = Node(session, address, _HEALTH_SECONDS)
-        while True:
-            try:
-                if await node.call("getHealth") == "ok":
-                    return
-            except ChainOutOfReach:
-                pass  # not listening yet
-            await asyncio.sleep(_POLL_SECONDS)
 
 
 def open_chain(config: Config, mode: Mode) -> Solana:

@@ -18,14 +18,15 @@ from bursar.access.limits import ProcessLimiter
 from bursar.clock import SystemClock
 from bursar.config import Config, variable
 from bursar.db import Database
-from bursar.errors import ConfigError
+from bursar.errors import ConfigError, present
 from bursar.migrations.migrate import migrate
 from bursar.service.backup import backup_folder, stop_holding_log
 from bursar.service.datadir import locked_data_dir
 from bursar.service.environment import bare_python_environment
 from bursar.service.first_key import hand_over, make_first_key
+from bursar.service.health import healthy
 from bursar.service.limits import counting_limits
-from bursar.service.networks import choose_ports, localnet_children, refuse_wrong_networks
+from bursar.service.localnets import choose_ports, localnet_children
 from bursar.service.ports import free_port
 from bursar.service.postgres import EmbeddedPostgres
 from bursar.service.supervisor import Child, Supervisor
@@ -35,10 +36,9 @@ Echo = Callable[[str], None]
 _API_READY_SECONDS: Final = 30.0
 # What the HTTP server may need after its drain to close connections and processes.
 _CLOSE_SECONDS: Final = 5.0
-_HEALTH_SECONDS: Final = 2.0
-_HEALTH_POLL_SECONDS: Final = 0.02
 # Connections to the embedded database besides the pools: for commands, backups and psql.
 _SPARE_CONNECTIONS: Final = 20
+_PROCESS: Final = (sys.executable, "-m", "bursar.service.process")
 _STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
@@ -100,23 +100,33 @@ async def _start(
     # database starts, so that a taken port is reported at once.
     config = choose_ports(replace(config, port=free_port(config.host, config.port)))
     _clear_metrics(config)
-    # Parts that do not need each other start at the same time.
-    database = asyncio.create_task(_start_database(supervisor, config))
+    # Parts that do not need each other start at the same time. The API and the worker import their
+    # modules while the database starts; it is started before them, so that it is stopped after.
+    embedded = _embedded(config)
+    prepared = asyncio.create_task(_prepare(embedded))
+    database = asyncio.create_task(_start_database(supervisor, config, embedded, prepared))
 
     async def chains() -> None:
         await _start_all(supervisor, localnet_children(config))
-        db = await Database.open_or_fail(await database, 1, config.database_timeout_seconds)
+        # Imported here because a chain's client takes longer to import than the database to start.
+        from bursar.service.networks import refuse_wrong_networks
+
+        dsn, _ = await database
+        db = await Database.open_or_fail(dsn, 1, config.database_timeout_seconds)
         try:
             await refuse_wrong_networks(config, db)
         finally:
             await db.close()
 
     async def service() -> str | None:
-        serving = replace(config, database_url=await database)
-        key = await make_first_key(serving)
-        await _start_all(supervisor, [*_apis(serving, limits), _worker(serving)])
+        await prepared
+        dsn = config.database_url if embedded is None else embedded.dsn
+        serving = replace(config, database_url=dsn)
+        clients = [*_apis(serving, limits), _worker(serving)]
+        await _start_all(supervisor, [replace(client, needs=database) for client in clients])
         if config.backup_dir is not None:
             await supervisor.start(_backups(config))
+        _, key = await database
         return key
 
     _, key = await asyncio.gather(chains(), service())
@@ -127,23 +137,38 @@ async def _start_all(supervisor: Supervisor, children: Sequence[Child]) -> None:
     await asyncio.gather(*(supervisor.start(child) for child in children))
 
 
-async def _start_database(supervisor: Supervisor, config: Config) -> str:
-    """The database's address, once it is up to date."""
+def _embedded(config: Config) -> EmbeddedPostgres | None:
     if config.database_url is not None:
+        return None
+    connections = config.workers * config.database_connections + _SPARE_CONNECTIONS
+    return EmbeddedPostgres(config.data_dir, max_connections=connections)
+
+
+async def _prepare(embedded: EmbeddedPostgres | None) -> None:
+    if embedded is not None:
+        await embedded.clear()
+        await embedded.prepare()
+
+
+async def _start_database(
+    supervisor: Supervisor,
+    config: Config,
+    embedded: EmbeddedPostgres | None,
+    prepared: asyncio.Task[None],
+) -> tuple[str, str | None]:
+    """(the database's address, once it is up to date; the first key if this is the first start)."""
+    await prepared
+    if embedded is None:
+        dsn = present(config.database_url, "without a database of its own it is told one")
         # Nodes of an older version may still use it: see `bursar database migrate`.
-        await migrate(config.database_url, after_deploy=False)
-        return config.database_url
-    database = EmbeddedPostgres(
-        config.data_dir,
-        max_connections=config.workers * config.database_connections + _SPARE_CONNECTIONS,
-    )
-    await database.clear()
-    await database.prepare()
-    await supervisor.start(database.child())
-    await migrate(database.dsn)
-    if config.backup_dir is None:
-        await stop_holding_log(config, database)
-    return database.dsn
+        await migrate(dsn, after_deploy=False)
+    else:
+        dsn = embedded.dsn
+        await supervisor.start(embedded.child())
+        await migrate(dsn)
+        if config.backup_dir is None:
+            await stop_holding_log(config, embedded)
+    return dsn, await make_first_key(replace(config, database_url=dsn))
 
 
 def _apis(config: Config, limits: Path | None) -> list[Child]:
@@ -157,9 +182,9 @@ def _apis(config: Config, limits: Path | None) -> list[Child]:
 def _api(config: Config, name: str = "api", options: Sequence[str] = ()) -> Child:
     return Child(
         name=name,
-        argv=[*_command("api"), *options],
+        argv=[*_PROCESS, "api", *options],
         env=_environment(config),
-        ready=lambda: _healthy(config.host, config.port),
+        ready=lambda: healthy(_reachable(config.host), config.port, "/healthz"),
         ready_seconds=_API_READY_SECONDS,
         stop_seconds=config.drain_seconds + _CLOSE_SECONDS,
         clear=lambda: _forget_dead_gauges(config),
@@ -169,7 +194,7 @@ def _api(config: Config, name: str = "api", options: Sequence[str] = ()) -> Chil
 def _worker(config: Config) -> Child:
     return Child(
         name="worker",
-        argv=_command("worker"),
+        argv=[*_PROCESS, "worker"],
         env=_environment(config),
         # Longer than the drain, so that running deliveries can end too.
         stop_seconds=config.drain_seconds + _CLOSE_SECONDS,
@@ -182,11 +207,8 @@ def _backups(config: Config) -> Child:
     settings = config.child_environment()
     told = (variable(name) for name in ("backup_dir", "backup_keep", "log_level"))
     env = bare_python_environment() | {name: settings[name] for name in told}
-    return Child(name="backup", argv=_command("backup", "keep"), env=env)
-
-
-def _command(*words: str) -> list[str]:
-    return [sys.executable, "-m", "bursar.cli.main", *words]
+    argv = [sys.executable, "-m", "bursar.cli.main", "backup", "keep"]
+    return Child(name="backup", argv=argv, env=env)
 
 
 def _environment(config: Config) -> dict[str, str]:
@@ -243,28 +265,6 @@ def banner(config: Config) -> str:
         f"Make a key:  {_typed()} keys create --mode test --scope admin",
     ]
     return "\n".join(lines)
-
-
-async def _healthy(host: str, port: int) -> None:
-    """Return once `GET /healthz` answers 200; the caller bounds the wait."""
-    while True:
-        try:
-            async with asyncio.timeout(_HEALTH_SECONDS):
-                if await _health_status(_reachable(host), port) == 200:
-                    return
-        except (OSError, TimeoutError):
-            pass  # not listening yet
-        await asyncio.sleep(_HEALTH_POLL_SECONDS)
-
-
-async def _health_status(host: str, port: int) -> int | None:
-    reader, writer = await asyncio.open_connection(host, port)
-    try:
-        writer.write(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
-        parts = (await reader.readline()).split()
-        return int(parts[1]) if len(parts) > 1 and parts[1].isdigit() else None
-    finally:
-        writer.close()
 
 
 def _reachable(host: str) -> str:

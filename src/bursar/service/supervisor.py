@@ -15,7 +15,7 @@ from typing import Any, Final, Self
 import structlog
 
 from bursar.config import MARK_VARIABLE
-from bursar.errors import CommandFailed, check
+from bursar.errors import CommandFailed, check, present
 from bursar.service import launch
 from bursar.service.roster import Roster, kill_all, marked_processes
 
@@ -38,7 +38,9 @@ class Child:
     the child dies. `clear` ends and removes whatever a dead run of this child left; it runs before
     every start and after every end. `death_signal` is what Linux sends it when the supervisor
     itself is killed. `identity` is explained in `launch.py`. `stderr_file` keeps the standard
-    error of the latest run; without it, standard error passes through to ours.
+    error of the latest run; without it, standard error passes through to ours. `needs` is what the
+    child has to wait for at its first start, once it has imported its modules: its standard input
+    is closed when that is done.
     """
 
     name: str
@@ -52,6 +54,7 @@ class Child:
     identity: str = "self"
     clear: Callable[[], Awaitable[None]] | None = None
     stderr_file: Path | None = None
+    needs: asyncio.Future[Any] | None = None
 
 
 class Supervisor:
@@ -113,6 +116,10 @@ class _Kept:
         process = self._process
         return None if process is None or process.returncode is not None else process.pid
 
+    @property
+    def _has_to_wait(self) -> bool:
+        return self.child.needs is not None and not self.child.needs.done()
+
     async def run_first(self) -> None:
         problem = await self._run()
         if problem is not None:
@@ -170,7 +177,7 @@ class _Kept:
             self._process = await asyncio.create_subprocess_exec(
                 *launch_argv(child.argv, identity=child.identity, death_signal=child.death_signal),
                 env=env,
-                stdin=subprocess.DEVNULL,
+                stdin=subprocess.PIPE if self._has_to_wait else subprocess.DEVNULL,
                 stderr=stderr,
                 # In its own session, so that a Ctrl-C in the terminal reaches only us, and we stop
                 # the children in order.
@@ -184,6 +191,10 @@ class _Kept:
 
     async def _wait_ready(self, process: asyncio.subprocess.Process) -> str | None:
         """None once ready, otherwise what went wrong."""
+        if process.stdin is not None:
+            # Not itself, which others wait for too: it must not be cancelled here.
+            await asyncio.shield(present(self.child.needs, "a child that waits needs something"))
+            process.stdin.close()
         if self.child.ready is None:
             return None
         ready = asyncio.ensure_future(self.child.ready())
