@@ -19,6 +19,7 @@ from bursar.config import Config, load_config
 from bursar.db import Database
 from bursar.migrations.migrate import migrate
 from bursar.service import serve
+from bursar.service.health import healthy
 from bursar.service.localnets import choose_ports, localnet_children
 from bursar.service.ports import free_port
 from bursar.service.postgres import DATABASE, ROLE
@@ -199,9 +200,9 @@ def _child(name: str, config: Config, folder: Path) -> Child:
     role = name.partition("-")[0]
     return Child(
         name=name,
-        argv=serve._command(role),
+        argv=[*serve.PROCESS, role],
         env=clean_environment() | config.child_environment() | _own_clock(folder, name),
-        ready=None if role == "worker" else lambda: serve._healthy("127.0.0.1", config.port),
+        ready=None if role == "worker" else lambda: healthy("127.0.0.1", config.port, "/healthz"),
         stop_seconds=config.drain_seconds + 5,
         stderr_file=folder / f"{name}.log",
     )

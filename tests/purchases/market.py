@@ -193,7 +193,9 @@ async def open_market(
         for child in localnet_children(config)[0 if chain is None else 1 :]:
             await supervisor.start(replace(child, argv=[*child.argv, *fast]))
         for number in range(1, processes + 1):
-            worker = Child(name=f"worker-{number}", argv=serve._command("worker"), env=environment)
+            worker = Child(
+                name=f"worker-{number}", argv=[*serve.PROCESS, "worker"], env=environment
+            )
             await supervisor.start(logged(worker))
             api = serve._api(config, f"api-{number}", ["--share-port"])
             await supervisor.start(logged(api))

@@ -172,7 +172,7 @@ async def burning(folder: Path) -> AsyncGenerator[Fire]:
         )
         await supervisor.start(replace(serve._api(config), env=environment))
         for name in ("worker-1", "worker-2"):
-            argv = serve._command("worker")
+            argv = [*serve.PROCESS, "worker"]
             await supervisor.start(Child(name=name, argv=argv, env=environment))
         timeout = aiohttp.ClientTimeout(total=5)
         async with aiohttp.ClientSession(timeout=timeout) as session:

@@ -38,7 +38,7 @@ _API_READY_SECONDS: Final = 30.0
 _CLOSE_SECONDS: Final = 5.0
 # Connections to the embedded database besides the pools: for commands, backups and psql.
 _SPARE_CONNECTIONS: Final = 20
-_PROCESS: Final = (sys.executable, "-m", "bursar.service.process")
+PROCESS: Final = (sys.executable, "-m", "bursar.service.process")
 _STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
@@ -182,7 +182,7 @@ def _apis(config: Config, limits: Path | None) -> list[Child]:
 def _api(config: Config, name: str = "api", options: Sequence[str] = ()) -> Child:
     return Child(
         name=name,
-        argv=[*_PROCESS, "api", *options],
+        argv=[*PROCESS, "api", *options],
         env=_environment(config),
         ready=lambda: healthy(_reachable(config.host), config.port, "/healthz"),
         ready_seconds=_API_READY_SECONDS,
@@ -194,7 +194,7 @@ def _api(config: Config, name: str = "api", options: Sequence[str] = ()) -> Chil
 def _worker(config: Config) -> Child:
     return Child(
         name="worker",
-        argv=[*_PROCESS, "worker"],
+        argv=[*PROCESS, "worker"],
         env=_environment(config),
         # Longer than the drain, so that running deliveries can end too.
         stop_seconds=config.drain_seconds + _CLOSE_SECONDS,
