@@ -138,9 +138,9 @@ async def test_everything_is_stopped_and_goes_on(console: Console, admin: Guest)
     assert (await spend(console.client, agent["id"], "1"))["status"] == "approved"
 
 
-async def test_the_team_near_its_budget_is_stopped(console: Console, admin: Guest):
+async def test_a_team_near_its_budget_is_stopped_and_kept_shorter(console: Console, admin: Guest):
     """Goal: whoever signs in sees which team is near its budget, and stops that team from there;
-    the others go on."""
+    the others go on. A stricter cap for its agent is tried on last month and put in force."""
     teams = {}
     top = await _budget(console, "Company", "month", "900.00")
     for name, spent in (("Search", "2"), ("Travel", "8.75")):
@@ -164,6 +164,28 @@ async def test_the_team_near_its_budget_is_stopped(console: Console, admin: Gues
         for agent in found
     }
     assert outcomes == {"Travel agent": "budget_frozen", "Search agent": None}
+    await page.get_by_role("link", name="Travel agent").click()
+    await page.get_by_role("link", name="Edit").click()
+    for cap, said in (("9.00", "Nothing would have been different"), ("6.00", "1 more refused")):
+        await page.get_by_label("Daily cap, USDC").fill(cap)
+        await admin.press("Try it on the last 30 days")
+        # A worker does it, and the page shows it by itself.
+        await admin.sees("Tried on the past", said)
+        await expect(page.locator("#live")).to_be_hidden()
+        await page.get_by_text("What is assumed").click()
+        await admin.accessible()
+        if cap == "9.00":
+            await admin.press("Back to the editor")
+            await expect(page.get_by_label("Daily cap, USDC")).to_have_value(cap)
+    await admin.sees("1 of 4 requests would have been decided differently", "8.75 USDC less")
+    changed = page.locator("#result tr", has=page.get_by_role("link", name="Travel agent"))
+    await expect(changed.get_by_role("cell")).to_have_text(
+        [re.compile("^txn_"), "Travel agent", "8.75", "approved", "rejected", "Daily cap"]
+    )
+    await admin.press("See what changes")
+    await expect(page.locator("ins")).to_have_text(["6.00"])
+    await admin.press("Put it in force")
+    await admin.sees("The new policy is in force.", "version 2")
     await page.get_by_role("link", name="Budgets", exact=True).first.click()
     rows = page.locator("#budgets tbody tr")
     await expect(rows).to_have_count(3)

@@ -9,6 +9,7 @@ from playwright.async_api import expect
 from solders.keypair import Keypair
 
 from tests.browser.support import DESKTOP, PHONE, Console, Guest
+from tests.processes import until
 from tests.support import spend
 
 # Names, memos and metadata are text, whatever they look like.
@@ -41,6 +42,7 @@ async def _every_page(console: Console) -> list[str]:
     for _ in range(2):
         address = str(Keypair().pubkey())
         await console.client.put("/v1/recipients/api.example.com", json={"address": address})
+    tried = await _tried(console, agent)
     return [
         "/console",
         "/console/agents",
@@ -54,6 +56,7 @@ async def _every_page(console: Console) -> list[str]:
         "/console/budgets/new",
         f"/console/budgets/{team}",
         f"/console/budgets/{team}/edit",
+        f"/console/backtests/{tried}",
         "/console/approvals",
         "/console/transactions",
         f"/console/transactions/{paid['id']}",
@@ -65,6 +68,19 @@ async def _every_page(console: Console) -> list[str]:
         "/console/keys",
         "/console/sessions",
     ]
+
+
+async def _tried(console: Console, agent: dict[str, Any]) -> str:
+    """A backtest that found differences."""
+    body = {"agentId": agent["id"], "policy": {"dailyCap": "1.00", "blocklist": ["x.example.org"]}}
+    made = (await console.client.post("/v1/backtests", json=body)).json()["data"]["id"]
+
+    async def done() -> bool:
+        found = (await console.client.get(f"/v1/backtests/{made}")).json()["data"]
+        return found["status"] == "done"
+
+    await until(done, seconds=60, every=0.1)
+    return made
 
 
 async def _near_its_limit(console: Console, agent: dict[str, Any]) -> str:

@@ -14,7 +14,7 @@ from bursar.console.policies import changes, proposed
 from bursar.console.purchases import goods_of
 from bursar.console.screens import SCREENS
 from bursar.console.store import Bucket
-from bursar.console.words import FAILURES, OUTCOMES, PURCHASES, REFUSALS, RULES
+from bursar.console.words import FAILURES, OUTCOMES, PURCHASES, REFUSALS, RULE_NAMES, RULES
 from bursar.policy.engine import RejectCode, Rule
 from bursar.purchase.model import FailureCode, PurchaseStatus
 
@@ -34,7 +34,7 @@ POLICY: dict[str, Any] = {
 def test_every_code_and_rule_has_words():
     """Goal: nobody has to look a code up."""
     assert list(REFUSALS) == list(RejectCode)
-    assert list(RULES) == list(Rule)
+    assert list(RULES) == list(RULE_NAMES) == list(Rule)
     assert set(OUTCOMES) == {"pass", "fail", "not_evaluated"}
     assert list(FAILURES) == list(get_args(FailureCode))
     assert list(PURCHASES) == list(get_args(PurchaseStatus))

@@ -302,7 +302,7 @@ async def new_agent(visit: Visit) -> Reply:
 
 
 async def create_agent(visit: Visit) -> Reply:
-    policy = _policy(visit)
+    policy = policy_of(visit)
     policy["dailyCap"] = policy["dailyCap"] or ""
     made = await visit.ask(
         "POST /v1/agents",
@@ -341,7 +341,7 @@ async def preview_policy(visit: Visit) -> Reply:
     """Shows the proposed policy beside the current one. Changes nothing."""
     of = {"id": visit.params["id"]}
     shown = await visit.ask("GET /v1/agents/:id", params=of)
-    body = {"policy": {**_policy(visit), "version": _version(visit)}}
+    body = {"policy": {**policy_of(visit), "version": _version(visit)}}
     parsed = (await visit.prepared(PATCH, params=of, body=body)).body["policy"]
     after = proposed(shown["policy"], parsed)
     return Drawn(
@@ -368,13 +368,13 @@ async def change_policy(visit: Visit) -> Reply:
     changed = await visit.ask(
         PATCH,
         params={"id": visit.params["id"]},
-        body={"policy": {**_policy(visit), "version": version}},
+        body={"policy": {**policy_of(visit), "version": version}},
     )
     same = changed["policy"]["version"] == version
     return Sent(_to(visit, "unchanged" if same else "policy"))
 
 
-def _policy(visit: Visit) -> dict[str, Any]:
+def policy_of(visit: Visit) -> dict[str, Any]:
     """The form's fields as the API takes them; an empty cap means no cap."""
     network = visit.text("dailyNetworkLamports")
     return {

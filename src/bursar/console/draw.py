@@ -14,7 +14,15 @@ from markupsafe import Markup
 
 from bursar.clock import iso
 from bursar.console.store import MOST_COUNTED
-from bursar.console.words import FAILURES, OUTCOMES, PURCHASES, REFUSALS, RULES, WINDOW_WORDS
+from bursar.console.words import (
+    FAILURES,
+    OUTCOMES,
+    PURCHASES,
+    REFUSALS,
+    RULE_NAMES,
+    RULES,
+    WINDOW_WORDS,
+)
 from bursar.money import format_micros
 from bursar.policy.engine import RejectCode, Rule
 
@@ -45,6 +53,7 @@ def _templates() -> Environment:
     words: dict[str, Any] = made.globals
     words.update(
         rule_words=rule_words,
+        rule_names=RULE_NAMES,
         outcomes=OUTCOMES,
         failures=FAILURES,
         purchase_words=PURCHASES,

@@ -6,6 +6,7 @@ from typing import Final
 from bursar.console import (
     agents,
     audit_log,
+    backtests,
     budgets,
     keys,
     purchases,
@@ -63,6 +64,9 @@ SCREENS: Final[tuple[Screen, ...]] = (
     _page("/agents/:id/policy", agents.edit_policy, agents.PATCH),
     _form("/agents/:id/policy", agents.change_policy, agents.PATCH, agents.edit_policy),
     _form("/agents/:id/preview", agents.preview_policy, agents.PATCH, agents.edit_policy),
+    _form("/agents/:id/try", backtests.begin, backtests.CREATE, agents.edit_policy),
+    _live("/backtests/:id", backtests.backtest, backtests.GET, backtests.mark),
+    _page("/backtests/:id/changes.csv", backtests.export, backtests.EXPORT),
     _live("/budgets", budgets.list_budgets, budgets.LIST),
     _page("/budgets/new", budgets.new_budget, budgets.CREATE),
     _form("/budgets/new", budgets.create, budgets.CREATE, budgets.new_budget),

@@ -85,8 +85,14 @@ class Visit:
         body = msgspec.json.decode(msgspec.json.encode(answer.body))
         return body if body is None or "nextCursor" in body else body["data"]
 
-    async def stream(self, name: str, *, query: Mapping[str, str]) -> Stream:
-        made = await perform(self.prepare(name, query=query))
+    async def stream(
+        self,
+        name: str,
+        *,
+        params: Mapping[str, str] | None = None,
+        query: Mapping[str, str] | None = None,
+    ) -> Stream:
+        made = await perform(self.prepare(name, params=params, query=query))
         return of_kind(made, Stream, "an export is a stream")
 
     async def prepared(self, name: str, *, body: dict[str, Any] | None, **rest: Any) -> Call:

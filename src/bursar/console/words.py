@@ -79,6 +79,28 @@ RULES: Final[dict[Rule, tuple[str, str, str]]] = {
     Rule.APPROVAL_THRESHOLD: ("Needs no person's approval", "up to", "asked"),
 }
 
+# What a rule goes by where it is counted how often it refused.
+RULE_NAMES: Final[dict[Rule, str]] = {
+    Rule.ACCOUNT_STOPPED: "Account stopped",
+    Rule.AGENT_STATUS: "Agent not active",
+    Rule.POLICY_FROZEN: "Policy frozen",
+    Rule.BUDGET_FROZEN: "Budget above stopped",
+    Rule.BLOCKLIST: "Blocklist",
+    Rule.ALLOWLIST: "Allowlist",
+    Rule.RECIPIENT_RESOLVED: "Recipient without an address",
+    Rule.PAYEE: "Who is paid",
+    Rule.PAYEE_ACCOUNT: "Seller cannot take USDC",
+    Rule.MAX_AMOUNT: "Agent's own bound",
+    Rule.PER_TRANSACTION_CAP: "Cap of a single spend",
+    Rule.DAILY_CAP: "Daily cap",
+    Rule.LIMIT: "Limit of the policy",
+    Rule.BUDGET: "Budget above the agent",
+    Rule.NETWORK_COST: "Network cost a day",
+    Rule.PENDING_COUNT: "Too many waiting",
+    Rule.FUNDS: "Funds of the wallet",
+    Rule.APPROVAL_THRESHOLD: "A person approves",
+}
+
 # After an amount: so much "an hour".
 WINDOW_WORDS: Final[dict[Window, str]] = {
     "hour": " an hour",

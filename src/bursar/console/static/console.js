@@ -86,7 +86,10 @@ class News {
       showMoments(renewed);
       fresh += "queue" in region.dataset ? this.queue(region, renewed) : this.renew(region, renewed);
     }
-    this.body.dataset.mark = page.body.dataset.mark || this.body.dataset.mark;
+    // A page that has come to its end has no mark, and there is nothing more to ask for.
+    this.ended = !page.body.dataset.mark;
+    this.sign.hidden = this.ended;
+    this.body.dataset.mark = page.body.dataset.mark;
     if (fresh) {
       document.getElementById("news").textContent = fresh === 1 ? "One new entry" : `${fresh} new entries`;
     }
