@@ -21,7 +21,7 @@ from tests.console.support import (
     sign_in,
     token_of,
 )
-from tests.support import ON_CURVE, Service, new_agent
+from tests.support import ON_CURVE, Service, new_agent, spend
 
 
 def _concrete(path: str) -> str:
@@ -154,14 +154,67 @@ async def test_only_the_form_that_comes_back_keeps_its_key(tenant: Tenant):
         return found[1]
 
     http = tenant.visitor.http
-    page = await http.post(path, data={**fields, "amount": "nonsense"})
-    assert page.status_code == 400
+    review = await http.post(f"{path}/review", data={**fields, "once": "looked over"})
+    assert review.status_code == 200
+    assert once_of(review, "withdraw") != "looked over"
+    assert fields["destination"] in review.text
+    page = await http.post(path, data={**fields, "key": "wrong"})
+    assert page.status_code == 401
     assert once_of(page, "withdraw") == "only once"
-    assert once_of(page, "fund") != "only once"
     assert (await http.post(path, data=fields)).status_code == 303
     page = await http.post(path, data={**fields, "amount": "4"})
     assert page.status_code == 422
-    assert once_of(page, "withdraw") != "only once"
+    assert "only once" not in page.text
+    assert once_of(page, "fund") != "only once"
+
+
+async def test_faults_are_told_in_the_words_of_the_form(tenant: Tenant):
+    """Goal: at the field, and never as the API calls it."""
+    page = await tenant.visitor.post(
+        "/console/agents/new",
+        "/console/agents/new",
+        400,
+        name="",
+        dailyCap="much",
+        allowlist="fine.example.com\nhttp://x y",
+        payees="directory",
+    )
+    text = html.unescape(page.text)
+    at_field = re.findall(r'<p id="h-(\w+)" class="hint">\s*(.*?)\s*</p>', text)
+    told = dict(at_field)
+    assert told["name"].startswith("The name must")
+    assert told["dailyCap"].startswith("The daily cap must")
+    assert told["allowlist"].startswith("Line 2 of the allowlist")
+    assert "policy." not in text
+    assert "see details" not in text
+
+
+async def test_no_approve_button_where_it_cannot_work(tenant: Tenant):
+    """Goal: paused, frozen and stopped leave Deny alone, and the page says why."""
+    agent = await new_agent(tenant.api, policy={"approvalThreshold": "1.00"})
+    await tenant.service.fund(agent["id"], "20")
+    made = await spend(tenant.api, agent["id"], "2")
+    paths = ("/console/approvals", f"/console/transactions/{made['id']}")
+    here = f"/v1/agents/{agent['id']}"
+
+    async def seen(*, why: str) -> None:
+        for path in paths:
+            page = (await tenant.visitor.get(path)).text.partition("<main")[2]
+            assert (">Approve</button>" in page) == (not why), (path, why)
+            assert ">Deny</button>" in page
+            assert why in page
+
+    await seen(why="")
+    await tenant.api.patch(here, json={"status": "paused"})
+    await seen(why="The agent is paused.")
+    await tenant.api.patch(here, json={"status": "active", "policy": {"frozen": True}})
+    await seen(why="The agent&#39;s policy is frozen.")
+    await tenant.api.patch(here, json={"policy": {"frozen": False}})
+    await tenant.api.post("/v1/stop", json={"reason": "x"})
+    await seen(why="It can be approved once an admin has resumed the account.")
+    await tenant.visitor.post(
+        f"/console/transactions/{made['id']}/deny", "/console/approvals", reason="no"
+    )
 
 
 # The key once more --------------------------------------------------------------------------------

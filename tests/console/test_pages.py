@@ -2,6 +2,7 @@
 
 import re
 
+from bursar.console.explorer import explorer
 from tests.console.support import Tenant, browser_of, sign_in, token_of
 from tests.support import Service, new_account, new_agent, spend
 
@@ -50,6 +51,14 @@ async def test_a_link_from_another_site_asks_once_more(service: Service):
         assert answer.status_code == 200
         assert "set-cookie" not in answer.headers
         assert 'content="0;url=/console/approvals?x=%22%3E"' in answer.text
+
+
+def test_public_chains_have_links_to_an_explorer():
+    assert explorer("localnet", "tx", "5V") is None
+    assert explorer("solana-devnet", "tx", "5V") == (
+        "https://explorer.solana.com/tx/5V?cluster=devnet"
+    )
+    assert explorer("solana-mainnet", "address", "7E") == "https://explorer.solana.com/address/7E"
 
 
 # Limits and news ----------------------------------------------------------------------------------

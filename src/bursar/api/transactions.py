@@ -4,8 +4,18 @@ from collections.abc import Sequence
 from functools import partial
 
 from bursar.access.limits import Category
-from bursar.access.model import ANYONE, APPROVERS, SPENDERS
-from bursar.api.call import Answer, Call, DatabaseUse, Resource, Stream, data, page, page_fields
+from bursar.access.model import ANYONE, APPROVERS, SPENDERS, Caller
+from bursar.api.call import (
+    Answer,
+    Call,
+    DatabaseUse,
+    Resource,
+    Services,
+    Stream,
+    data,
+    page,
+    page_fields,
+)
 from bursar.api.export import export_csv
 from bursar.db import Tx
 from bursar.errors import ErrorCode, not_found
@@ -212,8 +222,13 @@ async def _existing(call: Call) -> SpendRow:
 
 def _approver(call: Call) -> Approver:
     caller = call.caller
-    approves_own = caller.mode == "test" and call.services.config.test_self_approval
-    return Approver(caller.realm_id, caller.mode, caller.key_id, call.request_id, approves_own)
+    own = approves_own(call.services, caller)
+    return Approver(caller.realm_id, caller.mode, caller.key_id, call.request_id, own)
+
+
+def approves_own(services: Services, caller: Caller) -> bool:
+    """Whether a key may approve what it asked for itself."""
+    return caller.mode == "test" and services.config.test_self_approval
 
 
 def _filters(call: Call) -> SpendFilter:

@@ -10,10 +10,12 @@ import segno
 from markupsafe import Markup
 
 from bursar.api.policies import USUAL_PAYEES
+from bursar.chain.networks import network_name
 from bursar.console import budget_tree, charts, store
+from bursar.console.draw import amount
 from bursar.console.policies import changes, proposed
 from bursar.console.visit import ROOT, Drawn, Reply, Sent, Visit, typed
-from bursar.errors import ApiError, ErrorCode, Fault, ValidationFailed
+from bursar.errors import ApiError, ErrorCode, Fault, ValidationFailed, present
 from bursar.form.cursor import decode_cursor, encode_cursor
 
 _PAGE: Final = 25
@@ -26,6 +28,11 @@ _VERSIONS: Final = 10
 PATCH: Final = "PATCH /v1/agents/:id"
 DELETE: Final = "DELETE /v1/agents/:id"
 PATCH_MANY: Final = "PATCH /v1/agents"
+WITHDRAW: Final = "POST /v1/wallets/:agentId/withdraw"
+# The fields of a withdrawal that its review passes on.
+_WITHDRAWAL: Final = ("amount", "destination", "memo", "allowOffCurve")
+# Withdrawals among which the review looks for the same address.
+_LOOKED_BACK: Final = 100
 FILTERS: Final = ("q", "status", "budgetId", "metadata")
 
 # What each button sends. The key's scope decides which buttons are shown.
@@ -180,6 +187,7 @@ async def agent(visit: Visit) -> Reply:
             "budget": budget,
             "limits": budget_tree.gauges_over(budget["limits"]),
             "wallet": wallet,
+            "network": network_name(visit.services.config, visit.caller.mode),
             "qr": _qr(wallet["address"]),
             "under": await _under(visit, shown),
             "history": _history(versions["data"]),
@@ -275,7 +283,58 @@ async def fund(visit: Visit) -> Reply:
     return Sent(_to(visit, "funded" if deposit["status"] == "credited" else "minted"))
 
 
+async def review_withdrawal(visit: Visit) -> Reply:
+    """Shows what would be paid out, and where to. Changes nothing."""
+    of = {"agentId": visit.params["id"]}
+    call = await visit.prepared(WITHDRAW, params=of, body=_withdrawal(visit))
+    return await _reviewed(visit, call.body["amount"], call.body["destination"])
+
+
 async def withdraw(visit: Visit) -> Reply:
+    await visit.ask(WITHDRAW, params={"agentId": visit.params["id"]}, body=_withdrawal(visit))
+    return Sent(_to(visit, "withdrawn"))
+
+
+async def not_withdrawn(visit: Visit) -> Reply:
+    """The review again if the key was wrong, else the form, to change it."""
+    if present(visit.problem, "the form failed").param != "key":
+        return await agent(visit)
+    try:
+        return await review_withdrawal(visit)
+    except ValidationFailed:
+        return await agent(visit)
+
+
+async def _reviewed(visit: Visit, amount_micros: int, destination: str) -> Reply:
+    of = {"agentId": visit.params["id"]}
+    wallet = await visit.ask("GET /v1/wallets/:agentId", params=of)
+    before = await visit.ask(
+        "GET /v1/wallets/:agentId/withdrawals", params=of, query={"limit": _LOOKED_BACK}
+    )
+    left = int(wallet["available"].replace(".", "")) - amount_micros
+    if left < 0:
+        most = amount(wallet["available"])
+        problem = f"amount is more than the {most} USDC that are available."
+        raise ValidationFailed([Fault("amount", problem)])
+    return Drawn(
+        "withdraw.html",
+        {
+            "agent": await visit.ask("GET /v1/agents/:id", params={"id": visit.params["id"]}),
+            "wallet": wallet,
+            "amount_micros": amount_micros,
+            "left_micros": left,
+            "destination": destination,
+            "earlier": [
+                one
+                for one in before["data"]
+                if one["destination"] == destination and one["status"] == "settled"
+            ],
+            "fields": {name: visit.text(name) for name in _WITHDRAWAL},
+        },
+    )
+
+
+def _withdrawal(visit: Visit) -> dict[str, Any]:
     body: dict[str, Any] = {
         "amount": visit.text("amount"),
         "destination": visit.text("destination"),
@@ -283,10 +342,7 @@ async def withdraw(visit: Visit) -> Reply:
     }
     if visit.text("allowOffCurve"):
         body["allowOffCurve"] = True
-    await visit.ask(
-        "POST /v1/wallets/:agentId/withdraw", params={"agentId": visit.params["id"]}, body=body
-    )
-    return Sent(_to(visit, "withdrawn"))
+    return body
 
 
 # New agents and policies --------------------------------------------------------------------------

@@ -4,6 +4,7 @@ Everything is escaped on its way into a page. What agents write (names, memos, m
 is always shown as text, never as markup, script or a link.
 """
 
+import re
 from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import cache
@@ -13,9 +14,11 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from bursar.clock import iso
+from bursar.console.explorer import explorer
 from bursar.console.store import MOST_COUNTED
 from bursar.console.words import (
     FAILURES,
+    FIELDS,
     OUTCOMES,
     PURCHASES,
     REFUSALS,
@@ -23,6 +26,7 @@ from bursar.console.words import (
     RULES,
     WINDOW_WORDS,
 )
+from bursar.errors import Fault
 from bursar.money import format_micros
 from bursar.policy.engine import RejectCode, Rule
 
@@ -45,6 +49,7 @@ def _templates() -> Environment:
         amount=amount,
         moment=moment,
         brief=brief,
+        spoken=spoken,
         number=number,
         counted=counted,
         refusal=refusal,
@@ -54,6 +59,7 @@ def _templates() -> Environment:
     words.update(
         rule_words=rule_words,
         rule_names=RULE_NAMES,
+        explorer=explorer,
         outcomes=OUTCOMES,
         failures=FAILURES,
         purchase_words=PURCHASES,
@@ -92,6 +98,20 @@ def brief(value: str | None, ends: int = 5) -> str | Markup:
     if len(value) <= 2 * ends + 3:
         return value
     return Markup('<span title="{}">{}…{}</span>').format(value, value[:ends], value[-ends:])
+
+
+def spoken(fault: Fault) -> str:
+    """What is wrong with a field, in the words of the form: `policy.allowlist[0] must be …` is
+    "Line 1 of the allowlist must be …"."""
+    name, *inner = re.findall(r"[^.\[\]]+", fault.param.removeprefix("policy.")) or [""]
+    words = FIELDS.get(name)
+    if words is None:
+        return fault.message
+    if inner and inner[0].isdecimal():
+        which = "Limit" if name == "limits" else "Line"
+        words = f"{which} {int(inner[0]) + 1}"
+        words += "" if name == "limits" else f" of {FIELDS[name].lower()}"
+    return fault.message.replace(fault.param, words, 1)
 
 
 def number(value: int) -> str:

@@ -7,6 +7,7 @@ from urllib.parse import urlencode
 import msgspec
 
 from bursar.console import store
+from bursar.console.transactions import hindrance
 from bursar.console.visit import ROOT, Drawn, Reply, Sent, Visit
 from bursar.errors import ValidationFailed
 
@@ -80,6 +81,9 @@ async def purchase(visit: Visit) -> Reply:
             "may_continue": approved and visit.may(CONTINUE),
             "may_retry": shown["status"] in ("presented", "paid") and visit.may(RETRY),
             "may_decide": visit.may("POST /v1/transactions/:id/approve"),
+            "hindrance": ""
+            if spend is None
+            else await hindrance(visit, spend, agents.get(shown["agentId"])),
         },
     )
 

@@ -56,9 +56,8 @@ SCREENS: Final[tuple[Screen, ...]] = (
     # Terminating needs another scope than a change; the API route that it calls checks that.
     _form("/agents/:id", agents.act, agents.PATCH, agents.agent),
     _form("/agents/:id/fund", agents.fund, "POST /v1/test/wallets/:agentId/fund", agents.agent),
-    _with_key(
-        "/agents/:id/withdraw", agents.withdraw, "POST /v1/wallets/:agentId/withdraw", agents.agent
-    ),
+    _form("/agents/:id/withdraw/review", agents.review_withdrawal, agents.WITHDRAW, agents.agent),
+    _with_key("/agents/:id/withdraw", agents.withdraw, agents.WITHDRAW, agents.not_withdrawn),
     _page("/agents/:id/budget", budgets.choose, agents.PATCH),
     _form("/agents/:id/budget", budgets.move_agent, agents.PATCH, budgets.choose),
     _page("/agents/:id/policy", agents.edit_policy, agents.PATCH),

@@ -4,7 +4,8 @@ from typing import Any, Final
 from urllib.parse import urlencode
 
 from bursar.api.call import Stream
-from bursar.console import store
+from bursar.api.transactions import approves_own
+from bursar.console import stops, store
 from bursar.console.visit import ROOT, Drawn, Reply, Sent, Visit
 from bursar.errors import ApiError, ValidationFailed, of_kind
 
@@ -55,6 +56,7 @@ async def spend(visit: Visit) -> Reply:
             "spend": shown,
             "agent": agents.get(shown["agentId"]),
             "may_decide": may_decide(visit),
+            "hindrance": await hindrance(visit, shown, agents.get(shown["agentId"])),
             "may_cancel": _may_cancel(visit, shown),
         },
     )
@@ -71,11 +73,17 @@ async def approvals(visit: Visit) -> Reply:
         # The count covers all agents, so an agent key does not see it.
         async with visit.services.db.connection() as tx:
             pending = await store.waiting_spends(tx, visit.caller.realm_id, "pending")
+    agents = await _agents(visit, page["data"])
+    stopped = await stops.standing(visit) is not None
     return Drawn(
         "approvals.html",
         {
             "spends": page["data"],
-            "agents": await _agents(visit, page["data"]),
+            "agents": agents,
+            "hindrances": {
+                spend["id"]: _hindrance(visit, spend, agents.get(spend["agentId"]), stopped)
+                for spend in page["data"]
+            },
             "pending": pending,
             "may_decide": may_decide(visit),
             "older": _older({}, page["nextCursor"]),
@@ -110,6 +118,27 @@ async def undecided(visit: Visit) -> Reply:
 
 def may_decide(visit: Visit) -> bool:
     return visit.may("POST /v1/transactions/:id/approve")
+
+
+async def hindrance(visit: Visit, spend: dict[str, Any], agent: store.Standing | None) -> str:
+    """Why approving a spend that waits cannot work now; empty if it can."""
+    stopped = await stops.standing(visit) is not None
+    return _hindrance(visit, spend, agent, stopped)
+
+
+def _hindrance(
+    visit: Visit, spend: dict[str, Any], agent: store.Standing | None, stopped: bool
+) -> str:
+    own = spend["createdBy"] == visit.caller.key_id
+    if own and not approves_own(visit.services, visit.caller):
+        return "It was asked for with your own key: somebody with another one approves it."
+    if stopped:
+        return "Every agent is stopped. It can be approved once an admin has resumed the account."
+    if agent is not None and agent.status == "paused":
+        return "The agent is paused. It can be approved once the agent is resumed."
+    if agent is not None and agent.frozen:
+        return "The agent's policy is frozen. It can be approved once it is unfrozen."
+    return ""
 
 
 def _may_cancel(visit: Visit, spend: dict[str, Any]) -> bool:

@@ -110,6 +110,31 @@ WINDOW_WORDS: Final[dict[Window, str]] = {
     "lifetime": " in all",
 }
 
+# What forms call the fields of the API.
+FIELDS: Final = {
+    "name": "The name",
+    "metadata": "Metadata",
+    "dailyCap": "The daily cap",
+    "perTransactionCap": "The cap of a single spend",
+    "approvalThreshold": "What a person approves above",
+    "dailyNetworkLamports": "The network cost a day",
+    "allowlist": "The allowlist",
+    "blocklist": "The blocklist",
+    "payees": "Who says where a seller is paid",
+    "limits": "A limit",
+    "amount": "The amount",
+    "destination": "The address",
+    "host": "The host",
+    "payTo": "The address",
+    "url": "The address",
+    "events": "The events",
+    "scope": "The scope",
+    "agentId": "The agent",
+    "expiresAt": "The last day",
+    "reason": "The reason",
+    "memo": "The note",
+}
+
 OUTCOMES: Final = {"pass": "yes", "fail": "no", "not_evaluated": "no such limit"}
 
 # Messages after a form was sent. The address carries only a code, so that no link can show other
