@@ -99,10 +99,9 @@ async def _ours(agent: Agent, stall: Stall, laps: int) -> list[float]:
 
 async def _bare(rpc: Rpc, wallet: Keypair, stall: Stall, laps: int) -> list[float]:
     if (STOCK / ".ready").exists():
-        said = await once(
+        (tries,) = await once(
             "x402_often.py",
-            url=stall.url,
-            secret=str(wallet),
+            buyers=[{"url": stall.url, "secret": str(wallet)}],
             rpc=rpc.url,
             network=DEVNET,
             times=laps + 1,
@@ -110,7 +109,7 @@ async def _bare(rpc: Rpc, wallet: Keypair, stall: Stall, laps: int) -> list[floa
             until_served=False,
         )
         # The first one connects.
-        return [lap["seconds"] for lap in said["tries"][1:]]
+        return [lap["seconds"] for lap in tries[1:]]
     found: list[float] = []
     async with aiohttp.ClientSession() as session:
         buyer = Buyer(Rpc(rpc.port, session), wallet)

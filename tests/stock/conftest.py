@@ -23,7 +23,7 @@ PROGRAMS: Final = Path(__file__).parent / "programs"
 NODE: Final = Path(__file__).parent / "node"
 PRICE_MICROS: Final = 1_000
 _START_SECONDS: Final = 60
-_BUY_SECONDS: Final = 90
+_BUY_SECONDS: Final = 240
 
 
 def command(program: str) -> list[str]:
@@ -68,7 +68,7 @@ async def server(program: str, **given: Any) -> AsyncGenerator[str]:
         yield line.decode().strip()
 
 
-async def once(program: str, **given: Any) -> dict[str, Any]:
+async def once(program: str, **given: Any) -> Any:
     """A program that does one thing; returns what it says of it."""
     async with _process(program, given) as process:
         said, _ = await asyncio.wait_for(process.communicate(), _BUY_SECONDS)
