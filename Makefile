@@ -80,8 +80,9 @@ audit-deps: $(VENV)/.dev ## Ask the vulnerability database about every locked de
 	$(BIN)/uv tool run --quiet pip-audit@$(PIP_AUDIT) --strict --disable-pip \
 		--requirement locks/server.txt --requirement locks/dev.txt
 
-reference: $(VENV)/.dev ## Write docs/api.md and the TypeScript client's types again after a change of the routes
+reference: $(VENV)/.dev ## Write docs/api.md, its samples and the TypeScript client's types again after a change of the routes
 	$(BIN)/python -m tests.documents.reference
+	$(BIN)/python -m tests.documents.samples
 	$(BIN)/python -m tests.documents.typescript
 
 lock: $(VENV)/.dev ## Resolve the dependencies again and write locks/

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.documents.blocks import blocks
+from tests.documents.samples import samples
 from tests.stock.market import ROOT, Market, run
 
 PAGE: Final = (ROOT / "docs/typescript.md").read_text("utf-8")
@@ -57,3 +58,16 @@ async def test_the_page_runs(market: Market, typescript: Path):
     assert "200 0.001000 { place: 'Lisbon'" in said
     assert "max_amount_exceeded" in said
     assert said.endswith("200\n")
+
+
+async def test_the_samples_of_the_reference_compile(typescript: Path, market: Market):
+    """Goal: what /docs shows in TypeScript has the types of the client."""
+    folder = typescript / "build/samples"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    begin = 'import { Bursar } from "bursar";\nconst bursar = new Bursar();\n'
+    each = [f"{{\n{sample['typescript']}\n}}\n" for sample in samples().values()]
+    (folder / "samples.ts").write_text(begin + "".join(each))
+    options = ("--module", "nodenext", "--target", "es2022", "--strict", "--noEmit")
+    compiler = ("node", "node_modules/typescript/bin/tsc", *options, folder / "samples.ts")
+    await run(*compiler, cwd=typescript, environment=await market.environment())

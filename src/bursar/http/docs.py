@@ -1,9 +1,9 @@
 """The page at /, and /docs: the API reference as one page that works offline, drawn from the
-OpenAPI document."""
+OpenAPI document and the samples that `make reference` writes."""
 
 from functools import cache
 from importlib import resources
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 from jinja2 import Environment, PackageLoader
@@ -13,6 +13,7 @@ from bursar.access.limits import Category
 from bursar.api import openapi
 from bursar.errors import ErrorCode
 
+_LANGUAGES: Final = {"curl": "curl", "python": "Python", "typescript": "TypeScript"}
 _PAGES = Environment(loader=PackageLoader("bursar.http", "pages"), autoescape=True)
 
 
@@ -33,6 +34,8 @@ def reference_page() -> bytes:
     page = _PAGES.get_template("reference.html").render(
         version=__version__,
         groups=groups,
+        languages=_LANGUAGES,
+        samples=msgspec.json.decode(_file("samples.json")),
         errors=list(ErrorCode),
         categories=list(Category),
         schemas={
@@ -46,7 +49,16 @@ def reference_page() -> bytes:
 
 @cache
 def style_sheet() -> bytes:
-    return resources.files("bursar.http").joinpath("pages", "reference.css").read_bytes()
+    return _file("reference.css")
+
+
+@cache
+def script() -> bytes:
+    return _file("reference.js")
+
+
+def _file(name: str) -> bytes:
+    return resources.files("bursar.http").joinpath("pages", name).read_bytes()
 
 
 def _shapes(operation: dict[str, Any]) -> dict[str, Any]:
@@ -63,13 +75,11 @@ def _shapes(operation: dict[str, Any]) -> dict[str, Any]:
         "takes": takes,
         "gives": gives,
         "success": status,
-        "asks": _example(operation.get("requestBody", {})),
-        "answers": _example(operation["responses"][status]),
+        "answers": _example(content.get("application/json", {})),
     }
 
 
-def _example(part: dict[str, Any]) -> str | None:
-    content = part.get("content", {}).get("application/json", {})
+def _example(content: dict[str, Any]) -> str | None:
     if "example" not in content:
         return None
     return msgspec.json.format(msgspec.json.encode(content["example"]), indent=2).decode()

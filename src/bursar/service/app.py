@@ -19,7 +19,7 @@ from bursar.heartbeat import store as heartbeat
 from bursar.heartbeat.model import health
 from bursar.http.answer import AnswerSender
 from bursar.http.dispatch import Dispatcher
-from bursar.http.docs import front_page, reference_page, style_sheet
+from bursar.http.docs import front_page, reference_page, script, style_sheet
 from bursar.http.peer import Proxies
 from bursar.http.request import AsgiScope, Receive, Send, has_body, request_id
 from bursar.http.router import PAGE_METHODS, Router
@@ -37,7 +37,11 @@ _SECURITY_HEADERS: Final = (
     (b"referrer-policy", b"no-referrer"),
     (
         b"content-security-policy",
-        b"default-src 'none'; style-src 'self'; base-uri 'none'; frame-ancestors 'none'",
+        # The script of /docs sends what a person tries there, to this service only.
+        (
+            b"default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; "
+            b"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+        ),
     ),
 )
 
@@ -55,6 +59,7 @@ class App:
             "/": self._front,
             "/docs": self._docs,
             "/docs/style.css": self._docs_style,
+            "/docs/reference.js": self._docs_script,
         }
         self._mcp = Endpoint(Router(ROUTES, ()))
         routes = (*ROUTES, self._mcp.route)
@@ -196,6 +201,9 @@ class App:
 
     async def _docs_style(self) -> Body:
         return 200, b"text/css; charset=utf-8", style_sheet()
+
+    async def _docs_script(self) -> Body:
+        return 200, b"text/javascript; charset=utf-8", script()
 
 
 async def _send_page(body: Body, asked: Mapping[bytes, bytes], send: Send) -> None:
