@@ -16,8 +16,8 @@ _HEADER: Final = """\
 # API reference
 
 Written by `make reference` from the table of routes that the service itself runs on. A running
-service shows the same at `/docs`, with search, with samples in curl, Python and TypeScript, and with
-requests to try; and as OpenAPI 3.1 at `/openapi.json`.
+service shows the same at `/docs`, with search, samples in curl, Python and TypeScript, and requests
+to try; and as OpenAPI 3.1 at `/openapi.json`.
 
 - **Keys.** Every request carries `Authorization: Bearer bur_…`. What a key may do is its
   [scope](concepts.md#accounts-modes-keys). The limit it counts towards is in [limits](limits.md).
