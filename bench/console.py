@@ -72,6 +72,7 @@ PAGES: Final = {
     "agents, a search that finds nothing": "/agents?q=nobody+is+called+so",
     "agents, a search that finds all": "/agents?q=agent",
     "agents, by state": "/agents?status=active",
+    "agents, suggested by name": "/agents/names?q=agent",
     "agents of a budget": f"/agents?budgetId=bud_{7:026d}",
     "budgets": "/budgets",
     "budgets, a search that finds all": "/budgets?q=team",

@@ -380,12 +380,16 @@ async def test_transactions(console: Console, admin: Guest):
     await admin.press("Filter")
     await expect(rows).to_have_count(1)
     await admin.page.get_by_label("Recipient").fill("OTHER.example.net.")
-    await admin.page.get_by_label("Agent id").fill(agent["id"])
+    # The field suggests what fits while one types, and takes a part of the name, too.
+    await admin.page.locator("#f-agentId").press_sequentially("spen")
+    named = f"Spender ({agent['id']})"
+    await expect(admin.page.locator("#f-agents option")).to_have_attribute("value", named)
     today = paid["createdAt"][:10]
     await admin.page.get_by_label("Made from").fill(today)
     await admin.page.get_by_label("Made to").fill(today)
     await admin.press("Filter")
     await expect(rows).to_have_count(1)
+    await expect(admin.page.locator("#f-agentId")).to_have_value(named)
     await admin.page.get_by_label("Settled from").fill(today)
     await admin.press("Filter")
     await admin.sees("No transaction fits.")

@@ -189,6 +189,45 @@ async def test_faults_are_told_in_the_words_of_the_form(tenant: Tenant):
     assert "see details" not in text
 
 
+async def test_agents_are_picked_by_name(tenant: Tenant):
+    """Goal: a name, a part of one, what the field suggests or an id; never somebody else's, and
+    where more than one fits, nobody is taken."""
+    crawler = await new_agent(tenant.api, name="Crawler")
+    await new_agent(tenant.api, name="Night crawler")
+    twins = [await new_agent(tenant.api, name="Twin") for _ in range(2)]
+    paid = await spend(tenant.api, crawler["id"], "1")
+    async with await tenant.service.admin() as other:
+        await new_agent(other, name="Stranger")
+    http = tenant.visitor.http
+
+    async def asked(said: str) -> tuple[int, str]:
+        page = await http.get("/console/transactions", params={"agentId": said})
+        return page.status_code, page.text
+
+    for said in ("crawler", "Crawler", f"Crawler ({crawler['id']})", crawler["id"]):
+        status, text = await asked(said)
+        assert (status, paid["id"] in text) == (200, True), said
+        assert f'value="Crawler ({crawler["id"]})" list=' in text
+        assert f"transactions.csv?agentId={crawler['id']}" in text
+    for said, told in (
+        ("twin", f"Twin ({twins[1]['id']}), Twin ({twins[0]['id']}). Choose one"),
+        ("craw", "More than one agent fits"),
+        ("stranger", "No agent is called “stranger”."),
+    ):
+        status, text = await asked(said)
+        assert (status, told in text) == (400, True), said
+    for said, found in (("", 4), ("twin", 2), ("stranger", 0), (crawler["id"], 1)):
+        answer = await http.get("/console/agents/names", params={"q": said})
+        assert answer.text.count("<option ") == found, said
+    fields = {"name": "x", "scope": "agent", "key": tenant.key}
+    page = "/console/keys"
+    refused = (await tenant.visitor.post(page, page, 400, **fields, agentId="twin")).text
+    assert re.search(r'id="f-agentId"[^>]*value="twin"[^>]*aria-invalid', refused)
+    await tenant.visitor.post(page, page, 200, **fields, agentId="night")
+    made = (await tenant.api.get("/v1/keys")).json()["data"]
+    assert made[0]["agentId"] not in (None, crawler["id"])
+
+
 async def test_no_approve_button_where_it_cannot_work(tenant: Tenant):
     """Goal: paused, frozen and stopped leave Deny alone, and the page says why."""
     agent = await new_agent(tenant.api, policy={"approvalThreshold": "1.00"})

@@ -3,7 +3,7 @@
 from typing import Any, Final
 
 from bursar.access.model import Scope
-from bursar.console import store
+from bursar.console import agent_choice, store
 from bursar.console.visit import ROOT, Drawn, Reply, Sent, Visit, typed
 
 _PAGE: Final = 50
@@ -25,7 +25,8 @@ async def list_keys(visit: Visit) -> Reply:
             "agents": agents,
             "scopes": list(Scope),
             "older": page["nextCursor"],
-            "typed": typed(visit, name="", scope="read", agentId="", expiresAt=""),
+            "typed": typed(visit, name="", scope="read", expiresAt=""),
+            "choice": await agent_choice.field(visit, visit.text("agentId")),
         },
     )
 
@@ -33,7 +34,7 @@ async def list_keys(visit: Visit) -> Reply:
 async def create(visit: Visit) -> Reply:
     body: dict[str, Any] = {"name": visit.text("name"), "scope": visit.text("scope")}
     if visit.text("agentId"):
-        body["agentId"] = visit.text("agentId")
+        body["agentId"] = await agent_choice.chosen(visit, visit.text("agentId"))
     if visit.text("expiresAt"):
         # A key that expires on a day works until the end of that day, in UTC.
         body["expiresAt"] = f"{visit.text('expiresAt')}T23:59:59Z"

@@ -6,7 +6,7 @@ from urllib.parse import urlencode
 
 import msgspec
 
-from bursar.console import store
+from bursar.console import agent_choice, store
 from bursar.console.transactions import hindrance
 from bursar.console.visit import ROOT, Drawn, Reply, Sent, Visit
 from bursar.errors import ValidationFailed
@@ -42,6 +42,8 @@ async def list_purchases(visit: Visit) -> Reply:
     page: dict[str, Any] = {"data": [], "nextCursor": None}
     status = 200
     try:
+        if asked["agentId"]:
+            given["agentId"] = await agent_choice.chosen(visit, asked["agentId"])
         page = await visit.ask(
             "GET /v1/purchases",
             query={**given, "limit": _PAGE, **({"after": after} if after else {})},
@@ -55,6 +57,7 @@ async def list_purchases(visit: Visit) -> Reply:
             "purchases": page["data"],
             "agents": await _agents(visit, page["data"]),
             "asked": asked,
+            "choice": await agent_choice.field(visit, given.get("agentId", "")),
             "narrowed": bool(given),
             "first": not after,
             "newest": f"?{urlencode(given)}",

@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import Final
 
 from bursar.console import (
+    agent_choice,
     agents,
     audit_log,
     backtests,
@@ -52,6 +53,7 @@ SCREENS: Final[tuple[Screen, ...]] = (
     _page("/agents/new", agents.new_agent, "POST /v1/agents"),
     _form("/agents/new", agents.create_agent, "POST /v1/agents", agents.new_agent),
     _form("/agents/many", agents.act_on_many, agents.PATCH_MANY, agents.list_agents),
+    _page("/agents/names", agent_choice.names, "GET /v1/agents"),
     _live("/agents/:id", agents.agent, "GET /v1/agents/:id"),
     # Terminating needs another scope than a change; the API route that it calls checks that.
     _form("/agents/:id", agents.act, agents.PATCH, agents.agent),

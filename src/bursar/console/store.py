@@ -65,6 +65,12 @@ class Standing:
 
 
 @dataclass(frozen=True, slots=True)
+class NamedAgent:
+    id: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
 class Fleet:
     """Sums over all agents that are not terminated, and the agents that need attention."""
 
@@ -165,6 +171,29 @@ _NAMED = Filtered("""
        AND a.budget_id = :budget_id
        AND a.metadata @> :metadata::jsonb
 """)
+_NEWEST_NAMES = Query("""
+    SELECT id, name
+      FROM agent
+     WHERE realm_id = :realm_id
+     ORDER BY created_at DESC, id DESC
+     LIMIT :limit
+""")
+_NAMES = Query(f"""
+    SELECT id, name
+      FROM agent
+     WHERE realm_id = :realm_id
+       AND id = :words
+     UNION ALL
+   (SELECT id, name
+      FROM (SELECT id, name, created_at
+              FROM agent
+             WHERE realm_id = :realm_id
+             ORDER BY created_at DESC, id DESC
+             LIMIT {MOST_AGENTS}) AS walked
+     WHERE strpos(lower(name), lower(:words)) > 0
+     ORDER BY lower(name) = lower(:words) DESC, created_at DESC, id DESC
+     LIMIT :limit)
+""")
 _BUDGET_NAMES = Query("""
     SELECT id, name
       FROM budget
@@ -204,6 +233,16 @@ async def standings(
     """Names and today's figures of the agents that a page shows."""
     rows = await _STANDINGS.rows(tx, realm_id=realm_id, today=today, agent_ids=list(set(agent_ids)))
     return {row["id"]: _standing(row) for row in rows}
+
+
+async def named_agents(tx: Tx, realm_id: int, words: str, limit: int) -> list[NamedAgent]:
+    """Agents whose name contains the words or whose id they are: those that are called just so
+    first, then the newest. The newest of all when there are no words."""
+    if words:
+        rows = await _NAMES.rows(tx, realm_id=realm_id, words=words, limit=limit)
+    else:
+        rows = await _NEWEST_NAMES.rows(tx, realm_id=realm_id, limit=limit)
+    return [made(NamedAgent, row) for row in rows]
 
 
 async def budget_names(tx: Tx, realm_id: int, budget_ids: Sequence[str]) -> dict[str, str]:

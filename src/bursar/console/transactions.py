@@ -5,7 +5,7 @@ from urllib.parse import urlencode
 
 from bursar.api.call import Stream
 from bursar.api.transactions import approves_own
-from bursar.console import stops, store
+from bursar.console import agent_choice, stops, store
 from bursar.console.visit import ROOT, Drawn, Reply, Sent, Visit
 from bursar.errors import ApiError, ValidationFailed, of_kind
 
@@ -20,6 +20,8 @@ async def list_spends(visit: Visit) -> Reply:
     page: dict[str, Any] = {"data": [], "nextCursor": None}
     status = 200
     try:
+        if asked["agentId"]:
+            given["agentId"] = await agent_choice.chosen(visit, asked["agentId"])
         page = await visit.ask(
             "GET /v1/transactions",
             query={**given, "limit": _PAGE, **({"after": after} if after else {})},
@@ -32,6 +34,7 @@ async def list_spends(visit: Visit) -> Reply:
             "spends": page["data"],
             "agents": await _agents(visit, page["data"]),
             "asked": asked,
+            "choice": await agent_choice.field(visit, given.get("agentId", "")),
             "narrowed": bool(given),
             "first": not after,
             "newest": f"?{urlencode(given)}",

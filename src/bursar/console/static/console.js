@@ -162,6 +162,29 @@ function placeOf(element) {
   return null;
 }
 
+// Suggestions ------------------------------------------------------------------------------------
+
+const SUGGEST_AFTER_MS = 200;
+
+// A field that suggests more than the page could hold asks for what fits, once its reader pauses.
+function suggest(field) {
+  clearTimeout(field.pausing);
+  field.pausing = setTimeout(async () => {
+    const typed = field.value.trim();
+    const isChoice = [...field.list.options].some((option) => option.value === typed);
+    if (!typed || isChoice) return;
+    const question = `${field.dataset.suggest}?${new URLSearchParams({ q: typed })}`;
+    const answer = await fetch(question, { redirect: "error" }).catch(() => null);
+    if (!answer?.ok || field.value.trim() !== typed) return;
+    const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+    field.list.replaceChildren(...page.querySelectorAll("option"));
+  }, SUGGEST_AFTER_MS);
+}
+
+document.addEventListener("input", (event) => {
+  if (event.target.dataset.suggest) suggest(event.target);
+});
+
 // Clicks -----------------------------------------------------------------------------------------
 
 async function copy(button) {
