@@ -49,6 +49,7 @@ async def _every_page(console: Console) -> list[str]:
         "/console/agents?q=nobody",
         "/console/agents/new",
         f"/console/agents/{agent['id']}",
+        f"/console/agents/{agent['id']}/connect",
         f"/console/agents/{agent['id']}/policy",
         f"/console/agents/{agent['id']}/budget",
         f"/console/agents?budgetId={team}",

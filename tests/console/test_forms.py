@@ -1,7 +1,10 @@
 """Forms: no token, no effect; sent twice, done once."""
 
+import asyncio
 import html
+import json
 import re
+import sys
 from dataclasses import replace
 from typing import Any
 
@@ -280,6 +283,34 @@ async def test_a_withdrawal_asks_for_the_key_again(tenant: Tenant, given: str):
     for _ in range(2):
         assert (await http.post(path, data=fields)).status_code == 303
     assert len((await tenant.api.get(withdrawals)).json()["data"]) == 1
+
+
+async def test_a_new_agent_is_ready_to_connect(tenant: Tenant):
+    """Goal: what the page says to paste works as it stands, with a key that is shown once."""
+    fields = {"name": "Reader", "dailyCap": "5", "allowlist": "*.example.org\nocr.example.org"}
+    new = "/console/agents/new"
+    answer = await tenant.visitor.post(new, new, 303, **fields, payees="directory")
+    here, said = answer.headers["location"].split("?")
+    assert (here.endswith("/connect"), said) == (True, "said=created")
+    await tenant.visitor.post(here, here, 401)
+    sent = {"key": tenant.key, "once": "its key"}
+    page = (await tenant.visitor.post(here, here, 200, **sent)).text
+    lines = re.findall(r"<code>(.*?)</code></pre>", page, re.DOTALL)
+    # There is no worker here to wait for.
+    curl, mcp, python, _ = (html.unescape(text).replace("wait=10", "wait=0") for text in lines)
+    agent_id = here.split("/")[3]
+    await tenant.service.fund(agent_id, "1")
+    for command in (("sh", "-c", curl), (sys.executable, "-c", python)):
+        run = await asyncio.create_subprocess_exec(*command)
+        assert await run.wait() == 0
+    made = (await tenant.api.get("/v1/transactions")).json()["data"]
+    assert [row["recipient"] for row in made] == ["ocr.example.org"] * 2
+    server = json.loads(mcp)["mcpServers"]["bursar"]
+    assert server["url"] == f"{tenant.service.url}/mcp"
+    key = server["headers"]["Authorization"].removeprefix("Bearer ")
+    again = (await tenant.visitor.post(here, here, 200, **sent)).text
+    assert key not in again
+    assert "cannot be shown again" in again
 
 
 async def test_keys_ask_for_the_key_again(tenant: Tenant):

@@ -237,6 +237,8 @@ def _allowed(visit: Visit, shown: dict[str, Any]) -> set[str]:
         allowed.add("withdraw")
     if visit.may("POST /v1/test/wallets/:agentId/fund"):
         allowed.add("fund")
+    if visit.may("POST /v1/keys"):
+        allowed.add("connect")
     return allowed
 
 
@@ -368,7 +370,7 @@ async def create_agent(visit: Visit) -> Reply:
             "metadata": pairs(visit.text("metadata")),
         },
     )
-    return Sent(f"{ROOT}/agents/{made['id']}?said=created")
+    return Sent(f"{ROOT}/agents/{made['id']}/connect?said=created")
 
 
 async def edit_policy(visit: Visit) -> Reply:

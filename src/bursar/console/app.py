@@ -23,6 +23,7 @@ from bursar.console.words import DONE
 from bursar.errors import ApiError, ErrorCode, of_kind, present
 from bursar.http.answer import AnswerSender, send_stream
 from bursar.http.peer import Proxies
+from bursar.http.reached import reached_at
 from bursar.http.request import AsgiScope, Receive, Request, Send
 from bursar.http.router import Router
 from bursar.stop.model import Stop
@@ -40,6 +41,8 @@ _STATIC_TYPES: Final = {
     "icon.svg": b"image/svg+xml",
 }
 _MOST_FIELDS: Final = 200
+# Stands for the service's address where a request does not say it.
+_SOMEWHERE: Final = "https://bursar.example.com"
 # The form field for the key. No page shows what was typed into it.
 _KEY: Final = "key"
 # An open page asks for news with the mark it last saw. A session gets a newly drawn page at most
@@ -133,6 +136,7 @@ class Console:
             caller=caller,
             session_id=request.session_id,
             request_id=request.id,
+            address=request.address,
             params=params,
             query=request.asked(),
         )
@@ -295,6 +299,10 @@ class _Browser(Request):
         self.cookie = _cookie_name(self)
         self.token = _token_of(self)
         self._form: dict[str, list[str]] | None = None
+
+    @property
+    def address(self) -> str:
+        return reached_at(self.headers, is_secure=self.is_secure) or _SOMEWHERE
 
     @property
     def from_elsewhere(self) -> bool:

@@ -46,6 +46,8 @@ class Visit:
     caller: Caller
     session_id: str
     request_id: str
+    # Where the browser reached the service, for what people copy from a page.
+    address: str
     params: dict[str, str]
     query: dict[str, str]
     form: dict[str, list[str]] = field(default_factory=dict[str, list[str]])

@@ -151,7 +151,7 @@ DONE: Final = {
     "paid_at": "Said. Every spend that is asked for from now on is paid there.",
     "host_removed": "The entry is removed.",
     "forgotten": "The pin is forgotten. What the seller says next is remembered.",
-    "created": "The agent is made. Fund its wallet, and it can spend.",
+    "created": "The agent is made.",
     "policy": "The new policy is in force.",
     "unchanged": "Nothing was different, so nothing changed.",
     "frozen": "Frozen. No new spend passes until you unfreeze the policy.",

@@ -11,7 +11,6 @@ it. GET, which would open a stream, is answered 405.
 import asyncio
 import contextlib
 import importlib
-import re
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, cast
@@ -27,6 +26,7 @@ from bursar.errors import Fault, of_kind, present
 from bursar.form.kind import Schema
 from bursar.form.kinds import Choice, Text
 from bursar.form.record import Field, Record
+from bursar.http.reached import reached_at
 from bursar.http.router import Router
 from bursar.mcp.tool import CONSOLE, ApiAnswer, ApiRequest
 
@@ -55,8 +55,6 @@ _HEADERS: Final = [
     (b"accept", b"application/json, text/event-stream"),
 ]
 _CLOSE_SECONDS: Final = 5
-# A name or an address, and a port: nothing that could make another page of a link.
-_HOST: Final = re.compile(r"(?:[A-Za-z0-9.-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(?::[0-9]{1,5})?")
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -170,12 +168,10 @@ class _InProcess:
     def console(self) -> str | None:
         """At the address that the client itself reached us by."""
         headers = self._call.headers
-        host = headers.get(b"host", b"").decode("latin-1")
-        if _HOST.fullmatch(host) is None:
-            return None
         tls = self._call.services.config.tls_in_front
         secure = tls or headers.get(b"x-forwarded-proto") == b"https"
-        return f"{'https' if secure else 'http'}://{host}{CONSOLE}"
+        address = reached_at(headers, is_secure=secure)
+        return None if address is None else f"{address}{CONSOLE}"
 
     async def agent_id(self) -> str:
         return present(self._call.caller.agent_id, "only agent keys come here")
