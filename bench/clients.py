@@ -14,7 +14,7 @@ from bench.rows import Row, below, within
 _FOLDER: Final = Path(__file__).parents[1] / "clients/typescript"
 _IMPORTS: Final = ("import httpx", "from bursar import AsyncBursar, Bursar")
 _IN_ITS_OWN: Final = (
-    "import time; start = time.perf_counter(); {}; print(time.perf_counter() - start)"
+    "import time; start = time.process_time(); {}; print(time.process_time() - start)"
 )
 _TIMES: Final = 15
 
@@ -26,7 +26,8 @@ def rows() -> list[Row]:
 
 
 def _import_time() -> Row:
-    """In turns, each in a process of its own, so that a busy moment slows down both."""
+    """Of the processor's time, in turns, each in a process of its own, so that a busy moment slows
+    down both."""
     times: dict[str, list[float]] = {program: [] for program in _IMPORTS}
     for _ in range(_TIMES):
         for program, taken in times.items():

@@ -1,18 +1,18 @@
 """What the service answers about backtests and drafts, as in `model.py`."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 from typing import Any, Literal
 
 from bursar.client.model import Policy
+from bursar.client.record import record
 
 Verdict = Literal["approved", "pending", "rejected"]
 BacktestStatus = Literal["queued", "running", "done", "failed"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Reproduced:
     """How many requests were replayed by the policies then in force, and how many of them were
     decided again as they had been."""
@@ -21,7 +21,7 @@ class Reproduced:
     same: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Totals:
     """How many requests were decided how; `amount` is of those that were not refused."""
 
@@ -31,7 +31,7 @@ class Totals:
     amount: Decimal
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Others:
     """Requests of other agents that share a budget with those of the draft."""
 
@@ -39,7 +39,7 @@ class Others:
     changed: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class RuleCounts:
     """How many requests a rule refused, or made wait."""
 
@@ -48,7 +48,7 @@ class RuleCounts:
     draft: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class DayTotals:
     """One UTC day, such as `2026-11-15`."""
 
@@ -57,7 +57,7 @@ class DayTotals:
     draft: Totals
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Difference:
     """A request that would have been decided differently, and the rule that makes the
     difference."""
@@ -70,7 +70,7 @@ class Difference:
     rule: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Backtest:
     """What a draft would have decided of recorded requests. What is found is None until it is
     `done`; `progress` is in percent."""
@@ -100,7 +100,7 @@ class Backtest:
     finished_at: datetime | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Draft:
     """A policy that is not in force, and what it would have decided since it was written, up to
     `followed_until`. `differences` are the last 100, the newest first."""

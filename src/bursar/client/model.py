@@ -4,10 +4,12 @@ Fields that a newer service adds are ignored, so an older client goes on working
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime
 from decimal import Decimal
 from typing import Any, Literal
+
+from bursar.client.record import record
 
 Mode = Literal["test", "live"]
 Scope = Literal["admin", "agent", "approver", "read"]
@@ -32,7 +34,7 @@ Encoding = Literal["text", "base64"]
 # Agents -------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Limit:
     """So much, or so many spends, in a UTC calendar window. One with a `recipient` counts from when
     it was set."""
@@ -45,7 +47,7 @@ class Limit:
     counts_from: datetime | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Policy:
     """The policy in force."""
 
@@ -62,7 +64,7 @@ class Policy:
     version: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class PolicyVersion(Policy):
     """One version of a policy, and who made it."""
 
@@ -70,7 +72,7 @@ class PolicyVersion(Policy):
     changed_at: datetime
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class WalletSummary:
     """The wallet as it shows inside its agent."""
 
@@ -79,7 +81,7 @@ class WalletSummary:
     status: WalletStatus
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Agent:
     """An autonomous agent with its own wallet and spending policy."""
 
@@ -95,7 +97,7 @@ class Agent:
     terminated_at: datetime | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class BulkChange:
     """How many agents matched, and how many of them the change made different."""
 
@@ -103,7 +105,7 @@ class BulkChange:
     changed: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class LimitUse:
     """A limit over an agent, of its policy or of a budget, and what was used of it."""
 
@@ -118,7 +120,7 @@ class LimitUse:
     resets_at: datetime | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class SpentTodayBy:
     """What was spent today: paid, approved and on its way, waiting for a person."""
 
@@ -127,7 +129,7 @@ class SpentTodayBy:
     waiting: Decimal
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Budget:
     """What an agent asks before it spends. `max_amount_now` is the most that passes in one spend,
     `max_without_approval` the most that passes without a person."""
@@ -153,7 +155,7 @@ class Budget:
     limits: tuple[LimitUse, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class WindowUse:
     """What was spent in a window that is running, and how often."""
 
@@ -161,7 +163,7 @@ class WindowUse:
     count: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class SharedBudget:
     """A ceiling that agents share, with what they used of each window that is running."""
 
@@ -180,7 +182,7 @@ class SharedBudget:
 # Spends -------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Check:
     """One rule of the policy: what it allows, and what it saw, both as text."""
 
@@ -193,7 +195,7 @@ class Check:
     budget_id: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Decision:
     """Why the spend was decided so: what would pass instead, and when."""
 
@@ -204,7 +206,7 @@ class Decision:
     retry_at: datetime | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Transaction:
     """A spend. Read `status`: a refusal is an answer, not an error."""
 
@@ -236,7 +238,7 @@ class Transaction:
     decision: Decision
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Preview:
     """What authorise would answer now. Nothing is stored or reserved."""
 
@@ -247,7 +249,7 @@ class Preview:
     decision: Decision
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class RecipientTotal:
     """A recipient and what was settled to it."""
 
@@ -255,7 +257,7 @@ class RecipientTotal:
     total_usdc: Decimal
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Statistics:
     """Totals of the transactions in the filter; `total_spent` counts the settled ones."""
 
@@ -268,7 +270,7 @@ class Statistics:
 # Purchases ----------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class PaymentHeader:
     """The header that pays. Until it dies it is as good as money: send it to the seller alone."""
 
@@ -276,7 +278,7 @@ class PaymentHeader:
     value: str = field(repr=False)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class SellerResponse:
     """What the seller answered last. `body` is text, or base64 where it is none."""
 
@@ -287,7 +289,7 @@ class SellerResponse:
     truncated: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Purchase:
     """Something bought from an HTTP seller. Read `status`: a refusal is an answer, not an error."""
 
@@ -315,7 +317,7 @@ class Purchase:
     updated_at: datetime
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Pin:
     """Where an origin is paid, as it said when it was first bought from. `offered` is another
     address that it named since; nothing is bought there until it is accepted."""
@@ -332,7 +334,7 @@ class Pin:
 # Wallets ------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Wallet:
     """An agent's wallet. `available` is `balance` minus `reserved`."""
 
@@ -346,7 +348,7 @@ class Wallet:
     last_funded_at: datetime | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Balance:
     """The wallet's amounts at one moment."""
 
@@ -358,7 +360,7 @@ class Balance:
     as_of: datetime
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Withdrawal:
     """Money on its way out of a wallet, or gone, or failed and available again."""
 
@@ -381,7 +383,7 @@ class Withdrawal:
     rent_lamports: int | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Deposit:
     """Money that came into a wallet. `sender` is None when it was minted."""
 
@@ -400,7 +402,7 @@ class Deposit:
 # The directory ------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Recipient:
     """A directory entry: spends to `hostname` are paid to `address`."""
 
@@ -415,7 +417,7 @@ class Recipient:
 # Webhooks and events ------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Webhook:
     """Where events are sent, and which."""
 
@@ -427,14 +429,14 @@ class Webhook:
     created_at: datetime
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class CreatedWebhook(Webhook):
     """A webhook with its new secret, which is never shown again (None in a replay)."""
 
     secret: str | None = field(repr=False)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Attempt:
     """One try to deliver. `status` is None when there was no answer; then `error` says why."""
 
@@ -445,7 +447,7 @@ class Attempt:
     response: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Delivery:
     """One event on its way to one webhook, with every attempt so far."""
 
@@ -459,7 +461,7 @@ class Delivery:
     created_at: datetime
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Redelivery:
     """The new deliveries of an event, one for each webhook it is sent to again."""
 
@@ -467,7 +469,7 @@ class Redelivery:
     deliveries: tuple[Delivery, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Event:
     """Something that happened. `data` is its subject, as JSON, as the API showed it then."""
 
@@ -481,7 +483,7 @@ class Event:
 # Keys ---------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Key:
     """An API key. The key itself is shown once, when it is made."""
 
@@ -496,14 +498,14 @@ class Key:
     revoked_at: datetime | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class CreatedKey(Key):
     """A new API key, with the secret that is never shown again (None in a replay)."""
 
     key: str | None = field(repr=False)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class CategoryLimit:
     """How many requests of one category a key may make in any 60 seconds."""
 
@@ -511,7 +513,7 @@ class CategoryLimit:
     requests_per_minute: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class LogLine:
     """Who did what. `before` and `after` are its subject, as JSON, as the API showed it then."""
 
@@ -525,7 +527,7 @@ class LogLine:
     after: Mapping[str, Any] | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Stopped:
     """Every agent of the account is stopped: since when, by which key, and why."""
 
@@ -535,7 +537,7 @@ class Stopped:
     also_unsigned: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Resumed(Stopped):
     """The stop that is over. `cancelled`: how many of the spends that it held are not paid."""
 
@@ -545,7 +547,7 @@ class Resumed(Stopped):
     cancelled: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Me(Key):
     """The calling key, its rate limits, and whether its account is stopped."""
 
