@@ -17,6 +17,7 @@ from bench import (
     books,
     clients,
     console,
+    fleets,
     localnet,
     machine,
     purchases,
@@ -87,9 +88,10 @@ async def measure() -> list[Row]:
         _say("agents and keys")
         db = await Database.open(server.dsn, 2, 600)
         tenants = await make_tenants(db, config, authorise.AGENTS, authorise.HOT_KEYS)
+        made = await fleets.make_fleets(db, config, tenants.realm_id)
         await db.close()
         if Wrk.installed():
-            rows += _authorise(server, tenants)
+            rows += _authorise(server, tenants, made)
             _say("audit")
             await _nothing_refused(server.dsn)
             await _audit(server.dsn)
@@ -139,7 +141,9 @@ async def _nothing_refused(dsn: str) -> None:
     await db.close()
 
 
-def _authorise(server: EmbeddedPostgres, tenants: Tenants) -> list[Row]:
+def _authorise(
+    server: EmbeddedPostgres, tenants: Tenants, of_fleets: tuple[Tenants, Tenants]
+) -> list[Row]:
     _say("pgbench's own data")
     pgbench = Pgbench(server)
     pgbench.prepare()
@@ -148,6 +152,8 @@ def _authorise(server: EmbeddedPostgres, tenants: Tenants) -> list[Row]:
         _say(f"authorise and TPC-B in turns, {ROUNDS} rounds")
         meter, wrk = authorise.Meter(service, server), Wrk(service.url, FOLDER)
         rows = authorise.rows(meter, pgbench, wrk, tenants, SECONDS, ROUNDS)
+        _say("authorise under a budget and under limits")
+        rows += fleets.rows(wrk, tenants, of_fleets, SECONDS, ROUNDS)
         _say("authorise at rising load")
         rows += [*rising.rows(wrk, tenants), rising.weight(service, server)]
         _say("authorise beside a plain implementation")

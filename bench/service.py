@@ -25,6 +25,7 @@ from bursar.db import Database, Tx
 from bursar.ids import new_id
 from bursar.ledger import book, lock
 from bursar.policy.cache import PolicyCache
+from bursar.policy.limits import Limit
 from bursar.policy.model import Policy
 from bursar.recipient.resolve import test_address
 from bursar.service.first_key import make_key
@@ -38,7 +39,8 @@ INSERT INTO deposit (id, realm_id, agent_id, amount_micros, token_account, signa
                      created_at, credited_at)
 SELECT t.subject_id, w.realm_id, w.agent_id, t.amount_micros, w.address,
        'not on the chain: ' || t.subject_id, 'credited', t.created_at, t.created_at
-  FROM transfer t JOIN wallet w USING (agent_id) WHERE t.kind = 'deposit'"""
+  FROM transfer t JOIN wallet w USING (agent_id) WHERE t.kind = 'deposit'
+    ON CONFLICT (id) DO NOTHING"""
 # More than any run can spend.
 PLENTY_MICROS: Final = 10**14
 PLENTY_LAMPORTS: Final = 10**12
@@ -138,7 +140,15 @@ async def know_payees(tx: Tx, realm_id: int) -> None:
     await cost_store.note_open(tx, payees)
 
 
-async def make_tenants(db: Database, config: Config, agents: int, hot_keys: int) -> Tenants:
+async def make_tenants(
+    db: Database,
+    config: Config,
+    agents: int,
+    hot_keys: int,
+    *,
+    limits: tuple[Limit, ...] = (),
+    budget_id: str | None = None,
+) -> Tenants:
     """Agents with money and keys, made by the same code that serves the API."""
     vault, policies = await open_vault(db, config), PolicyCache()
     agent_ids: list[str] = []
@@ -157,8 +167,9 @@ async def make_tenants(db: Database, config: Config, agents: int, hot_keys: int)
             cap_micros_daily=PLENTY_MICROS,
             network_lamports_daily=PLENTY_LAMPORTS,
             allowlist=(RECIPIENTS,),
+            limits=limits,
         )
-        wanted = NewAgent(name="a", metadata={}, policy=policy, budget_id=None)
+        wanted = NewAgent(name="a", metadata={}, policy=policy, budget_id=budget_id)
         made = await create_agent(tx, vault, Actor(realm_id, "bench", "bench"), wanted, "mint")
         agent_ids.append(made.id)
         locked = await lock.lock_agents(tx, [made.id], [realm_id])
