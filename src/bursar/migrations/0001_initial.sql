@@ -1648,26 +1648,29 @@ RETURNS boolean LANGUAGE sql IMMUTABLE
      AND life_micros BETWEEN bounds[17] AND bounds[18]
      AND life_count BETWEEN bounds[19] AND bounds[20];
 
--- What a meter counted, once a batch has added to it.
+-- What a meter counted, once a batch has added to it. STABLE like what it calls, or it would not be
+-- inlined: as a call of its own it costs more than all that it works out.
 CREATE FUNCTION numbers_after(
   decisions bigint, hour_micros bigint, hour_count bigint, day_micros bigint, day_count bigint,
   week_micros bigint, week_count bigint, month_micros bigint, month_count bigint,
   life_micros bigint, life_count bigint, more_decisions bigint, more_micros bigint,
   more_moves bigint)
-RETURNS text LANGUAGE sql IMMUTABLE
+RETURNS text LANGUAGE sql STABLE
   RETURN concat_ws(',', decisions + more_decisions, hour_micros + more_micros,
                    hour_count + more_moves, day_micros + more_micros, day_count + more_moves,
                    week_micros + more_micros, week_count + more_moves, month_micros + more_micros,
                    month_count + more_moves, life_micros + more_micros, life_count + more_moves);
 
 -- By spend of a batch, the numbers of its meters that it is judged on: the wallet's, then those of
--- its uses. The caller has locked wallets and meters, and has written nothing yet.
+-- its uses. The caller has locked wallets and meters, and has written nothing yet. In plpgsql,
+-- which keeps its plan.
 CREATE FUNCTION meters_of(
   spend_ids text[], spend_agent_ids text[], decisions_before integer[], micros_before bigint[],
   moves_before integer[], use_spends integer[], use_meters text[], use_decisions integer[],
   use_micros bigint[], use_moves integer[])
-RETURNS text[] LANGUAGE sql STABLE
-BEGIN ATOMIC
+RETURNS text[] LANGUAGE plpgsql STABLE AS $$
+BEGIN
+  RETURN (
   SELECT array_agg(
            '{' || concat_ws(',',
              numbers_after(w.decisions, w.hour_micros, w.hour_count, w.day_micros, w.day_count,
@@ -1686,8 +1689,8 @@ BEGIN ATOMIC
         FROM unnest($6, $7, $8, $9, $10) WITH ORDINALITY
                AS s (spend, meter_id, decisions, micros, moves, place)
         JOIN meter m ON m.id = s.meter_id
-       GROUP BY s.spend) u ON u.spend = d.place;
-END;
+       GROUP BY s.spend) u ON u.spend = d.place);
+END $$;
 
 -- Writes a batch of decided spends: each wallet whose guard holds, and of the others nothing. It is
 -- a transaction of its own, or the last statement of one that closed the windows of the wallets,
@@ -1783,14 +1786,15 @@ BEGIN
       use_decisions, use_micros, use_moves);
   END IF;
   RETURN QUERY
-  WITH guarded AS (
-    SELECT * FROM unnest(
+  WITH guarded AS MATERIALIZED (
+    -- The bounds are read once, and not for each of the windows.
+    SELECT g.*, g.bounds_text::bigint[] AS bounds FROM unnest(
       $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23,
       $47, $48)
       AS g (agent_id, realm_id, rules, realm_rules, hour, decisions, moves, micros, lamports,
             pendings, cap_micros, cap_lamports, spent_least, spent_most, available_least,
-            available_most, lamports_least, lamports_most, pending_least, pending_most, bounds,
-            budget_id)
+            available_most, lamports_least, lamports_most, pending_least, pending_most,
+            bounds_text, budget_id)
   ), written AS (
     UPDATE wallet w
        SET debits_pending = w.debits_pending + g.micros, transfers = w.transfers + g.moves,
@@ -1815,7 +1819,7 @@ BEGIN
        AND w.day_lamports BETWEEN g.lamports_least AND g.lamports_most
        AND w.pending_count BETWEEN g.pending_least AND g.pending_most
        AND (g.bounds IS NULL
-            OR within(g.bounds::bigint[], w.hour_micros, w.hour_count, w.day_micros, w.day_count,
+            OR within(g.bounds, w.hour_micros, w.hour_count, w.day_micros, w.day_count,
                       w.week_micros, w.week_count, w.month_micros, w.month_count, w.life_micros,
                       w.life_count))
     RETURNING w.agent_id, w.realm_id, r.mode, w.windows_at AS at, g.budget_id,
@@ -1879,10 +1883,11 @@ BEGIN
   )
   SELECT w.agent_id, w.at::timestamptz, w.credits_posted, w.debits_posted, w.debits_pending,
          w.decisions, w.transfers, w.spent_micros, w.lamports, w.pendings,
-         CASE WHEN meters IS NOT NULL THEN
-           (SELECT array_agg(d.meters ORDER BY d.decisions_before) FROM decided d
-             WHERE d.agent_id = w.agent_id) END
-    FROM written w;
+         m.numbers
+    FROM written w
+    LEFT JOIN (SELECT d.agent_id, array_agg(d.meters ORDER BY d.decisions_before) AS numbers
+                 FROM decided d WHERE d.meters IS NOT NULL GROUP BY d.agent_id) m
+      ON m.agent_id = w.agent_id;
   IF meter_ids IS NOT NULL THEN
     GET DIAGNOSTICS written_count = ROW_COUNT;
     IF written_count < cardinality($4) THEN

@@ -22,6 +22,7 @@ from bursar.policy.limits import (
     Limit,
     applied,
     exceeds,
+    measure,
     meter_ids,
     window_end,
 )
@@ -279,19 +280,11 @@ def judge(terms: Terms, used: Used, amount_micros: int) -> RejectCode | None:
 
 def first_exceeded(terms: Terms, used: Used, amount_micros: int) -> Applied | None:
     """The first limit that the amount does not fit."""
-    return next(
-        (
-            each
-            for each in applied(terms.limits, terms.budgets)
-            if exceeds(
-                each.limit,
-                used.meters[each.place],
-                used.meters[each.place + 1],
-                amount_micros,
-            )
-        ),
-        None,
-    )
+    meters = used.meters
+    for each in applied(terms.limits, terms.budgets):
+        if exceeds(each.limit, meters[each.place], meters[each.place + 1], amount_micros):
+            return each
+    return None
 
 
 def _limit_code(limit: Applied) -> RejectCode:
@@ -328,11 +321,18 @@ def decide(
     beyond_single = single_cap is not None and amount_micros > single_cap
     lacks_funds = amount_micros > used.available_micros
     limits = applied(terms.limits, terms.budgets)
-    beyond_limits = [
-        each
-        for each in limits
-        if exceeds(each.limit, used.meters[each.place], used.meters[each.place + 1], amount_micros)
-    ]
+    beyond_limits: list[Applied] = []
+    limit_checks: list[Check] = []
+    for each in limits:
+        micros, count = used.meters[each.place : each.place + 2]
+        beyond = exceeds(each.limit, micros, count, amount_micros)
+        if beyond:
+            beyond_limits.append(each)
+        observed = measure(each.limit, micros + amount_micros, count + 1)
+        rule = Rule.LIMIT if each.budget_id is None else Rule.BUDGET
+        limit_checks.append(
+            Check(rule, _passes(not beyond), each.allows, observed, each.limit.id, each.budget_id)
+        )
     beyond_own = terms.max_micros is not None and amount_micros > terms.max_micros
     blocked, refused, unresolved = (letter == "f" for letter in terms.lists[:_PLAIN])
     checks = [
@@ -380,10 +380,7 @@ def decide(
             format_cents(terms.cap_micros_daily),
             format_micros(spent_after),
         ),
-        *(
-            _limit_check(each, used.meters, amount_micros, passes=each not in beyond_limits)
-            for each in limits
-        ),
+        *limit_checks,
         Check(
             Rule.NETWORK_COST,
             _passes(not beyond_network),
@@ -481,29 +478,6 @@ def _left(limit: Limit, meters: Sequence[int], place: int, taken: int) -> int | 
     if limit.amount_micros is None:
         return None
     return max(limit.amount_micros - meters[place] - taken, 0)
-
-
-def _limit_check(
-    each: Applied, meters: Sequence[int], amount_micros: int, *, passes: bool
-) -> Check:
-    limit = each.limit
-    return Check(
-        Rule.LIMIT if each.budget_id is None else Rule.BUDGET,
-        _passes(passes),
-        _measure(limit, limit.amount_micros or 0, limit.count or 0),
-        _measure(limit, meters[each.place] + amount_micros, meters[each.place + 1] + 1),
-        limit.id,
-        each.budget_id,
-    )
-
-
-def _measure(limit: Limit, micros: int, count: int) -> str:
-    """Such as `12.500000 in 3 spends`, of what the limit speaks of."""
-    spends = f"{count} spend{'' if count == 1 else 's'}"
-    if limit.amount_micros is None:
-        return spends
-    amount = format_micros(micros)
-    return amount if limit.count is None else f"{amount} in {spends}"
 
 
 def _last(ends: Sequence[datetime | None]) -> datetime | None:

@@ -8,10 +8,12 @@ that its first failing rule stays the first.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import chain
+from operator import add
 from typing import Final
 
 from bursar.policy.engine import RejectCode, Terms, Used, waits
-from bursar.policy.limits import METER, WINDOWS, Limit, applied
+from bursar.policy.limits import METER, PLACES, WINDOWS, Limit, applied
 
 # Beyond all that a bigint and an integer column can hold.
 _MOST: Final = 2**63 - 1
@@ -34,17 +36,13 @@ class MeterGuard:
 
     def now(self) -> tuple[int, ...]:
         """Its numbers, with what the batch has added."""
-        decisions, *windows = self.numbers
-        added = (self.micros, self.moves)
-        return (
-            decisions + self.decisions,
-            *(number + added[place % 2] for place, number in enumerate(windows)),
-        )
+        added = (self.decisions, *(self.micros, self.moves) * len(WINDOWS))
+        return tuple(map(add, self.numbers, added))
 
     def hold(self, limit: Limit, amount_micros: int) -> bool:
         """Narrows the bounds to where this limit goes on passing, or failing, as it does now;
         returns whether it passes."""
-        place = 2 * WINDOWS.index(limit.window)
+        place = PLACES[limit.window] - 1
         rooms: list[tuple[int, int]] = []
         if limit.amount_micros is not None:
             rooms.append((place, limit.amount_micros - self.micros - amount_micros))
@@ -61,7 +59,7 @@ class MeterGuard:
     def bounds(self) -> str:
         """As `within` of the schema takes them."""
         pairs = zip(self.least, self.most, strict=True)
-        return "{" + ",".join(f"{least},{most}" for least, most in pairs) + "}"
+        return "{" + ",".join(map(str, chain.from_iterable(pairs))) + "}"
 
 
 @dataclass(slots=True)

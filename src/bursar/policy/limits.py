@@ -6,21 +6,30 @@ wallet is one, each budget above it is one, and each limit of a single recipient
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import Final, Literal, NamedTuple, get_args
 
 import msgspec
 
 from bursar.errors import Fault, ValidationFailed
 from bursar.ids import new_id
+from bursar.money import format_micros
 
 Window = Literal["hour", "day", "week", "month", "lifetime"]
 WINDOWS: Final[tuple[Window, ...]] = get_args(Window)
 
 # The numbers of a meter: how many decisions it counted, then amount and count of each window.
 METER: Final = 1 + 2 * len(WINDOWS)
+# Where among them the amount of a window stands; its count is next.
+PLACES: Final[Mapping[Window, int]] = {
+    window: 1 + 2 * place for place, window in enumerate(WINDOWS)
+}
 MOST_LIMITS: Final = 20
 # Budgets above an agent.
 MOST_LEVELS: Final = 4
+# Every spend asks several times in what order its limits stand: kept for so many agents, a few
+# megabytes.
+_MOST_APPLIED: Final = 4_096
 
 
 class Limit(msgspec.Struct, frozen=True, array_like=True):
@@ -48,26 +57,35 @@ class Applied(NamedTuple):
     limit: Limit
     budget_id: str | None
     meter: int
+    # Where the amount of its window stands among all meters' numbers; the count is next.
+    place: int
+    # What it allows, in words.
+    allows: str
 
-    @property
-    def place(self) -> int:
-        """Where the amount of its window stands among all meters' numbers; the count is next."""
-        return self.meter * METER + 1 + 2 * WINDOWS.index(self.limit.window)
 
-
-def applied(limits: Sequence[Limit], budgets: Sequence[BudgetTerms]) -> list[Applied]:
+@lru_cache(_MOST_APPLIED)
+def applied(limits: tuple[Limit, ...], budgets: tuple[BudgetTerms, ...]) -> tuple[Applied, ...]:
     """In the order of evaluation. The first meter is the wallet's, then come those of limits with a
     recipient, then the budgets', the nearest first."""
-    found: list[Applied] = []
+    found: list[tuple[Limit, str | None, int]] = []
     meter = 0
     for limit in limits:
         if limit.recipient is not None:
             meter += 1
-        found.append(Applied(limit, None, 0 if limit.recipient is None else meter))
+        found.append((limit, None, 0 if limit.recipient is None else meter))
     for budget in budgets:
         meter += 1
-        found += [Applied(limit, budget.id, meter) for limit in budget.limits]
-    return found
+        found += [(limit, budget.id, meter) for limit in budget.limits]
+    return tuple(
+        Applied(
+            limit,
+            budget_id,
+            meter,
+            meter * METER + PLACES[limit.window],
+            measure(limit, limit.amount_micros or 0, limit.count or 0),
+        )
+        for limit, budget_id, meter in found
+    )
 
 
 def meter_ids(limits: Sequence[Limit], budgets: Sequence[BudgetTerms]) -> list[str]:
@@ -103,6 +121,14 @@ def exceeds(limit: Limit, micros: int, count: int, amount_micros: int) -> bool:
     return (limit.amount_micros is not None and micros + amount_micros > limit.amount_micros) or (
         limit.count is not None and count + 1 > limit.count
     )
+
+
+def measure(limit: Limit, micros: int, count: int) -> str:
+    """Such as `12.500000 in 3 spends`, of what the limit speaks of."""
+    if limit.count is None:
+        return format_micros(micros)
+    spends = f"{count} spend{'' if count == 1 else 's'}"
+    return spends if limit.amount_micros is None else f"{format_micros(micros)} in {spends}"
 
 
 def window_start(window: Window, at: datetime) -> datetime | None:
