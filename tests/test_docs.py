@@ -110,8 +110,8 @@ def test_no_event_is_made_up():
 
 @pytest.mark.parametrize("category", list(Category), ids=lambda category: category.label)
 def test_every_rate_limit_has_a_row(category: Category):
-    """Goal: docs/limits.md shows the numbers that are enforced."""
-    cells = _row(_page("limits.md"), category.label)
+    """Goal: docs/rate-limits.md shows the numbers that are enforced."""
+    cells = _row(_page("rate-limits.md"), category.label)
     assert cells[1:3] == [str(category.live), str(category.test)]
 
 

@@ -84,7 +84,9 @@ def canonical_hostname(text: str) -> str:
         raise RecipientError(f"is longer than {MAX_HOSTNAME_OCTETS} octets")
     if (address := _ip_address(text)) is not None:
         raise LocalNameError(
-            "is an IP address; give a hostname such as api.example.com", str(address)
+            "is an IP address; give a hostname such as api.example.com (in test mode an address is"
+            " taken that BURSAR_PURCHASES_ALLOW names)",
+            str(address),
         )
     for character in text:
         if character <= " " or character == "\x7f":

@@ -15,6 +15,7 @@ RUN_HERE: Final = (
     "README.md",
     "docs/tour.md",
     "docs/approvals.md",
+    "docs/budgets.md",
     "docs/buying.md",
     "docs/console.md",
     "docs/custody.md",
@@ -24,6 +25,7 @@ RUN_HERE: Final = (
     "docs/quickstart.md",
     "docs/recipes.md",
     "docs/rotating-keys.md",
+    "docs/stop.md",
     "docs/webhooks.md",
 )
 # These have a test of their own that runs them.

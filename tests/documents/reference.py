@@ -20,7 +20,7 @@ service shows the same at `/docs`, with search, samples in curl, Python and Type
 to try; and as OpenAPI 3.1 at `/openapi.json`.
 
 - **Keys.** Every request carries `Authorization: Bearer bur_…`. What a key may do is its
-  [scope](concepts.md#accounts-modes-keys). The limit it counts towards is in [limits](limits.md).
+  [scope](concepts.md#accounts-modes-keys). What it counts towards: [rate limits](rate-limits.md).
 - **Answers.** A single object comes as `{"data": {…}}`, a list as `{"data": […], "hasMore": …,
   "nextCursor": …}`, newest first. Pass `nextCursor` back as `after`, with the same filters.
 - **Money** is a decimal string: up to 6 places for amounts, 2 for caps. Never a number.
@@ -142,7 +142,7 @@ def _shapes() -> Iterator[str]:
             continue
         yield f"### {name}\n"
         if "description" in schema:
-            yield f"{schema['description'].partition(chr(10))[0]}\n"
+            yield f"{' '.join(schema['description'].partition(chr(10) * 2)[0].split())}\n"
         if "enum" in schema:
             yield f"{_type(schema)}\n"
         else:

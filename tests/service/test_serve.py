@@ -223,5 +223,4 @@ def test_the_banner_says_where_everything_is(tmp_path: Path) -> None:
     text = banner(config)
     assert "http://127.0.0.1:8420/v1" in text
     assert "http://127.0.0.1:8420/console" in text
-    assert "bursar keys create" in text
     assert base_url(replace(config, host="::")) == "http://[::1]:8420"

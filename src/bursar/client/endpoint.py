@@ -22,6 +22,7 @@ from uuid import uuid4
 from bursar.client.codec import read
 from bursar.client.pages import AsyncPages, Pages
 from bursar.client.transport import AsyncTransport, Call, Transport
+from bursar.errors import ConfigError
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -199,5 +200,5 @@ def _segment(part: str, values: Mapping[str, str]) -> str:
     value = values[part[1:]]
     # Any of these would change the path, and so call another endpoint.
     if value in ("", ".", ".."):
-        raise ValueError(f"{part[1:]} must name something, not {value!r}")
+        raise ConfigError(part[1:], f"must name something, not {value!r}")
     return quote(value, safe="")

@@ -66,9 +66,9 @@ async def serve(config: Config, *, echo: Echo, on_terminal: bool) -> int:
                 start = asyncio.create_task(_start(supervisor, config, limits))
                 if await _finished(start, unless=stop):
                     running, key = await start  # raises what went wrong
+                    folder = None if on_terminal else config.data_dir
                     echo(banner(running))
-                    if key is not None:
-                        echo(hand_over(key, None if on_terminal else config.data_dir))
+                    echo(_make_one() if key is None else hand_over(key, folder))
                     await stop.wait()
                 echo("Stopping ...")
         return 0
@@ -261,10 +261,12 @@ def banner(config: Config) -> str:
         f"  Docs     {url}/docs",
         f"  Console  {url}/console",
         f"  Data     {config.data_dir}",
-        "",
-        f"Make a key:  {_typed()} keys create --mode test --scope admin",
     ]
     return "\n".join(lines)
+
+
+def _make_one() -> str:
+    return f"\nMake a key:  {_typed()} keys create --mode test --scope admin"
 
 
 def _reachable(host: str) -> str:
