@@ -3,7 +3,6 @@
 Both transports use the same pure functions to decide; only the waiting differs.
 """
 
-import asyncio
 import random
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
@@ -168,11 +167,18 @@ class Transport:
         raise AssertionError("unreachable")
 
 
+async def _sleep(seconds: float) -> None:
+    # Costly to import, and loaded already in a program that awaits this.
+    import asyncio
+
+    await asyncio.sleep(seconds)
+
+
 class AsyncTransport:
     """The same without blocking, for one event loop."""
 
     def __init__(
-        self, service: Service, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+        self, service: Service, sleep: Callable[[float], Awaitable[None]] = _sleep
     ) -> None:
         self._service = service
         self._sleep = sleep
