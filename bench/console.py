@@ -74,6 +74,8 @@ PAGES: Final = {
     "agents, by state": "/agents?status=active",
     "agents, suggested by name": "/agents/names?q=agent",
     "agents of a budget": f"/agents?budgetId=bud_{7:026d}",
+    "search, a name that all have": "/search?q=agent",
+    "search, a host": "/search?q=api7.example.com",
     "budgets": "/budgets",
     "budgets, a search that finds all": "/budgets?q=team",
     "budgets, the last of them": "/budgets?from=150",

@@ -387,6 +387,12 @@ async def test_transactions(console: Console, admin: Guest):
     await admin.open("/console/transactions")
     await expect(rows).to_have_count(2)
     await admin.sees("The recipient is not on the allowlist.", "settled")
+    settled = (await console.client.get(f"/v1/transactions/{paid['id']}")).json()["data"]
+    find = admin.page.get_by_role("searchbox", name="Find")
+    await find.fill(settled["signature"])
+    await find.press("Enter")
+    await expect(admin.page).to_have_url(f"{admin.url}/console/transactions/{paid['id']}")
+    await admin.open("/console/transactions")
     await admin.page.get_by_label("State").select_option("rejected")
     await admin.press("Filter")
     await expect(rows).to_have_count(1)

@@ -53,6 +53,7 @@ async def _every_page(console: Console) -> list[str]:
         f"/console/agents/{agent['id']}/policy",
         f"/console/agents/{agent['id']}/budget",
         f"/console/agents?budgetId={team}",
+        "/console/search?q=e",
         "/console/budgets",
         "/console/budgets/new",
         f"/console/budgets/{team}",

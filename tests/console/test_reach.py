@@ -1,13 +1,15 @@
 """What each key may reach, and that hostile text stays text."""
 
+import re
 from contextlib import suppress
 
 import pytest
+from solders.keypair import Keypair
 
 from bursar.api.routes import ROUTES
 from bursar.console import store
 from bursar.console.screens import SCREENS
-from tests.console.support import HOSTILE, Tenant, browser_of, sign_in, token_of
+from tests.console.support import HOSTILE, Tenant, Visitor, browser_of, sign_in, token_of
 from tests.support import Service, new_agent, spend
 
 
@@ -133,6 +135,66 @@ async def test_a_search_keeps_to_its_filters(tenant: Tenant):
         ):
             page = (await tenant.visitor.get(f"/console/agents?q={said}{narrowed}")).text
             assert (f'href="/console/agents/{agent["id"]}"' in page) == found, (said, narrowed)
+
+
+async def test_one_box_finds_everything(tenant: Tenant):
+    """Goal: ids, names, hosts, addresses and signatures lead where they belong, and a key finds
+    what it may see alone."""
+    mine = await new_agent(tenant.api, name="Crawler one")
+    other = await new_agent(tenant.api, name="Crawler two")
+    await tenant.service.fund(mine["id"], "5")
+    paid = await spend(tenant.api, mine["id"], "1", recipient="api.example.com")
+    made = await tenant.api.post("/v1/budgets", json={"name": "Crawling", "limits": []})
+    budget = made.json()["data"]["id"]
+    address = str(Keypair().pubkey())
+    await tenant.api.put("/v1/recipients/crawl.example.com", json={"address": address})
+    hook = {"url": "https://crawl.example.com/x", "events": ["*"]}
+    webhook = (await tenant.api.post("/v1/webhooks", json=hook)).json()["data"]["id"]
+    body = {"name": "Crawler's own", "scope": "agent", "agentId": mine["id"]}
+    key = (await tenant.api.post("/v1/keys", json=body)).json()["data"]
+
+    async def found(visitor: Visitor, words: str) -> set[str]:
+        """The pages that a search leads to or lists."""
+        answer = await visitor.http.get("/console/search", params={"q": words})
+        if answer.status_code == 303:
+            return {answer.headers["location"].removeprefix("/console/")}
+        assert answer.status_code == 200
+        lists = re.findall(r'<ul class="list">(.*?)</ul>', answer.text, re.DOTALL)
+        return set(re.findall(r'href="/console/([^"]+)"', "".join(lists)))
+
+    agents = {f"agents/{mine['id']}", f"agents/{other['id']}"}
+    directory = "recipients?hostname=crawl.example.com"
+    one = {
+        mine["id"]: f"agents/{mine['id']}",
+        paid["id"]: f"transactions/{paid['id']}",
+        mine["wallet"]["address"]: f"agents/{mine['id']}",
+    }
+    for words, to in one.items():
+        assert await found(tenant.visitor, words) == {to}
+    assert await found(tenant.visitor, budget) == {f"budgets/{budget}"}
+    assert await found(tenant.visitor, webhook) == {f"webhooks/{webhook}"}
+    assert await found(tenant.visitor, "CRAWL") == {
+        *agents,
+        f"budgets/{budget}",
+        directory,
+        f"webhooks/{webhook}",
+        f"audit-log?actor={key['id']}",
+    }
+    assert await found(tenant.visitor, "api.example.com") == {f"transactions/{paid['id']}"}
+    assert await found(tenant.visitor, address) == {directory}
+    for nothing in ("", "%", "nobody", "ag_00000000000000000000000000", HOSTILE):
+        assert await found(tenant.visitor, nothing) == set()
+    async with browser_of(tenant.service) as http:
+        visitor = await sign_in(http, key["key"])
+        for words, to in one.items():
+            assert await found(visitor, words) == {to}
+        assert await found(visitor, "api.example.com") == {f"transactions/{paid['id']}"}
+        for words in ("crawl", other["id"], other["wallet"]["address"], budget, webhook, address):
+            assert await found(visitor, words) == set()
+    async with await tenant.service.admin() as stranger, browser_of(tenant.service) as http:
+        visitor = await sign_in(http, stranger.headers["Authorization"].removeprefix("Bearer "))
+        for words in (*one, budget, webhook, address, "crawl", "api.example.com"):
+            assert await found(visitor, words) == set()
 
 
 async def test_tenants_do_not_meet(tenant: Tenant, service: Service):

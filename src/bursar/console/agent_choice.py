@@ -8,7 +8,7 @@ import re
 from typing import Any, Final
 
 from bursar.console import store
-from bursar.console.store import NamedAgent
+from bursar.console.store import Named
 from bursar.console.visit import ROOT, Drawn, Reply, Visit
 from bursar.errors import Fault, ValidationFailed
 from bursar.ids import is_id
@@ -21,11 +21,11 @@ _ID_AT_END: Final = re.compile(r"(?:\A|\()(ag_[0-9a-z]{26})\)?\Z", re.ASCII)
 _FIELD: Final = "agentId"
 
 
-def spoken(agent: NamedAgent) -> str:
+def spoken(agent: Named) -> str:
     return f"{agent.name} ({agent.id})"
 
 
-async def suggestions(visit: Visit, words: str = "") -> list[NamedAgent]:
+async def suggestions(visit: Visit, words: str = "") -> list[Named]:
     """For a key of one agent nothing: it has no choice."""
     if visit.caller.agent_id is not None:
         return []

@@ -13,6 +13,7 @@ from bursar.console import (
     keys,
     purchases,
     recipients,
+    search,
     sessions,
     stops,
     transactions,
@@ -43,13 +44,14 @@ def _with_key(path: str, handler: Handler, stands_for: str, again: Handler) -> S
     return replace(_form(path, handler, stands_for, again), asks_key=True)
 
 
-# The API has no route for sessions. Every key may list its own; it counts towards the limit as this
-# list does.
+# The API has no route for sessions and none to search by. Every key may list its own sessions and
+# find what it may see; it counts towards the limit as this list does.
 _ANY_LIST: Final = "GET /v1/agents"
 
 
 SCREENS: Final[tuple[Screen, ...]] = (
     _live("", overview, "GET /v1/transactions/stats"),
+    _page("/search", search.search, _ANY_LIST),
     _live("/agents", agents.list_agents, "GET /v1/agents"),
     _page("/agents/new", agents.new_agent, "POST /v1/agents"),
     _form("/agents/new", agents.create_agent, "POST /v1/agents", agents.new_agent),

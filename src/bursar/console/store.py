@@ -13,7 +13,7 @@ import msgspec
 from bursar.config import Mode
 from bursar.db import Row, Tx
 from bursar.spend.totals import ACCOUNT_WIDE
-from bursar.sql import Filtered, Query, columns, made
+from bursar.sql import Filtered, Query, columns, made, made_or_none
 
 # How many agents sums and searches look at, newest first; a page that reached the limit says so.
 MOST_AGENTS: Final = 20_000
@@ -65,9 +65,20 @@ class Standing:
 
 
 @dataclass(frozen=True, slots=True)
-class NamedAgent:
+class Named:
+    """An agent, a budget or a key."""
+
     id: str
     name: str
+
+
+@dataclass(frozen=True, slots=True)
+class OnTheChain:
+    """What an address or a signature belongs to: a spend, or else a wallet of the agent."""
+
+    id: str
+    agent_id: str
+    is_spend: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +205,39 @@ _NAMES = Query(f"""
      ORDER BY lower(name) = lower(:words) DESC, created_at DESC, id DESC
      LIMIT :limit)
 """)
+_BUDGETS_NAMED = Query("""
+    SELECT id, name
+      FROM budget
+     WHERE realm_id = :realm_id
+       AND strpos(lower(name), lower(:words)) > 0
+     ORDER BY lower(name) = lower(:words) DESC, created_at DESC, id DESC
+     LIMIT :limit
+""")
+_KEYS_NAMED = Query(f"""
+    SELECT id, name
+      FROM (SELECT id, name, created_at
+              FROM api_key
+             WHERE realm_id = :realm_id
+             ORDER BY created_at DESC, id DESC
+             LIMIT {MOST_AGENTS}) AS walked
+     WHERE strpos(lower(name), lower(:words)) > 0
+     ORDER BY lower(name) = lower(:words) DESC, created_at DESC, id DESC
+     LIMIT :limit
+""")
+_ON_THE_CHAIN = Query("""
+    SELECT id, agent_id, true AS is_spend
+      FROM spend
+     WHERE signature = :words AND realm_id = :realm_id
+     UNION ALL
+    SELECT id, agent_id, false
+      FROM withdrawal
+     WHERE signature = :words AND realm_id = :realm_id
+     UNION ALL
+    SELECT agent_id, agent_id, false
+      FROM wallet
+     WHERE address = :words AND realm_id = :realm_id
+     LIMIT 1
+""")
 _BUDGET_NAMES = Query("""
     SELECT id, name
       FROM budget
@@ -235,14 +279,30 @@ async def standings(
     return {row["id"]: _standing(row) for row in rows}
 
 
-async def named_agents(tx: Tx, realm_id: int, words: str, limit: int) -> list[NamedAgent]:
+async def named_agents(tx: Tx, realm_id: int, words: str, limit: int) -> list[Named]:
     """Agents whose name contains the words or whose id they are: those that are called just so
     first, then the newest. The newest of all when there are no words."""
     if words:
         rows = await _NAMES.rows(tx, realm_id=realm_id, words=words, limit=limit)
     else:
         rows = await _NEWEST_NAMES.rows(tx, realm_id=realm_id, limit=limit)
-    return [made(NamedAgent, row) for row in rows]
+    return [made(Named, row) for row in rows]
+
+
+async def named_budgets(tx: Tx, realm_id: int, words: str, limit: int) -> list[Named]:
+    rows = await _BUDGETS_NAMED.rows(tx, realm_id=realm_id, words=words, limit=limit)
+    return [made(Named, row) for row in rows]
+
+
+async def named_keys(tx: Tx, realm_id: int, words: str, limit: int) -> list[Named]:
+    rows = await _KEYS_NAMED.rows(tx, realm_id=realm_id, words=words, limit=limit)
+    return [made(Named, row) for row in rows]
+
+
+async def on_the_chain(tx: Tx, realm_id: int, words: str) -> OnTheChain | None:
+    """By a whole signature or a wallet's whole address, from their unique indexes."""
+    row = await _ON_THE_CHAIN.row(tx, realm_id=realm_id, words=words)
+    return made_or_none(OnTheChain, row)
 
 
 async def budget_names(tx: Tx, realm_id: int, budget_ids: Sequence[str]) -> dict[str, str]:
