@@ -83,9 +83,37 @@ async def test_the_log_says_who_changed_what(tenant: Tenant):
 
 
 def test_differences_are_told_field_by_field():
+    """Goal: what changed is seen however long the value around it is."""
+    hosts = [f"host-{number}.example.com" for number in range(100)]
     line = {
-        "before": {"a": {"b": "1", "c": ["x", "y"]}, "same": 3, "updatedAt": "then"},
-        "after": {"a": {"b": "2", "c": ["x"]}, "same": 3, "new": True, "updatedAt": "now"},
+        "before": {
+            "a": {"b": "1", "c": ["x", "y"]}, "same": 3, "updatedAt": "then",
+            "long": hosts, "turned": ["x", "y"], "gone": hosts[:22], "text": "x" * 1_000,
+        },
+        "after": {
+            "a": {"b": "2", "c": ["x"]}, "same": 3, "updatedAt": "now", "new": True,
+            "long": [*hosts, "evil.example.com"], "turned": ["y", "x"], "gone": [], "none": [],
+            "text": "x" * 1_000 + "!",
+        },
+    }  # fmt: skip
+    told = {found.field: (found.before, found.after) for found in differences(line)}
+    gone = f"{', '.join(hosts[:20])} and 2 more, in the CSV"
+    assert told == {
+        "a.b": ("1", "2"),
+        "a.c": ("y", None),
+        "new": (None, "true"),
+        "long": (None, "evil.example.com"),
+        "turned": (None, None),
+        "gone": (gone, None),
+        "text": (f"…{'x' * 20}", f"…{'x' * 20}!"),
     }
-    told = [(found.field, found.before, found.after) for found in differences(line)]
-    assert told == [("a.b", "1", "2"), ("a.c", "x, y", "x"), ("new", None, "true")]
+
+
+async def test_fields_that_are_left_out_are_counted(tenant: Tenant):
+    pairs = {f"pair-{number}": "x" for number in range(20)}
+    agent = await new_agent(tenant.api, metadata=pairs)
+    others = {f"other-{number}": "x" for number in range(21)}
+    await tenant.api.patch(f"/v1/agents/{agent['id']}", json={"metadata": others})
+    page = (await tenant.visitor.get("/console/audit-log?action=agent.changed")).text
+    assert "41 fields" in page
+    assert "and 1 more, in the CSV" in page

@@ -1,7 +1,10 @@
 """The audit log: who did what, and what it changed."""
 
+import operator
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any, Final, cast
 from urllib.parse import urlencode
 
@@ -16,9 +19,12 @@ _PAGE: Final = 50
 FILTERS: Final = ("actor", "action", "subject", "from", "to")
 LIST: Final = "GET /v1/audit-log"
 EXPORT: Final = "GET /v1/audit-log/export"
-# Of one line; the API and the CSV have all of it.
+# What is drawn of one line, of one list and of one value; the API and the CSV have all of it.
 _MOST_FIELDS: Final = 40
+_MOST_ENTRIES: Final = 20
 _MOST_CHARACTERS: Final = 300
+# Of what a long value has in common with the other one, drawn before the part that changed.
+_LEAD: Final = 20
 # Where a subject has a page of its own, by the first part of its id.
 _PAGES: Final = {
     "ag": "agents",
@@ -33,7 +39,8 @@ _DULL: Final = {"updatedAt", "updatedBy"}
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A field of the subject before and after; None where it was not there."""
+    """A field of the subject before and after, None where it was not there. Of a list, what went
+    and what came; both are None where only the order is another."""
 
     field: str
     before: str | None
@@ -60,6 +67,7 @@ async def list_lines(visit: Visit) -> Reply:
             "lines": lines,
             "people": await key_names(visit, [line["actor"] for line in lines]),
             "differences": {line["id"]: differences(line) for line in lines},
+            "most_fields": _MOST_FIELDS,
             "pages": {line["id"]: _page_of(line["subject"]) for line in lines},
             "asked": asked,
             "narrowed": bool(given),
@@ -82,27 +90,52 @@ def differences(line: dict[str, Any]) -> list[Difference]:
     before = dict(_fields(line["before"] or {}))
     after = dict(_fields(line["after"] or {}))
     return [
-        Difference(name, before.get(name), after.get(name))
+        Difference(name, *_told(before.get(name), after.get(name)))
         for name in dict.fromkeys((*before, *after))
         if before.get(name) != after.get(name) and name not in _DULL
-    ][:_MOST_FIELDS]
+    ]
 
 
-def _fields(value: dict[str, Any], above: str = "") -> Iterator[tuple[str, str]]:
-    """Each field with its text, those of a field within it as `policy.dailyCap`."""
+def _fields(value: dict[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+    """Each field with its value, those of a field within it as `policy.dailyCap`. A list that is
+    empty says as little as one that is not there."""
     for name, inner in value.items():
         if isinstance(inner, dict):
             yield from _fields(cast("dict[str, Any]", inner), f"{above}{name}.")
-        elif inner is not None:
-            yield above + name, _text(inner)
+        elif inner is not None and inner != []:
+            yield above + name, inner
+
+
+def _told(before: Any, after: Any) -> tuple[str | None, str | None]:
+    if isinstance(before, list | None) and isinstance(after, list | None):
+        was = Counter(map(_text, cast("list[Any]", before or [])))
+        will = Counter(map(_text, cast("list[Any]", after or [])))
+        return _entries(was - will), _entries(will - was)
+    values = cast("tuple[Any, Any]", (before, after))
+    texts = ["" if value is None else _text(value) for value in values]
+    same = len(list(takewhile(bool, map(operator.eq, *texts))))
+    was, will = (_cut(text, same) for text in texts)
+    return None if before is None else was, None if after is None else will
+
+
+def _entries(found: Counter[str]) -> str | None:
+    texts = [_cut(text) for text in found.elements()]
+    left_out = len(texts) - _MOST_ENTRIES
+    more = f" and {left_out} more, in the CSV" if left_out > 0 else ""
+    return ", ".join(texts[:_MOST_ENTRIES]) + more if texts else None
+
+
+def _cut(text: str, same: int = 0) -> str:
+    """Of a long text the part that changed: what follows its first `same` characters."""
+    if len(text) <= _MOST_CHARACTERS:
+        return text
+    start = max(same - _LEAD, 0)
+    end = start + _MOST_CHARACTERS
+    return f"{'…' if start else ''}{text[start:end]}{'…' if end < len(text) else ''}"
 
 
 def _text(value: Any) -> str:
-    if isinstance(value, list) and all(isinstance(item, str) for item in cast("list[Any]", value)):
-        text = ", ".join(cast("list[str]", value))
-    else:
-        text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
-    return text if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]}…"
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
 def _page_of(subject: str) -> str | None:
