@@ -171,7 +171,9 @@ async def test_a_team_near_its_budget_is_stopped_and_kept_shorter(console: Conso
     dialog = page.locator("dialog[open]")
     await admin.accessible()
     await dialog.get_by_role("button", name="Stop Travel").click()
-    await admin.sees("Stopped. No new spend below this budget passes", "Travel agent", "stopped")
+    await admin.sees(
+        "Stopped. No new spend below this budget passes", "Travel agent", "budget stopped"
+    )
     found = (await console.client.get("/v1/agents")).json()["data"]
     outcomes = {
         agent["name"]: (await spend(console.client, agent["id"], "1"))["rejectCode"]
@@ -196,7 +198,7 @@ async def test_a_team_near_its_budget_is_stopped_and_kept_shorter(console: Conso
     await expect(changed.get_by_role("cell")).to_have_text(
         [re.compile("^txn_"), "Travel agent", "8.75", "approved", "rejected", "Daily cap"]
     )
-    await admin.press("See what changes")
+    await admin.press("Review and put in force")
     await expect(page.locator("ins")).to_have_text(["6.00"])
     await admin.press("Put it in force")
     await admin.sees("The new policy is in force.", "version 2")

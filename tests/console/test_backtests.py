@@ -136,7 +136,7 @@ async def test_while_it_runs_and_when_it_fails(tenant: Tenant):
     assert await worker.work()
     running = await tenant.visitor.get(address, 200, **header)
     assert "Deciding the past again" in running.text
-    assert "See what changes" not in running.text
+    assert "Review and put in force" not in running.text
     while await worker.work():
         pass
     done = await tenant.visitor.get(address)
@@ -174,7 +174,7 @@ async def test_who_may_try_and_who_may_look(tenant: Tenant):
             visitor = await sign_in(http, key)
             page = (await visitor.get(address, status)).text
             assert ("1 more refused" in page) == (status == 200)
-            assert "See what changes" not in page
+            assert "Review and put in force" not in page
             await visitor.get(address.replace("?", f"/{CSV}?"), status)
             await visitor.post(f"{here}/try", here, 403, **FIELDS)
     async with await tenant.service.admin() as other, browser_of(tenant.service) as http:
@@ -185,7 +185,7 @@ async def test_who_may_try_and_who_may_look(tenant: Tenant):
         await visitor.post(f"{here}/try", "/console/agents/new", 404, **FIELDS)
     # A terminated agent keeps its policy.
     await tenant.api.delete(f"/v1/agents/{agent['id']}")
-    assert "See what changes" not in (await tenant.visitor.get(address)).text
+    assert "Review and put in force" not in (await tenant.visitor.get(address)).text
 
 
 async def test_what_was_asked_for_elsewhere_is_shown(tenant: Tenant):
@@ -202,4 +202,4 @@ async def test_what_was_asked_for_elsewhere_is_shown(tenant: Tenant):
         await run_backtests(tenant.service.db, tenant.service.config)
         page = await tenant.visitor.get(f"/console/backtests/{asked.json()['data']['id']}")
         assert "1 more refused" in page.text
-        assert "See what changes" not in page.text
+        assert "Review and put in force" not in page.text
