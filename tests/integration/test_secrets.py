@@ -8,7 +8,7 @@ import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import asyncpg
 import httpx
@@ -21,6 +21,7 @@ from bursar.custody.master import MasterKeys
 from bursar.custody.model import SealedKey
 from bursar.custody.vault import Vault
 from bursar.db import Database
+from bursar.event.catalog import EventType
 from bursar.migrations.migrate import migrate
 from bursar.service.first_key import make_key
 from bursar.service.postgres import EmbeddedPostgres, running_postgres
@@ -32,6 +33,8 @@ from tests.webhooks.conftest import running_receiver, running_worker
 
 MASTER_KEY = b"master-key-that-must-not-be-seen"
 PASSWORD = "password-that-must-not-be-seen"
+# Behind the origin of a webhook's URL. Whoever reads webhooks reads it; other receivers do not.
+HOOK_PATH = "path-that-no-event-tells"
 ANY_WEBHOOK_SECRET = re.compile(r"whsec_[0-9A-Za-z+/]{20,}")
 ANY_KEY = re.compile(r"bur_(?:test|live)_[0-9A-Za-z]{20,}")
 
@@ -44,6 +47,7 @@ class Evidence:
     logs: str = ""
     dump: str = ""
     files: dict[str, bytes] = field(default_factory=dict)
+    events: list[dict[str, Any]] = field(default_factory=list)
     # Of every request but those that are meant to hand a key to its owner.
     answers: list[httpx.Response] = field(default_factory=list)
 
@@ -169,7 +173,7 @@ async def sign_webhooks(
 
     async with running_receiver() as receiver, running_worker(config, log):
         for kind in ("ok", "fail"):
-            body = {"url": receiver.url(f"{kind}/secret"), "events": ["*"]}
+            body = {"url": receiver.url(f"{kind}/{HOOK_PATH}"), "events": ["*"]}
             headers = {"Idempotency-Key": f"webhook {kind}"}
             made = await client.post("/v1/webhooks", json=body, headers=headers)
             assert made.status_code == 201, made.text
@@ -186,8 +190,13 @@ async def sign_webhooks(
                 await client.get("/v1/webhooks"),
                 await client.patch(path, json={"events": ["agent.paused"]}),
             ]
-            await receiver.wait_for(f"{kind}/secret", 1 if kind == "ok" else 2)
+            await receiver.wait_for(f"{kind}/{HOOK_PATH}", 1 if kind == "ok" else 2)
             found.answers.append(await client.get(f"{path}/deliveries"))
+            assert HOOK_PATH in (await client.get(path)).text
+            moved = {"url": receiver.url(f"{kind}/{HOOK_PATH}?token={HOOK_PATH}")}
+            assert (await client.patch(path, json=moved)).status_code == 200
+            assert (await client.delete(path)).status_code == 204
+    found.events = (await client.get("/v1/events", params={"limit": 100})).json()["data"]
     replayed = [a for a in found.answers if "idempotent-replayed" in a.headers]
     assert [a.json()["data"].get("secret") for a in replayed[-4:]] == [None] * 4
 
@@ -283,6 +292,15 @@ def test_no_secret_is_in_an_answer(evidence: Evidence):
         if answer.status_code in (401, 500, 503):
             assert ANY_KEY.findall(answer.text) == []
             assert not re.search(r"asyncpg|Traceback|relation|constraint|SELECT", answer.text)
+
+
+def test_no_event_tells_the_path_of_a_webhook(evidence: Evidence):
+    """Goal: a receiver learns that another one was set up or moved, not how to write to it."""
+    told = [event for event in evidence.events if event["type"].startswith("webhook.")]
+    assert {event["type"] for event in told} == {
+        type_.value for type_ in EventType if type_.startswith("webhook.")
+    }
+    assert HOOK_PATH not in json.dumps(evidence.events)
 
 
 def test_no_secret_is_in_the_database(evidence: Evidence):

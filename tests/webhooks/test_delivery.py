@@ -101,6 +101,9 @@ async def test_each_type_fires_exactly_when_it_should(hooks: Hooks, client: http
             with pytest.raises(InvalidSignature):
                 verify(delivery.body, delivery.headers["service-signature"], everything["secret"])
             verify(delivery.body, delivery.headers["service-signature"], single[type_]["secret"])
+    me = (await client.get("/v1/me")).json()["data"]["id"]
+    by = {_type(d): json.loads(d.body)["data"].get("changedBy") for d in got}
+    assert by["agent.policy_updated"] == by["agent.resumed"] == me
     policy = next(json.loads(d.body) for d in got if _type(d) == "agent.policy_updated")
     assert policy["data"]["previousPolicy"]["version"] + 1 == policy["data"]["policy"]["version"]
     await _events_can_be_listed(client, agent, expected)
@@ -142,7 +145,7 @@ async def _events_can_be_listed(
 async def test_what_an_admin_sets_up_is_told(hooks: Hooks, client: httpx.AsyncClient):
     """Goal: whatever moves where money can go, or who hears of it, reaches the receivers that were
     there before, with who did it and no secret; only admins read about keys."""
-    await hooks.register(client, "ok/watch")
+    watch = await hooks.register(client, "ok/watch")
     me = (await client.get("/v1/me")).json()["data"]["id"]
     first, second = str(Keypair().pubkey()), str(Keypair().pubkey())
     entry = "/v1/recipients/api.example.com"
@@ -162,6 +165,10 @@ async def test_what_an_admin_sets_up_is_told(hooks: Hooks, client: httpx.AsyncCl
         ).json()["data"]
         assert (await reader.get("/v1/events", params={"type": "key.created"})).json()["data"] == []
         error_of(await reader.get(f"/v1/events/{about['id']}"), 404, "not_found")
+        for caller, sees in ((client, True), (reader, False)):
+            sent = await caller.get(f"/v1/webhooks/{watch['id']}/deliveries")
+            types = {delivery["eventType"] for delivery in sent.json()["data"]}
+            assert ("key.created" in types, "recipient.set" in types) == (sees, True)
     await client.delete(f"/v1/keys/{made['id']}")
     await client.delete(f"/v1/keys/{made['id']}")
     await client.delete(there)
@@ -188,7 +195,10 @@ async def test_what_an_admin_sets_up_is_told(hooks: Hooks, client: httpx.AsyncCl
     assert addresses == {None, first}
     assert told["recipient.deleted"]["deletedBy"] == me
     assert told["key.revoked"]["changedBy"] == told["webhook.deleted"]["changedBy"] == me
-    assert told["webhook.changed"]["previousUrl"] == hooks.receiver.url("ok/newcomer")
+    moved = told["webhook.changed"]
+    assert (moved["urlChanged"], moved["previousOrigin"]) == (True, None)
+    assert hooks.receiver.url("ok/moved") == f"{moved['origin']}/ok/moved"
+    assert not any(b"ok/newcomer" in d.body or b"ok/moved" in d.body for d in got)
     # It hears of its own change, and not of its own beginning.
     assert await hooks.receiver.received("ok/newcomer") == []
     assert {_type(d) for d in await hooks.receiver.received("ok/moved")} <= {"webhook.changed"}

@@ -11,7 +11,7 @@ from msgspec import UNSET
 from bursar.access import store as access_store
 from bursar.agent import store
 from bursar.agent.model import AgentChange, AgentRow, NewAgent, Which
-from bursar.agent.view import AgentPolicyUpdated, show_agent
+from bursar.agent.view import AgentPolicyUpdated, AgentResumed, show_agent
 from bursar.budget import store as budget_store
 from bursar.custody.vault import Vault
 from bursar.db import Tx, moment
@@ -208,7 +208,7 @@ async def apply_changes(
         [
             NewEvent(actor.realm_id, type_, after.id, data, now)
             for before, after in changes
-            for type_, data in _events(before, after)
+            for type_, data in _events(before, after, actor.name)
         ],
     )
     await leave_trails(
@@ -239,27 +239,26 @@ def _written(after: AgentRow, now: datetime) -> AgentRow:
     )
 
 
-def _events(before: AgentRow, after: AgentRow) -> list[tuple[EventType, Any]]:
+def _events(before: AgentRow, after: AgentRow, by: str) -> list[tuple[EventType, Any]]:
     shown = show_agent(after)
     events: list[tuple[EventType, Any]] = []
     if after.policy is not before.policy:
-        events.append((EventType.AGENT_POLICY_UPDATED, _with_previous(after, before.policy)))
+        updated = AgentPolicyUpdated(
+            **msgspec.structs.asdict(shown),
+            previous_policy=show_policy(after.policy_id, before.policy),
+            changed_by=by,
+        )
+        events.append((EventType.AGENT_POLICY_UPDATED, updated))
     if after.status == "paused" and before.status == "active":
         events.append((EventType.AGENT_PAUSED, shown))
     if after.status == "active" and before.status == "paused":
-        events.append((EventType.AGENT_RESUMED, shown))
+        resumed = AgentResumed(**msgspec.structs.asdict(shown), changed_by=by)
+        events.append((EventType.AGENT_RESUMED, resumed))
     if after.wallet.is_low and not before.wallet.is_low and after.status != "terminated":
         events.append((EventType.WALLET_LOW_BALANCE, show_wallet(after.wallet)))
     if after.status == "terminated":
         events.append((EventType.AGENT_TERMINATED, shown))
     return events
-
-
-def _with_previous(after: AgentRow, previous: Policy) -> AgentPolicyUpdated:
-    return AgentPolicyUpdated(
-        **msgspec.structs.asdict(show_agent(after)),
-        previous_policy=show_policy(after.policy_id, previous),
-    )
 
 
 async def get_agent(tx: Tx, realm_id: int, agent_id: str) -> AgentRow:

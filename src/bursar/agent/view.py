@@ -32,9 +32,17 @@ class BulkChange(msgspec.Struct, rename="camel", kw_only=True):
 
 
 class AgentPolicyUpdated(Agent, rename="camel", kw_only=True):
-    """The agent with its new policy, and the policy it had before."""
+    """The agent with its new policy, the policy it had before, and who changed it: a key, or
+    `system`."""
 
     previous_policy: PolicyView
+    changed_by: str
+
+
+class AgentResumed(Agent, rename="camel", kw_only=True):
+    """The agent, which may spend again, and the key that let it."""
+
+    changed_by: str
 
 
 def show_agent(row: AgentRow) -> Agent:

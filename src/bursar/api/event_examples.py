@@ -7,7 +7,7 @@ import msgspec
 
 from bursar.access.model import Scope
 from bursar.access.view import KeyChanged
-from bursar.agent.view import Agent, AgentPolicyUpdated
+from bursar.agent.view import Agent, AgentPolicyUpdated, AgentResumed
 from bursar.event.catalog import EventType
 from bursar.event.view import Event
 from bursar.policy.engine import Decision, RejectCode, Used, decide, purchase_terms, terms_of
@@ -18,7 +18,7 @@ from bursar.recipient.view import RecipientDeleted, RecipientSet
 from bursar.spend.view import Transaction, show_decision
 from bursar.stop.view import Resumed, Stopped
 from bursar.wallet.view import Wallet, WalletSummary
-from bursar.webhook.view import Webhook, WebhookChanged
+from bursar.webhook.view import WebhookChanged, WebhookSummary
 from bursar.withdrawal.view import Withdrawal
 
 _NOW: Final = "2026-11-15T09:30:00.123Z"
@@ -267,7 +267,7 @@ _NEW_KEY: Final[dict[str, Any]] = {
 }
 _WEBHOOK: Final[dict[str, Any]] = {
     "id": "wh_01kbfqy7d2n3p4q5r6s7t8v9w0",
-    "url": "https://example.com/hooks/bursar",
+    "origin": "https://example.com",
     "events": ["transaction.settled", "wallet.low_balance"],
     "status": "enabled",
     "disabled_reason": None,
@@ -275,8 +275,13 @@ _WEBHOOK: Final[dict[str, Any]] = {
 }
 
 
-def _webhook_changed(previous_url: str | None = None) -> WebhookChanged:
-    return WebhookChanged(**_WEBHOOK, changed_by=_KEY, previous_url=previous_url)
+def _webhook_changed(previous_origin: str | None = None) -> WebhookChanged:
+    return WebhookChanged(
+        **_WEBHOOK,
+        changed_by=_KEY,
+        url_changed=previous_origin is not None,
+        previous_origin=previous_origin,
+    )
 
 
 _DATA: Final[dict[EventType, msgspec.Struct]] = {
@@ -294,10 +299,13 @@ _DATA: Final[dict[EventType, msgspec.Struct]] = {
         status="active",
         terminated_at=None,
         previous_policy=_policy(1, "25.00"),
+        changed_by=_KEY,
     ),
     EventType.AGENT_THAWED: Agent(**_AGENT_FIELDS, status="active", terminated_at=None),
     EventType.AGENT_PAUSED: Agent(**_AGENT_FIELDS, status="paused", terminated_at=None),
-    EventType.AGENT_RESUMED: Agent(**_AGENT_FIELDS, status="active", terminated_at=None),
+    EventType.AGENT_RESUMED: AgentResumed(
+        **_AGENT_FIELDS, status="active", terminated_at=None, changed_by=_KEY
+    ),
     EventType.AGENT_TERMINATED: Agent(**_AGENT_FIELDS, status="terminated", terminated_at=_NOW),
     EventType.ACCOUNT_STOPPED: Stopped(**_STOP),
     EventType.ACCOUNT_RESUMED: Resumed(
@@ -333,8 +341,8 @@ _DATA: Final[dict[EventType, msgspec.Struct]] = {
     EventType.KEY_CREATED: KeyChanged(**_NEW_KEY, revoked_at=None),
     EventType.KEY_REVOKED: KeyChanged(**_NEW_KEY, revoked_at=_NOW),
     EventType.WEBHOOK_CREATED: _webhook_changed(),
-    EventType.WEBHOOK_CHANGED: _webhook_changed(previous_url="https://old.example.com/hooks"),
+    EventType.WEBHOOK_CHANGED: _webhook_changed("https://old.example.com"),
     EventType.WEBHOOK_SECRET_ROTATED: _webhook_changed(),
     EventType.WEBHOOK_DELETED: _webhook_changed(),
-    EventType.WEBHOOK_TEST: Webhook(**_WEBHOOK),
+    EventType.WEBHOOK_TEST: WebhookSummary(**_WEBHOOK),
 }

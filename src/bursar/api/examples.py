@@ -17,8 +17,15 @@ _SIGNATURE: Final = (
 _ORIGIN: Final = "https://api.example.com:443"
 _EVENT: Final[dict[str, Any]] = msgspec.to_builtins(example(EventType.TRANSACTION_SETTLED))
 _PURCHASE: Final[dict[str, Any]] = msgspec.to_builtins(example(EventType.PURCHASE_PAID).data)
-_WEBHOOK: Final[dict[str, Any]] = msgspec.to_builtins(example(EventType.WEBHOOK_TEST).data)
 _AT: Final = "2026-11-15T09:30:00.123Z"
+_WEBHOOK: Final[dict[str, Any]] = {
+    "id": "wh_01kbfqy7d2n3p4q5r6s7t8v9w0",
+    "url": "https://example.com/hooks/bursar",
+    "events": ["transaction.settled", "wallet.low_balance"],
+    "status": "enabled",
+    "disabledReason": None,
+    "createdAt": _AT,
+}
 
 _DIFFERENCE: Final[dict[str, Any]] = {
     "transactionId": "txn_01m7ems408dq8tynzrthx57g28",

@@ -4,10 +4,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, cast
 
-import msgspec
-
 from bursar.access.limits import Category
-from bursar.access.model import ADMIN, PEOPLE, Caller
+from bursar.access.model import ADMIN, PEOPLE, Caller, Scope
 from bursar.api.call import Answer, Call, Resource, Services, data, page, page_fields
 from bursar.api.notice import emit_in_call
 from bursar.db import moment
@@ -28,9 +26,10 @@ from bursar.webhook.view import (
     CreatedWebhook,
     Delivery,
     Webhook,
-    WebhookChanged,
+    show_changed,
     show_created,
     show_delivery,
+    show_summary,
     show_webhook,
 )
 
@@ -253,7 +252,7 @@ async def test(call: Call) -> Answer:
         row.realm_id,
         EventType.WEBHOOK_TEST,
         None,
-        show_webhook(row),
+        show_summary(row),
         await moment(call.tx),
     )
     delivery_id = await emit_to(call.tx, event, row.id)
@@ -264,7 +263,7 @@ async def test(call: Call) -> Answer:
 @endpoints.get(
     "/v1/webhooks/:id/deliveries",
     "List a webhook's deliveries",
-    description="With every attempt. Kept 90 days.",
+    description="With every attempt. Kept 90 days. Only an admin key sees those about keys.",
     scopes=PEOPLE,
     query=LIST_QUERY,
     data=Delivery,
@@ -272,7 +271,9 @@ async def test(call: Call) -> Answer:
 )
 async def deliveries(call: Call) -> Answer:
     row = await _existing(call)
-    return await page(call, partial(store.list_deliveries, call.tx, row.id), show_delivery)
+    with_keys = call.caller.scope is Scope.ADMIN
+    read = partial(store.list_deliveries, call.tx, row.id, with_keys)
+    return await page(call, read, show_delivery)
 
 
 def _target(services: Services, url: str) -> str:
@@ -318,12 +319,7 @@ async def _changed(
 ) -> None:
     """Tells the others, and the audit log."""
     subject = present(after or before, "a webhook was there before or is there now")
-    previous = subject.url if before is None else before.url
-    event = WebhookChanged(
-        **msgspec.structs.asdict(show_webhook(subject)),
-        changed_by=call.caller.key_id,
-        previous_url=None if previous == subject.url else previous,
-    )
+    event = show_changed(subject, (before or subject).url, call.caller.key_id)
     await emit_in_call(call, type_, event, but=subject.id if before is None else None)
     await leave_trail(
         call.tx,

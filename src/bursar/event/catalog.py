@@ -39,7 +39,7 @@ class EventType(StrEnum):
         "Agent",
     )
     AGENT_PAUSED = "agent.paused", "The agent was paused.", "Agent"
-    AGENT_RESUMED = "agent.resumed", "A paused agent may spend again.", "Agent"
+    AGENT_RESUMED = "agent.resumed", "A paused agent may spend again.", "AgentResumed"
     AGENT_TERMINATED = "agent.terminated", "The agent was terminated, for good.", "Agent"
     ACCOUNT_STOPPED = (
         "account.stopped",
@@ -109,7 +109,7 @@ class EventType(StrEnum):
         "WebhookChanged",
     )
     WEBHOOK_DELETED = "webhook.deleted", "A webhook was deleted.", "WebhookChanged"
-    WEBHOOK_TEST = "webhook.test", "Somebody asked for it, to test a webhook.", "Webhook"
+    WEBHOOK_TEST = "webhook.test", "Somebody asked for it, to test a webhook.", "WebhookSummary"
 
 
 # Only an admin key reads about keys; a webhook that hears of them was registered by one.

@@ -199,6 +199,7 @@ _LIST_DELIVERIES = Listing(
     f"""
     {_DELIVERY}
      WHERE d.webhook_id = :webhook_id
+       AND (:with_keys OR coalesce(e.type, '') NOT LIKE 'key.%')
     """,
     "d.created_at",
     "d.id",
@@ -224,9 +225,12 @@ async def get_deliveries(tx: Tx, delivery_ids: Sequence[str]) -> list[DeliveryRo
 
 
 async def list_deliveries(
-    tx: Tx, webhook_id: str, before: tuple[datetime, str] | None, limit: int
+    tx: Tx, webhook_id: str, with_keys: bool, before: tuple[datetime, str] | None, limit: int
 ) -> list[DeliveryRow]:
-    rows = await _LIST_DELIVERIES.rows(tx, before, limit, webhook_id=webhook_id)
+    """`with_keys`: with those of events about keys."""
+    rows = await _LIST_DELIVERIES.rows(
+        tx, before, limit, webhook_id=webhook_id, with_keys=with_keys
+    )
     return [_delivery(row) for row in rows]
 
 

@@ -1,5 +1,7 @@
 """How a webhook and its deliveries show themselves."""
 
+from urllib.parse import urlsplit
+
 import msgspec
 
 from bursar.clock import iso, iso_or_none
@@ -33,12 +35,25 @@ class CreatedWebhook(Webhook, rename="camel", kw_only=True):
         return f"CreatedWebhook(id={self.id!r}, …)"
 
 
-class WebhookChanged(Webhook, rename="camel", kw_only=True):
-    """A webhook that was registered, changed or deleted, who did it, and where it led before, if
-    elsewhere. It holds no secret."""
+class WebhookSummary(msgspec.Struct, rename="camel", kw_only=True):
+    """A webhook as events tell of it: of its URL only scheme, host and port. Other receivers read
+    them, and what stands behind the origin is often a secret itself."""
+
+    id: str
+    origin: str
+    events: list[str]
+    status: WebhookStatus
+    disabled_reason: DisabledReason | None
+    created_at: str
+
+
+class WebhookChanged(WebhookSummary, rename="camel", kw_only=True):
+    """A webhook that was registered, changed or deleted, and who did it. `urlChanged` says whether
+    its URL is another one, `previousOrigin` where it led before, if to another origin."""
 
     changed_by: str
-    previous_url: str | None
+    url_changed: bool
+    previous_origin: str | None
 
 
 class Delivery(msgspec.Struct, rename="camel", kw_only=True):
@@ -70,6 +85,32 @@ def show_webhook(row: WebhookRow) -> Webhook:
         disabled_reason=row.disabled_reason,
         created_at=iso(row.created_at),
     )
+
+
+def show_summary(row: WebhookRow) -> WebhookSummary:
+    return WebhookSummary(
+        id=row.id,
+        origin=_origin(row.url),
+        events=row.events,
+        status=row.status,
+        disabled_reason=row.disabled_reason,
+        created_at=iso(row.created_at),
+    )
+
+
+def show_changed(row: WebhookRow, previous_url: str, changed_by: str) -> WebhookChanged:
+    summary, previous = show_summary(row), _origin(previous_url)
+    return WebhookChanged(
+        **msgspec.structs.asdict(summary),
+        changed_by=changed_by,
+        url_changed=row.url != previous_url,
+        previous_origin=None if previous == summary.origin else previous,
+    )
+
+
+def _origin(url: str) -> str:
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc.lower()}"
 
 
 def show_created(row: WebhookRow, secret: str | None) -> CreatedWebhook:

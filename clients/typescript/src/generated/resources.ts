@@ -904,8 +904,8 @@ export class WebhooksResource extends Resource {
   }
 
   /**
-   * List a webhook's deliveries. With every attempt. Kept 90 days. Scopes: `admin`, `approver`,
-   * `read`. Counts as Webhook Management.
+   * List a webhook's deliveries. With every attempt. Kept 90 days. Only an admin key sees those
+   * about keys. Scopes: `admin`, `approver`, `read`. Counts as Webhook Management.
    */
   deliveries(
     id: string,

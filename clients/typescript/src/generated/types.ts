@@ -669,7 +669,9 @@ export interface LogLine {
   after: Record<string, unknown> | null;
 }
 
-/** The agent with its new policy, and the policy it had before. */
+/**
+ * The agent with its new policy, the policy it had before, and who changed it: a key, or `system`.
+ */
 export interface AgentPolicyUpdated {
   id: string;
   name: string;
@@ -682,6 +684,22 @@ export interface AgentPolicyUpdated {
   updatedAt: string;
   terminatedAt: string | null;
   previousPolicy: Policy;
+  changedBy: string;
+}
+
+/** The agent, which may spend again, and the key that let it. */
+export interface AgentResumed {
+  id: string;
+  name: string;
+  status: "active" | "paused" | "terminated";
+  wallet: WalletSummary;
+  policy: Policy;
+  metadata: Record<string, string>;
+  budgetId: string | null;
+  createdAt: string;
+  updatedAt: string;
+  terminatedAt: string | null;
+  changedBy: string;
 }
 
 /** A directory entry, and the address that it had before, if it was there. */
@@ -745,18 +763,32 @@ export interface KeyChanged {
 }
 
 /**
- * A webhook that was registered, changed or deleted, who did it, and where it led before, if
- * elsewhere. It holds no secret.
+ * A webhook that was registered, changed or deleted, and who did it. `urlChanged` says whether its
+ * URL is another one, `previousOrigin` where it led before, if to another origin.
  */
 export interface WebhookChanged {
   id: string;
-  url: string;
+  origin: string;
   events: string[];
   status: "disabled" | "enabled";
   disabledReason: "failing" | "gone" | "requested" | null;
   createdAt: string;
   changedBy: string;
-  previousUrl: string | null;
+  urlChanged: boolean;
+  previousOrigin: string | null;
+}
+
+/**
+ * A webhook as events tell of it: of its URL only scheme, host and port. Other receivers read them,
+ * and what stands behind the origin is often a secret itself.
+ */
+export interface WebhookSummary {
+  id: string;
+  origin: string;
+  events: string[];
+  status: "disabled" | "enabled";
+  disabledReason: "failing" | "gone" | "requested" | null;
+  createdAt: string;
 }
 
 /** What the agent may spend. */
@@ -1206,7 +1238,7 @@ export type WebhookEvent =
   | Delivered<"agent.policy_updated", AgentPolicyUpdated>
   | Delivered<"agent.thawed", Agent>
   | Delivered<"agent.paused", Agent>
-  | Delivered<"agent.resumed", Agent>
+  | Delivered<"agent.resumed", AgentResumed>
   | Delivered<"agent.terminated", Agent>
   | Delivered<"account.stopped", Stopped>
   | Delivered<"account.resumed", Resumed>
@@ -1228,7 +1260,7 @@ export type WebhookEvent =
   | Delivered<"webhook.changed", WebhookChanged>
   | Delivered<"webhook.secret_rotated", WebhookChanged>
   | Delivered<"webhook.deleted", WebhookChanged>
-  | Delivered<"webhook.test", Webhook>
+  | Delivered<"webhook.test", WebhookSummary>
   ;
 
 export interface Delivered<Type extends EventType, Data> {
