@@ -5,7 +5,6 @@ import asyncio
 import os
 import sys
 from collections.abc import Coroutine
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -135,7 +134,6 @@ def api(
     share_port: Annotated[
         bool, typer.Option("--share-port", help="Share the port with other processes (Linux).")
     ] = False,
-    limits_socket: Annotated[Path | None, typer.Option(hidden=True)] = None,
 ) -> None:
     """Run one HTTP process on the database of BURSAR_DATABASE_URL."""
     from bursar.logs import set_up_logs
@@ -145,7 +143,7 @@ def api(
     if config.database_url is None:
         raise ConfigError("BURSAR_DATABASE_URL", "must be set for `bursar api`")
     set_up_logs(config.log_level, "api")
-    run(run_api(config, SystemClock(), share_port=share_port, limits_socket=limits_socket))
+    run(run_api(config, SystemClock(), share_port=share_port))
 
 
 @app.command(rich_help_panel=_SERVICE)

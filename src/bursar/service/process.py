@@ -10,6 +10,8 @@ import argparse
 import asyncio
 import os
 import sys
+from collections.abc import Callable, Coroutine
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,7 @@ sys.modules["rich"] = None  # pyright: ignore[reportArgumentType]
 import uvloop  # noqa: E402
 
 from bursar.clock import SystemClock  # noqa: E402
-from bursar.config import load_config  # noqa: E402
+from bursar.config import Config, load_config  # noqa: E402
 from bursar.errors import BursarError  # noqa: E402
 from bursar.logs import set_up_logs  # noqa: E402
 
@@ -31,30 +33,35 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--share-port", action="store_true")
     parser.add_argument("--limits-socket", type=Path)
     options = parser.parse_args(arguments)
-    config = load_config(os.environ)
-    set_up_logs(config.log_level, options.name)
-    if options.name == "api":
-        from bursar.service.api import run_api
-
-        def work() -> Any:
-            return run_api(
-                config,
-                SystemClock(),
-                share_port=options.share_port,
-                limits_socket=options.limits_socket,
-            )
-    else:
-        from bursar.service.worker import run_worker
-
-        def work() -> Any:
-            return run_worker(config)
-
-    sys.stdin.read()
     try:
+        config = load_config(os.environ)
+        set_up_logs(config.log_level, options.name)
+        work = _api(options) if options.name == "api" else _worker()
+        sys.stdin.read()
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(work())
+            runner.run(work(config))
     except BursarError as problem:
         sys.exit(f"bursar {options.name}: {problem}")
+
+
+Work = Callable[[Config], Coroutine[Any, Any, None]]
+
+
+def _api(options: argparse.Namespace) -> Work:
+    from bursar.service.api import run_api
+
+    return partial(
+        run_api,
+        clock=SystemClock(),
+        share_port=options.share_port,
+        limits_socket=options.limits_socket,
+    )
+
+
+def _worker() -> Work:
+    from bursar.service.worker import run_worker
+
+    return run_worker
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -107,34 +107,40 @@ async def _start(
     database = asyncio.create_task(_start_database(supervisor, config, embedded, prepared))
 
     async def chains() -> None:
-        await _start_all(supervisor, localnet_children(config))
+        await _together(*(supervisor.start(child) for child in localnet_children(config)))
+        dsn = await database
         # Imported here because a chain's client takes longer to import than the database to start.
         from bursar.service.networks import refuse_wrong_networks
 
-        dsn, _ = await database
         db = await Database.open_or_fail(dsn, 1, config.database_timeout_seconds)
         try:
             await refuse_wrong_networks(config, db)
         finally:
             await db.close()
 
-    async def service() -> str | None:
+    async def service() -> None:
         await prepared
         dsn = config.database_url if embedded is None else embedded.dsn
         serving = replace(config, database_url=dsn)
         clients = [*_apis(serving, limits), _worker(serving)]
-        await _start_all(supervisor, [replace(client, needs=database) for client in clients])
+        await _together(*(supervisor.start(replace(one, needs=database)) for one in clients))
         if config.backup_dir is not None:
             await supervisor.start(_backups(config))
-        _, key = await database
-        return key
 
-    _, key = await asyncio.gather(chains(), service())
-    return config, key
+    await _together(prepared, database, chains(), service())
+    # Last, because a key that a failed start had made would be shown to nobody.
+    return config, await make_first_key(replace(config, database_url=await database))
 
 
-async def _start_all(supervisor: Supervisor, children: Sequence[Child]) -> None:
-    await asyncio.gather(*(supervisor.start(child) for child in children))
+async def _together(*works: Awaitable[Any]) -> None:
+    """All at once. When one fails, or this is cancelled, none of the others goes on."""
+    tasks = [asyncio.ensure_future(work) for work in works]
+    try:
+        await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def _embedded(config: Config) -> EmbeddedPostgres | None:
@@ -155,11 +161,14 @@ async def _start_database(
     config: Config,
     embedded: EmbeddedPostgres | None,
     prepared: asyncio.Task[None],
-) -> tuple[str, str | None]:
-    """(the database's address, once it is up to date; the first key if this is the first start)."""
+) -> str:
+    """The database's address, once it is up to date."""
     await prepared
     if embedded is None:
         dsn = present(config.database_url, "without a database of its own it is told one")
+        # Waits for one that is starting, and says plainly that one is out of reach.
+        db = await Database.open_or_fail(dsn, 1, config.database_timeout_seconds)
+        await db.close()
         # Nodes of an older version may still use it: see `bursar database migrate`.
         await migrate(dsn, after_deploy=False)
     else:
@@ -168,7 +177,7 @@ async def _start_database(
         await migrate(dsn)
         if config.backup_dir is None:
             await stop_holding_log(config, embedded)
-    return dsn, await make_first_key(replace(config, database_url=dsn))
+    return dsn
 
 
 def _apis(config: Config, limits: Path | None) -> list[Child]:

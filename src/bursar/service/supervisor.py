@@ -65,6 +65,7 @@ class Supervisor:
         self._folder = folder
         self._roster = Roster(folder)
         self._kept: list[_Kept] = []
+        self._stopping = False
 
     async def __aenter__(self) -> Self:
         for what in await self._roster.clear_leftovers():
@@ -85,6 +86,8 @@ class Supervisor:
         """Start it and wait until it is ready. Raises CommandFailed when it does not get there;
         from then on it is restarted whenever it dies."""
         check(all(kept.child.name != child.name for kept in self._kept), "child names are unique")
+        if self._stopping:
+            raise CommandFailed(f"{child.name} did not start: the service is being stopped")
         kept = _Kept(child, self._folder, self._roster)
         # Listed first: a start that is cancelled half-way still has to be stopped.
         self._kept.append(kept)
@@ -96,9 +99,11 @@ class Supervisor:
 
     async def stop(self) -> None:
         """Stop all, the last started first, each within its own bound. May be called twice."""
+        self._stopping = True
         while self._kept:
-            await self._kept[-1].stop()
-            self._kept.pop()
+            kept = self._kept[-1]
+            await kept.stop()
+            self._kept.remove(kept)
 
 
 class _Kept:
@@ -191,15 +196,19 @@ class _Kept:
 
     async def _wait_ready(self, process: asyncio.subprocess.Process) -> str | None:
         """None once ready, otherwise what went wrong."""
-        if process.stdin is not None:
-            # Not itself, which others wait for too: it must not be cancelled here.
-            await asyncio.shield(present(self.child.needs, "a child that waits needs something"))
-            process.stdin.close()
-        if self.child.ready is None:
-            return None
-        ready = asyncio.ensure_future(self.child.ready())
         exited = asyncio.ensure_future(process.wait())
+        tasks: list[asyncio.Future[Any]] = [exited]
         try:
+            if process.stdin is not None:
+                needs = present(self.child.needs, "a child that waits needs something")
+                await asyncio.wait({needs, exited}, return_when=asyncio.FIRST_COMPLETED)
+                if needs.done():
+                    needs.result()  # raises what went wrong
+                process.stdin.close()
+            if self.child.ready is None:
+                return None
+            ready = asyncio.ensure_future(self.child.ready())
+            tasks.append(ready)
             await asyncio.wait(
                 {ready, exited},
                 timeout=self.child.ready_seconds,
@@ -211,9 +220,9 @@ class _Kept:
                 return f"it was not ready within {self.child.ready_seconds:g} seconds"
             return None if ready.exception() is None else f"{ready.exception()}"
         finally:
-            for task in (ready, exited):
+            for task in tasks:
                 task.cancel()
-            await asyncio.gather(ready, exited, return_exceptions=True)
+            await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _end(self) -> None:
         """Ask the process to stop, then kill it; nothing of it runs afterwards."""

@@ -84,6 +84,9 @@ for (const sample of document.querySelectorAll("[data-language]")) {
 
 // Requests ---------------------------------------------------------------------------------------
 
+// Exports may be long.
+const MOST_SHOWN = 100_000;
+
 let asked;
 const openapi = () => (asked ??= fetch("/openapi.json").then((answer) => answer.json()));
 
@@ -91,8 +94,14 @@ for (const button of document.querySelectorAll("button[data-method]")) {
   button.addEventListener("click", async () => {
     button.disabled = true;
     const { method, path } = button.dataset;
-    const operation = (await openapi()).paths[path][method.toLowerCase()];
-    button.replaceWith(form(method, path, operation));
+    try {
+      const operation = (await openapi()).paths[path][method.toLowerCase()];
+      button.replaceWith(form(method, path, operation));
+    } catch {
+      asked = undefined;
+      button.disabled = false;
+      button.textContent = "No answer from the service. Try again";
+    }
   });
 }
 
@@ -156,12 +165,15 @@ async function outcome(method, path, fields, body) {
   const headers = { Authorization: `Bearer ${key}` };
   if (body !== undefined) headers["Content-Type"] = "application/json";
   if (method === "POST") headers["Idempotency-Key"] = random();
-  const url = query.size ? `${address}?${query}` : address;
+  const url = `${query}` ? `${address}?${query}` : address;
+  const signal = AbortSignal.timeout(60_000);
   try {
-    const answer = await fetch(url, { method, headers, body, credentials: "omit" });
-    return `${method} ${url}\n${answer.status} ${answer.statusText}\n\n${pretty(await answer.text())}`;
+    const answer = await fetch(url, { method, headers, body, signal, credentials: "omit" });
+    const text = pretty(await answer.text());
+    const cut = text.length > MOST_SHOWN ? `${text.slice(0, MOST_SHOWN)}\n…` : text;
+    return `${method} ${url}\n${answer.status} ${answer.statusText}\n\n${cut}`;
   } catch {
-    return "No answer. Is the service running?";
+    return "No whole answer within a minute. Is the service running?";
   }
 }
 
