@@ -48,8 +48,13 @@ async def test_the_directory_is_read_and_changed(tenant: Tenant):
 
 
 async def test_a_changed_payee_is_told_on_every_page(tenant: Tenant):
-    """Goal: also where the entry was removed and made again; an agent's key is not told."""
+    """Goal: also where the entry was removed and made again, unless with the address that it had;
+    an agent's key is not told, and what is left out is said."""
     agent = await new_agent(tenant.api)
+    same = {"address": str(Keypair().pubkey())}
+    await tenant.api.put("/v1/recipients/same.example.com", json=same)
+    await tenant.api.delete("/v1/recipients/same.example.com")
+    await tenant.api.put("/v1/recipients/same.example.com", json=same)
     for host in ("moved.example.com", "again.example.com", "new.example.com"):
         await tenant.api.put(f"/v1/recipients/{host}", json={"address": str(Keypair().pubkey())})
     await tenant.api.delete("/v1/recipients/again.example.com")
@@ -59,6 +64,13 @@ async def test_a_changed_payee_is_told_on_every_page(tenant: Tenant):
         page = (await tenant.visitor.get(path)).text
         (banner,) = re.findall(r'aria-label="Changed payees">(.*?)</section>', page, re.DOTALL)
         assert re.findall(r"<bdi>(.*?)</bdi>", banner) == ["again.example.com", "moved.example.com"]
+        assert "and others" not in banner
+    for host in ("new.example.com", "same.example.com"):
+        await tenant.api.put(f"/v1/recipients/{host}", json={"address": str(Keypair().pubkey())})
+    page = (await tenant.visitor.get("/console")).text
+    (banner,) = re.findall(r'aria-label="Changed payees">(.*?)</section>', page, re.DOTALL)
+    assert len(re.findall("<bdi>", banner)) == 3
+    assert 'and others: <a href="/console/audit-log' in banner
     body = {"name": "x", "scope": "agent", "agentId": agent["id"]}
     key = (await tenant.api.post("/v1/keys", json=body)).json()["data"]["key"]
     async with browser_of(tenant.service) as http:

@@ -35,9 +35,13 @@ class Asking:
 class Payees:
     moved: list[Moved]
     asking: list[Asking]
+    # Whether there are others besides those listed.
+    more_moved: bool
+    more_asking: bool
 
 
-# An entry that was removed and made again has another address, too.
+# Has another address than it had lately, or had last before that, also where it was removed and
+# made again in between.
 _MOVED = Query(f"""
     SELECT {columns(Moved)}
       FROM (SELECT *
@@ -46,12 +50,21 @@ _MOVED = Query(f"""
                AND updated_at >= :since
              ORDER BY updated_at DESC
              LIMIT :most) AS r
-     WHERE r.updated_at > r.created_at
-        OR EXISTS (SELECT
+     WHERE EXISTS (SELECT
                      FROM audit_log l
-                    WHERE l.subject = r.hostname
-                      AND l.realm_id = :realm_id
-                      AND l.action = 'recipient.deleted')
+                    WHERE l.realm_id = :realm_id
+                      AND l.subject = r.hostname
+                      AND l.action IN ('recipient.set', 'recipient.deleted')
+                      AND l.at >= :since
+                      AND l.before ->> 'address' <> r.address)
+        OR r.address <> (SELECT coalesce(l.after, l.before) ->> 'address'
+                           FROM audit_log l
+                          WHERE l.realm_id = :realm_id
+                            AND l.subject = r.hostname
+                            AND l.action IN ('recipient.set', 'recipient.deleted')
+                            AND l.at < :since
+                          ORDER BY l.id DESC
+                          LIMIT 1)
      ORDER BY r.updated_at DESC
      LIMIT :listed
 """)
@@ -67,7 +80,12 @@ _ASKING = Query(f"""
 
 async def changed_payees(tx: Tx, realm_id: int, since: datetime) -> Payees:
     moved = await _MOVED.rows(
-        tx, realm_id=realm_id, since=since, most=_MOST_LOOKED_AT, listed=_LISTED
+        tx, realm_id=realm_id, since=since, most=_MOST_LOOKED_AT, listed=_LISTED + 1
     )
-    asking = await _ASKING.rows(tx, realm_id=realm_id, listed=_LISTED)
-    return Payees([made(Moved, row) for row in moved], [made(Asking, row) for row in asking])
+    asking = await _ASKING.rows(tx, realm_id=realm_id, listed=_LISTED + 1)
+    return Payees(
+        [made(Moved, row) for row in moved[:_LISTED]],
+        [made(Asking, row) for row in asking[:_LISTED]],
+        more_moved=len(moved) > _LISTED,
+        more_asking=len(asking) > _LISTED,
+    )

@@ -1287,7 +1287,7 @@ CREATE TABLE audit_log (
 );
 -- The list of lines, and what was done to one subject.
 CREATE INDEX audit_log_by_realm ON audit_log (realm_id, at, line_id);
-CREATE INDEX audit_log_by_subject ON audit_log (subject, id);
+CREATE INDEX audit_log_by_subject ON audit_log (realm_id, subject, id);
 CREATE TRIGGER audit_log_append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON audit_log
   FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();
 
