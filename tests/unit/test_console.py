@@ -9,12 +9,13 @@ from bursar.access import session
 from bursar.api.routes import ROUTES
 from bursar.console import charts
 from bursar.console.app import SIGN_IN, inside
-from bursar.console.draw import amount, brief, moment, percent
+from bursar.console.draw import amount, brief, moment, percent, spoken
 from bursar.console.policies import changes, proposed
 from bursar.console.purchases import goods_of
 from bursar.console.screens import SCREENS
 from bursar.console.store import Bucket
 from bursar.console.words import FAILURES, OUTCOMES, PURCHASES, REFUSALS, RULE_NAMES, RULES
+from bursar.errors import Fault
 from bursar.policy.engine import RejectCode, Rule
 from bursar.purchase.model import FailureCode, PurchaseStatus
 
@@ -99,6 +100,31 @@ def test_shares():
     assert [percent(*pair) for pair in ((0, 0), (1, 0), (1, 3), (3, 3), (9, 3))] == [
         0, 100, 33, 100, 100,
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("param", "message", "said"),
+    [
+        ("host", "Say which host it is.", "Say which host it is."),
+        ("policy.dailyCap", "policy.dailyCap is too much.", "The daily cap is too much."),
+        (
+            "policy.allowlist[1]",
+            "policy.allowlist[1] is no host.",
+            "Line 2 of the allowlist is no host.",
+        ),
+        ("limits[0]", "limits[0] needs an amount.", "Limit 1 needs an amount."),
+        (
+            "policy.limits[0].amount",
+            "policy.limits[0].amount is odd.",
+            "The amount of limit 1 is odd.",
+        ),
+        ("limits", "limits may hold at most 20 limits.", "The limits may hold at most 20 limits."),
+        ("metadata.team", "metadata.team is too long.", "Metadata “team” is too long."),
+        ("unheard", "unheard is not known.", "unheard is not known."),
+    ],
+)
+def test_faults_are_told_in_the_words_of_the_form(param: str, message: str, said: str):
+    assert spoken(Fault(param, message)) == said
 
 
 def test_a_chart_of_hours():

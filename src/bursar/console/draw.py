@@ -105,13 +105,17 @@ def spoken(fault: Fault) -> str:
     "Line 1 of the allowlist must be …"."""
     name, *inner = re.findall(r"[^.\[\]]+", fault.param.removeprefix("policy.")) or [""]
     words = FIELDS.get(name)
-    if words is None:
+    # A message that does not begin with the field's name is in plain words already.
+    if words is None or not fault.message.startswith(f"{fault.param} "):
         return fault.message
     if inner and inner[0].isdecimal():
-        which = "Limit" if name == "limits" else "Line"
-        words = f"{which} {int(inner[0]) + 1}"
-        words += "" if name == "limits" else f" of {FIELDS[name].lower()}"
-    return fault.message.replace(fault.param, words, 1)
+        place = int(inner[0]) + 1
+        words = f"Limit {place}" if name == "limits" else f"Line {place} of {words.lower()}"
+        if len(inner) > 1:
+            words = f"The {inner[1]} of {words.lower()}"
+    elif inner:
+        words = f"{words} “{'.'.join(inner)}”"
+    return words + fault.message.removeprefix(fault.param)
 
 
 def number(value: int) -> str:

@@ -121,7 +121,7 @@ FIELDS: Final = {
     "allowlist": "The allowlist",
     "blocklist": "The blocklist",
     "payees": "Who says where a seller is paid",
-    "limits": "A limit",
+    "limits": "The limits",
     "amount": "The amount",
     "destination": "The address",
     "host": "The host",
