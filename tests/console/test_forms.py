@@ -233,7 +233,13 @@ async def test_agents_are_picked_by_name(tenant: Tenant):
 
 async def test_no_approve_button_where_it_cannot_work(tenant: Tenant):
     """Goal: paused, frozen and stopped leave Deny alone, and the page says why."""
-    agent = await new_agent(tenant.api, policy={"approvalThreshold": "1.00"})
+    limits = [{"window": "day", "amount": "100.00"}]
+    answer = await tenant.api.post("/v1/budgets", json={"name": "Company", "limits": limits})
+    top = answer.json()["data"]["id"]
+    team = {"name": "Team", "limits": limits, "parentId": top}
+    budget_id = (await tenant.api.post("/v1/budgets", json=team)).json()["data"]["id"]
+    policy = {"approvalThreshold": "1.00"}
+    agent = await new_agent(tenant.api, policy=policy, budgetId=budget_id)
     await tenant.service.fund(agent["id"], "20")
     made = await spend(tenant.api, agent["id"], "2")
     paths = ("/console/approvals", f"/console/transactions/{made['id']}")
@@ -252,8 +258,14 @@ async def test_no_approve_button_where_it_cannot_work(tenant: Tenant):
     await tenant.api.patch(here, json={"status": "active", "policy": {"frozen": True}})
     await seen(why="The agent&#39;s policy is frozen.")
     await tenant.api.patch(here, json={"policy": {"frozen": False}})
+    await tenant.api.patch(f"/v1/budgets/{top}", json={"frozen": True})
+    await seen(why="A budget above it is frozen.")
     await tenant.api.post("/v1/stop", json={"reason": "x"})
     await seen(why="It can be approved once an admin has resumed the account.")
+    async with tenant.service.db.transaction() as tx:
+        late = "UPDATE spend SET expires_at = created_at + interval '1 ms' WHERE id = $1"
+        await tx.execute(late, made["id"])
+    await seen(why="Its time is over.")
     await tenant.visitor.post(
         f"/console/transactions/{made['id']}/deny", "/console/approvals", reason="no"
     )
@@ -283,6 +295,24 @@ async def test_a_withdrawal_asks_for_the_key_again(tenant: Tenant, given: str):
     for _ in range(2):
         assert (await http.post(path, data=fields)).status_code == 303
     assert len((await tenant.api.get(withdrawals)).json()["data"]) == 1
+
+
+async def test_a_review_says_how_far_it_looked_back(
+    tenant: Tenant, monkeypatch: pytest.MonkeyPatch
+):
+    """Goal: "never" is said only where every withdrawal was looked at."""
+    fields, path = await _withdrawal(tenant)
+    monkeypatch.setattr("bursar.console.agents._LOOKED_BACK", 1)
+    http = tenant.visitor.http
+    for once, told in (
+        ("first", "never from this wallet"),
+        ("second", "never from this wallet"),
+        ("third", "not among the last 1 withdrawals"),
+    ):
+        review = await http.post(f"{path}/review", data={**fields, "once": once})
+        assert told in review.text
+        sent = await http.post(path, data={**fields, "once": once})
+        assert sent.status_code == 303
 
 
 async def test_a_new_agent_is_ready_to_connect(tenant: Tenant):

@@ -17,6 +17,7 @@ from bursar.console.policies import changes, proposed
 from bursar.console.visit import ROOT, Drawn, Reply, Sent, Visit, typed
 from bursar.errors import ApiError, ErrorCode, Fault, ValidationFailed, present
 from bursar.form.cursor import decode_cursor, encode_cursor
+from bursar.money import parse_micros
 
 _PAGE: Final = 25
 _DAYS: Final = 30
@@ -313,7 +314,8 @@ async def _reviewed(visit: Visit, amount_micros: int, destination: str) -> Reply
     before = await visit.ask(
         "GET /v1/wallets/:agentId/withdrawals", params=of, query={"limit": _LOOKED_BACK}
     )
-    left = int(wallet["available"].replace(".", "")) - amount_micros
+    available = present(parse_micros(wallet["available"]), "the API shows amounts")
+    left = available - amount_micros
     if left < 0:
         most = amount(wallet["available"])
         problem = f"amount is more than the {most} USDC that are available."
@@ -331,6 +333,8 @@ async def _reviewed(visit: Visit, amount_micros: int, destination: str) -> Reply
                 for one in before["data"]
                 if one["destination"] == destination and one["status"] == "settled"
             ],
+            # None where these are all of them.
+            "looked_back": None if before["nextCursor"] is None else _LOOKED_BACK,
             "fields": {name: visit.text(name) for name in _WITHDRAWAL},
         },
     )

@@ -7,7 +7,7 @@ from urllib.parse import urlencode
 import msgspec
 
 from bursar.console import agent_choice, store
-from bursar.console.transactions import hindrance
+from bursar.console.transactions import hindrances
 from bursar.console.visit import ROOT, Drawn, Reply, Sent, Visit
 from bursar.errors import ValidationFailed
 
@@ -86,7 +86,7 @@ async def purchase(visit: Visit) -> Reply:
             "may_decide": visit.may("POST /v1/transactions/:id/approve"),
             "hindrance": ""
             if spend is None
-            else await hindrance(visit, spend, agents.get(shown["agentId"])),
+            else (await hindrances(visit, [spend], agents))[spend["id"]],
         },
     )
 

@@ -154,6 +154,22 @@ _STANDINGS = Query(f"""
      WHERE a.realm_id = :realm_id
        AND a.id = ANY(:agent_ids::text[])
 """)
+# Spends count in the budget that their agent was under when they were asked for.
+_UNDER_FROZEN = Query("""
+    WITH RECURSIVE above AS (
+      SELECT s.id, b.parent_id, b.frozen
+        FROM spend s
+        JOIN budget b ON b.id = s.budget_id
+       WHERE s.realm_id = :realm_id
+         AND s.id = ANY(:spend_ids::text[])
+      UNION ALL
+      SELECT a.id, p.parent_id, p.frozen
+        FROM above a
+        JOIN budget p ON p.id = a.parent_id)
+    SELECT DISTINCT id
+      FROM above
+     WHERE frozen
+""")
 _WALK = """
     SELECT a.id, a.created_at, a.name, a.metadata
       FROM agent a
@@ -277,6 +293,12 @@ async def standings(
     """Names and today's figures of the agents that a page shows."""
     rows = await _STANDINGS.rows(tx, realm_id=realm_id, today=today, agent_ids=list(set(agent_ids)))
     return {row["id"]: _standing(row) for row in rows}
+
+
+async def under_frozen_budgets(tx: Tx, realm_id: int, spend_ids: Sequence[str]) -> set[str]:
+    """Those of the spends that a frozen budget is above."""
+    rows = await _UNDER_FROZEN.rows(tx, realm_id=realm_id, spend_ids=spend_ids)
+    return {row["id"] for row in rows}
 
 
 async def named_agents(tx: Tx, realm_id: int, words: str, limit: int) -> list[Named]:

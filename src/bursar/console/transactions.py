@@ -1,5 +1,6 @@
 """Transactions: the list with every filter of the API, one of them, and the queue of approvals."""
 
+from datetime import datetime
 from typing import Any, Final
 from urllib.parse import urlencode
 
@@ -59,7 +60,7 @@ async def spend(visit: Visit) -> Reply:
             "spend": shown,
             "agent": agents.get(shown["agentId"]),
             "may_decide": may_decide(visit),
-            "hindrance": await hindrance(visit, shown, agents.get(shown["agentId"])),
+            "hindrance": (await hindrances(visit, [shown], agents))[shown["id"]],
             "may_cancel": _may_cancel(visit, shown),
         },
     )
@@ -77,16 +78,12 @@ async def approvals(visit: Visit) -> Reply:
         async with visit.services.db.connection() as tx:
             pending = await store.waiting_spends(tx, visit.caller.realm_id, "pending")
     agents = await _agents(visit, page["data"])
-    stopped = await stops.standing(visit) is not None
     return Drawn(
         "approvals.html",
         {
             "spends": page["data"],
             "agents": agents,
-            "hindrances": {
-                spend["id"]: _hindrance(visit, spend, agents.get(spend["agentId"]), stopped)
-                for spend in page["data"]
-            },
+            "hindrances": await hindrances(visit, page["data"], agents),
             "pending": pending,
             "may_decide": may_decide(visit),
             "older": _older({}, page["nextCursor"]),
@@ -123,15 +120,33 @@ def may_decide(visit: Visit) -> bool:
     return visit.may("POST /v1/transactions/:id/approve")
 
 
-async def hindrance(visit: Visit, spend: dict[str, Any], agent: store.Standing | None) -> str:
-    """Why approving a spend that waits cannot work now; empty if it can."""
+async def hindrances(
+    visit: Visit, spends: list[dict[str, Any]], agents: dict[str, store.Standing]
+) -> dict[str, str]:
+    """Why approving each of these, if it waits, cannot work now; empty if it can."""
     stopped = await stops.standing(visit) is not None
-    return _hindrance(visit, spend, agent, stopped)
+    async with visit.services.db.connection() as tx:
+        under_frozen = await store.under_frozen_budgets(
+            tx, visit.caller.realm_id, [spend["id"] for spend in spends]
+        )
+    return {
+        spend["id"]: _hindrance(
+            visit, spend, agents.get(spend["agentId"]), stopped, spend["id"] in under_frozen
+        )
+        for spend in spends
+    }
 
 
 def _hindrance(
-    visit: Visit, spend: dict[str, Any], agent: store.Standing | None, stopped: bool
+    visit: Visit,
+    spend: dict[str, Any],
+    agent: store.Standing | None,
+    stopped: bool,
+    under_frozen: bool,
 ) -> str:
+    expires_at = spend["expiresAt"]
+    if expires_at and visit.services.clock.now() >= datetime.fromisoformat(expires_at):
+        return "Its time is over. It is about to be rejected."
     own = spend["createdBy"] == visit.caller.key_id
     if own and not approves_own(visit.services, visit.caller):
         return "It was asked for with your own key: somebody with another one approves it."
@@ -141,6 +156,8 @@ def _hindrance(
         return "The agent is paused. It can be approved once the agent is resumed."
     if agent is not None and agent.frozen:
         return "The agent's policy is frozen. It can be approved once it is unfrozen."
+    if under_frozen:
+        return "A budget above it is frozen. It can be approved once that is unfrozen."
     return ""
 
 
