@@ -446,6 +446,7 @@ async def test_top_recipients_are_ten_by_exact_total_then_by_name(clocked: Clock
 HEADER: Final = [
     "id", "agentId", "amount", "currency", "recipient", "status", "signature", "blockTime",
     "rejectCode", "createdAt", "settledAt", "payTo", "memo", "policyVersion", "purchaseId",
+    "createdBy", "decidedBy", "decidedAt", "decisionReason", "feeLamports", "rentLamports",
 ]  # fmt: skip
 
 

@@ -68,6 +68,7 @@ STATS_QUERY = (FILTERS[0], *_DATES)
 _CSV_COLUMNS = (
     "id", "agentId", "amount", "currency", "recipient", "status", "signature", "blockTime",
     "rejectCode", "createdAt", "settledAt", "payTo", "memo", "policyVersion", "purchaseId",
+    "createdBy", "decidedBy", "decidedAt", "decisionReason", "feeLamports", "rentLamports",
 )  # fmt: skip
 
 
