@@ -155,6 +155,7 @@ async def _money(console: Console, agent: str) -> None:
 
     await until(settled, seconds=60)
     assert taken["id"] in await console.ok("wallets", "withdrawals", agent)
+    assert taken["id"] in await console.ok("wallets", "withdrawals", "--csv")
     too_much = await console("withdraw", agent, "2000", ON_CURVE, "--yes")
     assert (too_much.code, "insufficient_funds" in too_much.err) == (ExitCode.FAILED, True)
 

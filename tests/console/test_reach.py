@@ -78,6 +78,8 @@ async def test_an_agents_key_sees_its_agent_alone(tenant: Tenant):
             "/console/transactions",
             f"/console/transactions?agentId={other['id']}",
             "/console/transactions.csv",
+            "/console/deposits.csv",
+            "/console/withdrawals.csv",
         ):
             page = (await visitor.get(path)).text
             for secret in (other["id"], waiting["id"], "2.220022", "66.66", "1 waiting"):

@@ -127,6 +127,8 @@ EXPECTED: dict[str, Expected] = {
     "GET /v1/transactions": Expected(ALL),
     "GET /v1/transactions/stats": Expected(ALL),
     "GET /v1/transactions/export": Expected(ALL),
+    "GET /v1/deposits/export": Expected(ALL),
+    "GET /v1/withdrawals/export": Expected(ALL),
     "GET /v1/transactions/:id": Expected(ALL, names="transaction"),
     # The world's transaction is rejected (an empty wallet), so there is nothing left to decide.
     "POST /v1/transactions/:id/approve": Expected("admin approver", 409, names="transaction"),

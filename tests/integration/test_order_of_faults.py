@@ -54,6 +54,7 @@ async def test_a_keys_fields_are_judged_together(service: Service):
         ("/v1/transactions/stats", "from", "to"),
         ("/v1/transactions/export", "from", "to"),
         ("/v1/transactions/export", "settledFrom", "settledTo"),
+        ("/v1/deposits/export", "from", "to"),
         ("/v1/events", "from", "to"),
     ],
 )

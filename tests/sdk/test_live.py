@@ -192,6 +192,9 @@ async def _money(driver: Driver) -> None:
     await until(settled, seconds=30, every=0.2)
     listed = await driver.rows(wallets.withdrawals, agent)
     assert [(w.id, w.amount) for w in listed] == [(taken.id, Decimal("7.5"))]
+    for export, count in ((wallets.export_withdrawals, 1), (wallets.export_deposits, 1)):
+        text = b"".join(await driver.rows(export, agent_id=agent)).decode()
+        assert len(list(csv.DictReader(io.StringIO(text)))) == count
     with pytest.raises(bursar.InsufficientFunds) as caught:
         await driver.ask(
             wallets.withdraw, agent, amount="11", destination=ON_CURVE, idempotency_key="my-own"

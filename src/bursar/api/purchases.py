@@ -7,6 +7,7 @@ from typing import Any, Final, cast, get_args
 
 from bursar.access.limits import Category
 from bursar.access.model import ANYONE, SPENDERS, Caller, Scope
+from bursar.api.agent_filter import wanted_agent
 from bursar.api.call import Answer, Call, DatabaseUse, Resource, Services, data, page, page_fields
 from bursar.api.spends import MEMO_CHARACTERS
 from bursar.errors import ErrorCode, Fault, not_found, present
@@ -26,7 +27,6 @@ from bursar.spend.wait import MAX_SECONDS, wanted_seconds
 
 endpoints = Resource("Purchases", Category.SPEND_AUTHORISE, reads=Category.TRANSACTIONS)
 
-_NOBODY: Final = "nobody"
 _MOST_HEADERS: Final = 100
 _MOST_BROUGHT: Final = 128 * 1024
 _MOST_SAME_SECONDS: Final = 86_400
@@ -295,15 +295,10 @@ async def _shown(call: Call, purchase: PurchaseRow) -> Purchase:
 
 def _filters(call: Call) -> PurchaseFilter:
     query = call.query
-    wanted: str | None = query.get("agentId")
-    agent_id = call.caller.agent_id if wanted is None else wanted
-    # A malformed id, or another agent's id from an agent key, matches nothing.
-    if agent_id is not None and not (is_id("ag", agent_id) and call.caller.may_see_agent(agent_id)):
-        agent_id = _NOBODY
     status = query.get("status", "all")
     return PurchaseFilter(
         realm_id=call.caller.realm_id,
-        agent_id=agent_id,
+        agent_id=wanted_agent(call),
         status=None if status == "all" else status,
         host=query.get("host"),
         created_from=query["from"].start if "from" in query else None,

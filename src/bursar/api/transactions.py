@@ -5,6 +5,7 @@ from functools import partial
 
 from bursar.access.limits import Category
 from bursar.access.model import ANYONE, APPROVERS, SPENDERS, Caller
+from bursar.api.agent_filter import wanted_agent
 from bursar.api.call import (
     Answer,
     Call,
@@ -33,9 +34,6 @@ from bursar.spend.view import Statistics, Transaction, show_spend
 from bursar.spend.wait import MAX_SECONDS, wanted_seconds
 
 endpoints = Resource("Transactions", Category.TRANSACTIONS)
-
-# An id that no agent has, for a filter that must match nothing.
-_NOBODY = "nobody"
 
 REASON = Record("Reason", (Field("reason", Text(0, 500), "Why, for the books.", nullable=True),))
 
@@ -234,16 +232,10 @@ def approves_own(services: Services, caller: Caller) -> bool:
 
 def _filters(call: Call) -> SpendFilter:
     query = call.query
-    wanted: str | None = query.get("agentId")
-    own = call.caller.agent_id
-    agent_id = own if wanted is None else wanted
-    # A malformed id, or another agent's id from an agent key, matches nothing.
-    if agent_id is not None and not (is_id("ag", agent_id) and call.caller.may_see_agent(agent_id)):
-        agent_id = _NOBODY
     status = query.get("status", "all")
     return SpendFilter(
         realm_id=call.caller.realm_id,
-        agent_id=agent_id,
+        agent_id=wanted_agent(call),
         status=None if status == "all" else status,
         created_from=query["from"].start if "from" in query else None,
         created_to=query["to"].end if "to" in query else None,

@@ -1,29 +1,50 @@
 """/v1/wallets, /v1/withdrawals and the test faucet."""
 
+from collections.abc import Sequence
 from datetime import datetime
 from functools import partial
 from typing import Any
 
 from bursar.access.limits import Category
 from bursar.access.model import ADMIN, ANYONE, IdempotencyKey
-from bursar.api.call import Answer, Call, DatabaseUse, Resource, data, page, page_fields
+from bursar.api.agent_filter import wanted_agent
+from bursar.api.call import Answer, Call, DatabaseUse, Resource, Stream, data, page, page_fields
+from bursar.api.export import export_csv
 from bursar.api.off_curve import ALLOW_OFF_CURVE, curve_faults
 from bursar.chain.networks import network_name
+from bursar.db import Tx
 from bursar.errors import ApiError, ErrorCode, not_found
-from bursar.form.kinds import Address, Amount, Metadata, Text
+from bursar.form.cursor import Place
+from bursar.form.kinds import ID, Address, Amount, Metadata, Text
+from bursar.form.moments import Boundary
 from bursar.form.record import Field, Record
 from bursar.ids import is_id
 from bursar.settlement import faucet
 from bursar.wallet import store
-from bursar.wallet.model import DepositRow, WalletRow
+from bursar.wallet.model import DepositRow, Moved, WalletRow
 from bursar.wallet.view import Balance, Deposit, Wallet, show_balance, show_deposit, show_wallet
 from bursar.withdrawal import store as withdrawal_store
 from bursar.withdrawal import withdraw as withdrawals
+from bursar.withdrawal.model import WithdrawalRow
 from bursar.withdrawal.view import Withdrawal, show_withdrawal
 
 endpoints = Resource("Wallets", Category.WALLET_OPERATIONS)
 
 LIST_QUERY = page_fields()
+EXPORT_QUERY = (
+    Field("agentId", ID, "Only this agent's."),
+    Field("from", Boundary(), "Created at or after this date or time."),
+    Field("to", Boundary(), "Created before this time; a bare date includes that whole day."),
+)
+_WITHDRAWAL_COLUMNS = (
+    "id", "agentId", "amount", "currency", "destination", "status", "signature", "blockTime",
+    "failureCode", "createdAt", "settledAt", "memo", "createdBy", "feeLamports", "rentLamports",
+    "network",
+)  # fmt: skip
+_DEPOSIT_COLUMNS = (
+    "id", "agentId", "amount", "currency", "sender", "status", "signature", "blockTime",
+    "createdAt", "creditedAt",
+)  # fmt: skip
 WITHDRAWAL = Record(
     "NewWithdrawal",
     (
@@ -114,6 +135,22 @@ async def list_withdrawals(call: Call) -> Answer:
 
 
 @endpoints.get(
+    "/v1/withdrawals/export",
+    "Export withdrawals as CSV",
+    description="Of all wallets or one; cells that a spreadsheet would run are quoted.",
+    scopes=ANYONE,
+    database=DatabaseUse.OWN,
+    query=EXPORT_QUERY,
+    content_type="text/csv",
+)
+async def export_withdrawals(call: Call) -> Stream:
+    async def read(tx: Tx, start: Place | None, limit: int) -> Sequence[WithdrawalRow]:
+        return await withdrawal_store.list_all_withdrawals(tx, _moved(call), start, limit)
+
+    return export_csv(call, "withdrawals.csv", _WITHDRAWAL_COLUMNS, read, show_withdrawal)
+
+
+@endpoints.get(
     "/v1/withdrawals/:id",
     "Get a withdrawal",
     scopes=ANYONE,
@@ -140,6 +177,22 @@ async def get_withdrawal(call: Call) -> Answer:
 async def list_deposits(call: Call) -> Answer:
     wallet, _ = await _visible_wallet(call)
     return await page(call, partial(store.list_deposits, call.tx, wallet.agent_id), show_deposit)
+
+
+@endpoints.get(
+    "/v1/deposits/export",
+    "Export deposits as CSV",
+    description="Of all wallets or one; cells that a spreadsheet would run are quoted.",
+    scopes=ANYONE,
+    database=DatabaseUse.OWN,
+    query=EXPORT_QUERY,
+    content_type="text/csv",
+)
+async def export_deposits(call: Call) -> Stream:
+    async def read(tx: Tx, start: Place | None, limit: int) -> Sequence[DepositRow]:
+        return await store.list_all_deposits(tx, _moved(call), start, limit)
+
+    return export_csv(call, "deposits.csv", _DEPOSIT_COLUMNS, read, show_deposit)
 
 
 @endpoints.post(
@@ -185,6 +238,16 @@ async def _funded(call: Call, key: IdempotencyKey | None) -> DepositRow:
         wallet,
         call.body["amount"],
         key,
+    )
+
+
+def _moved(call: Call) -> Moved:
+    query = call.query
+    return Moved(
+        realm_id=call.caller.realm_id,
+        agent_id=wanted_agent(call),
+        made_from=query["from"].start if "from" in query else None,
+        made_to=query["to"].end if "to" in query else None,
     )
 
 

@@ -15,16 +15,24 @@ from bursar.cli.remote import (
     Remote,
     Yes,
     confirm,
+    download,
     metadata,
     remote,
     row_limit,
 )
 from bursar.cli.show import ROWS, Columns
+from bursar.config import ConfigError
 
 if TYPE_CHECKING:
     from bursar.client.model import Deposit, Withdrawal
 
 app = typer.Typer(no_args_is_help=True, help="See wallets, deposits and withdrawals.")
+
+_SomeAgent = Annotated[
+    str | None,
+    typer.Argument(metavar="[AGENT]", help="The agent's id, ag_…; not needed for --csv."),
+]
+_Csv = Annotated[bool, typer.Option("--csv", help="All rows as CSV, however many.")]
 
 _DEPOSITS: "Columns[Deposit]" = {
     "id": lambda deposit: deposit.id,
@@ -92,17 +100,42 @@ def show(to: Remote, agent_id: AgentId) -> None:
 
 @app.command()
 @remote
-def deposits(to: Remote, agent_id: AgentId, limit: Limit = ROWS, every: All = False) -> None:
-    """List what came in, newest first."""
-    to.out.rows(to.client.wallets.deposits(agent_id), _DEPOSITS, most=row_limit(limit, every))
+def deposits(
+    to: Remote,
+    agent_id: _SomeAgent = None,
+    limit: Limit = ROWS,
+    every: All = False,
+    as_csv: _Csv = False,
+) -> None:
+    """List what came in, newest first; with --csv and no agent, of all wallets."""
+    if as_csv:
+        download(to, to.client.wallets.export_deposits(agent_id=agent_id))
+    else:
+        found = to.client.wallets.deposits(_one(agent_id))
+        to.out.rows(found, _DEPOSITS, most=row_limit(limit, every))
 
 
 @app.command()
 @remote
-def withdrawals(to: Remote, agent_id: AgentId, limit: Limit = ROWS, every: All = False) -> None:
-    """List what was taken out, newest first."""
-    found = to.client.wallets.withdrawals(agent_id)
-    to.out.rows(found, _WITHDRAWALS, most=row_limit(limit, every))
+def withdrawals(
+    to: Remote,
+    agent_id: _SomeAgent = None,
+    limit: Limit = ROWS,
+    every: All = False,
+    as_csv: _Csv = False,
+) -> None:
+    """List what was taken out, newest first; with --csv and no agent, of all wallets."""
+    if as_csv:
+        download(to, to.client.wallets.export_withdrawals(agent_id=agent_id))
+    else:
+        found = to.client.wallets.withdrawals(_one(agent_id))
+        to.out.rows(found, _WITHDRAWALS, most=row_limit(limit, every))
+
+
+def _one(agent_id: str | None) -> str:
+    if agent_id is None:
+        raise ConfigError("AGENT", "is needed: only --csv has all wallets")
+    return agent_id
 
 
 @app.command()

@@ -2,8 +2,16 @@
 
 from collections.abc import Mapping
 
-from bursar.client.codec import Amount, amount_text
-from bursar.client.endpoint import Carrier, Request, Resource, listing, operation, present
+from bursar.client.codec import Amount, When, amount_text, when_text
+from bursar.client.endpoint import (
+    Carrier,
+    Request,
+    Resource,
+    download,
+    listing,
+    operation,
+    present,
+)
 from bursar.client.model import Balance, Deposit, Wallet, Withdrawal
 
 
@@ -50,6 +58,18 @@ class Wallets(Resource[Carrier]):
         """A wallet's withdrawals, newest first."""
         return Request(path={"agentId": agent_id}, query={"limit": limit, "after": after})
 
+    @download("GET /v1/withdrawals/export")
+    def export_withdrawals(
+        self,
+        *,
+        agent_id: str | None = None,
+        from_: When | None = None,
+        to: When | None = None,
+    ) -> Request:
+        """The withdrawals of all wallets or one as CSV with a header line: bytes, piece by
+        piece."""
+        return Request(query=_moved(agent_id, from_, to))
+
     @operation("GET /v1/withdrawals/:id", Withdrawal)
     def get_withdrawal(self, withdrawal_id: str) -> Request:
         """One withdrawal, as it stands."""
@@ -62,6 +82,17 @@ class Wallets(Resource[Carrier]):
         """A wallet's deposits, newest first."""
         return Request(path={"agentId": agent_id}, query={"limit": limit, "after": after})
 
+    @download("GET /v1/deposits/export")
+    def export_deposits(
+        self,
+        *,
+        agent_id: str | None = None,
+        from_: When | None = None,
+        to: When | None = None,
+    ) -> Request:
+        """The deposits of all wallets or one as CSV with a header line: bytes, piece by piece."""
+        return Request(query=_moved(agent_id, from_, to))
+
     @operation("POST /v1/test/wallets/:agentId/fund", Deposit)
     def fund(self, agent_id: str, *, amount: Amount, idempotency_key: str | None = None) -> Request:
         """Test mode only: mint test USDC into the wallet, credited when this answers."""
@@ -70,3 +101,13 @@ class Wallets(Resource[Carrier]):
             body={"amount": amount_text(amount)},
             idempotency_key=idempotency_key,
         )
+
+
+def _moved(
+    agent_id: str | None, from_: When | None, to: When | None
+) -> dict[str, str | int | None]:
+    return {
+        "agentId": agent_id,
+        "from": None if from_ is None else when_text(from_),
+        "to": None if to is None else when_text(to),
+    }

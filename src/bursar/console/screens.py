@@ -11,6 +11,7 @@ from bursar.console import (
     budgets,
     connect,
     keys,
+    money_moves,
     purchases,
     recipients,
     search,
@@ -84,6 +85,8 @@ SCREENS: Final[tuple[Screen, ...]] = (
     _live("/approvals", transactions.approvals, "GET /v1/transactions"),
     _live("/transactions", transactions.list_spends, "GET /v1/transactions"),
     _page("/transactions.csv", transactions.export, "GET /v1/transactions/export"),
+    _page("/deposits.csv", money_moves.deposits, money_moves.DEPOSITS),
+    _page("/withdrawals.csv", money_moves.withdrawals, money_moves.WITHDRAWALS),
     _live("/transactions/:id", transactions.spend, "GET /v1/transactions/:id"),
     _form(
         "/transactions/:id/approve",

@@ -6,7 +6,7 @@ from urllib.parse import urlencode
 
 from bursar.api.call import Stream
 from bursar.api.transactions import approves_own
-from bursar.console import agent_choice, stops, store
+from bursar.console import agent_choice, money_moves, stops, store
 from bursar.console.visit import ROOT, Drawn, Reply, Sent, Visit
 from bursar.errors import ApiError, ValidationFailed, of_kind
 
@@ -41,6 +41,8 @@ async def list_spends(visit: Visit) -> Reply:
             "newest": f"?{urlencode(given)}",
             "older": _older(given, page["nextCursor"]),
             "csv": f"{ROOT}/transactions.csv?{urlencode(given)}",
+            # Deposits and withdrawals have no more in common with spends than these.
+            "moves": f"?{urlencode({n: v for n, v in given.items() if n in money_moves.FILTERS})}",
         },
         status,
     )

@@ -808,8 +808,9 @@ CREATE TRIGGER withdrawal_stays BEFORE DELETE OR TRUNCATE ON withdrawal
   FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();
 -- One transaction on the chain settles one withdrawal.
 CREATE UNIQUE INDEX withdrawal_signature ON withdrawal (signature);
--- An agent's list; those whose block had no time yet.
+-- An agent's list; the account's export; those whose block had no time yet.
 CREATE INDEX withdrawal_by_agent ON withdrawal (agent_id, created_at DESC, id DESC);
+CREATE INDEX withdrawal_by_realm ON withdrawal (realm_id, created_at, id);
 CREATE INDEX withdrawal_without_time ON withdrawal (settled_at)
   WHERE status = 'settled' AND block_time IS NULL;
 
@@ -842,8 +843,9 @@ CREATE TRIGGER deposit_is_credited_once BEFORE UPDATE ON deposit FOR EACH ROW
   EXECUTE FUNCTION refuse_move();
 CREATE TRIGGER deposit_stays BEFORE DELETE OR TRUNCATE ON deposit
   FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();
--- An agent's list; and those whose block had no time yet.
+-- An agent's list; the account's export; and those whose block had no time yet.
 CREATE INDEX deposit_by_agent ON deposit (agent_id, created_at DESC, id DESC);
+CREATE INDEX deposit_by_realm ON deposit (realm_id, created_at, id);
 CREATE INDEX deposit_without_time ON deposit (credited_at)
   WHERE status = 'credited' AND block_time IS NULL;
 

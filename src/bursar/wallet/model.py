@@ -60,6 +60,16 @@ class DepositRow(msgspec.Struct, frozen=True, kw_only=True):
     credited_at: datetime | None
 
 
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """Which deposits or withdrawals of an account are meant; None: all."""
+
+    realm_id: int
+    agent_id: str | None
+    made_from: datetime | None
+    made_to: datetime | None
+
+
 class WatchedWallet(msgspec.Struct, frozen=True, kw_only=True):
     """A wallet as the ledger had it before the chain was asked."""
 

@@ -1,6 +1,7 @@
 """Queries on wallets, their sealed keys and deposits, and on wallets that are set aside."""
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from datetime import datetime, timedelta
 from typing import Final, Literal
 
@@ -8,7 +9,7 @@ from bursar.config import Mode
 from bursar.custody.model import SealedKey
 from bursar.db import Row, Tx, moment
 from bursar.sql import Listing, Query, columns, made, made_or_none
-from bursar.wallet.model import DepositRow, UnreadRow, WalletRow, WatchedWallet
+from bursar.wallet.model import DepositRow, Moved, UnreadRow, WalletRow, WatchedWallet
 
 # An agent's status is often read in the same row.
 COLUMNS: Final = f"{columns(WalletRow, 'w', but=['status'])}, w.status AS wallet_status"
@@ -214,6 +215,14 @@ _LIST_DEPOSITS = Listing(f"""
       FROM deposit
      WHERE agent_id = :agent_id
 """)
+_LIST_ALL_DEPOSITS = Listing(f"""
+    SELECT {columns(DepositRow)}
+      FROM deposit
+     WHERE realm_id = :realm_id
+       AND agent_id = :agent_id
+       AND created_at >= :made_from
+       AND created_at < :made_to
+""")
 
 
 async def insert_deposit(
@@ -272,6 +281,13 @@ async def list_deposits(
     tx: Tx, agent_id: str, before: tuple[datetime, str] | None, limit: int
 ) -> list[DepositRow]:
     rows = await _LIST_DEPOSITS.rows(tx, before, limit, agent_id=agent_id)
+    return [made(DepositRow, row) for row in rows]
+
+
+async def list_all_deposits(
+    tx: Tx, wanted: Moved, before: tuple[datetime, str] | None, limit: int
+) -> list[DepositRow]:
+    rows = await _LIST_ALL_DEPOSITS.rows(tx, before, limit, **asdict(wanted))
     return [made(DepositRow, row) for row in rows]
 
 

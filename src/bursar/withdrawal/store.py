@@ -1,5 +1,6 @@
 """Queries on withdrawals."""
 
+from dataclasses import asdict
 from datetime import datetime
 
 import msgspec
@@ -7,6 +8,7 @@ import msgspec
 from bursar.chain.port import Paid
 from bursar.db import Row, Tx
 from bursar.sql import Listing, Query, columns, made
+from bursar.wallet.model import Moved
 from bursar.withdrawal.model import WithdrawalRow
 
 # With the payment that settlement makes of it.
@@ -34,6 +36,14 @@ _LIST = Listing(f"""
     SELECT {columns(WithdrawalRow)}
       FROM withdrawal
      WHERE agent_id = :agent_id
+""")
+_LIST_ALL = Listing(f"""
+    SELECT {columns(WithdrawalRow)}
+      FROM withdrawal
+     WHERE realm_id = :realm_id
+       AND agent_id = :agent_id
+       AND created_at >= :made_from
+       AND created_at < :made_to
 """)
 _SETTLE = Query(f"""
     UPDATE withdrawal
@@ -70,6 +80,13 @@ async def insert_withdrawal(tx: Tx, row: WithdrawalRow) -> None:
 async def get_withdrawal(tx: Tx, realm_id: int, withdrawal_id: str) -> WithdrawalRow | None:
     row = await _GET.row(tx, realm_id=realm_id, withdrawal_id=withdrawal_id)
     return None if row is None else _withdrawal(row)
+
+
+async def list_all_withdrawals(
+    tx: Tx, wanted: Moved, before: tuple[datetime, str] | None, limit: int
+) -> list[WithdrawalRow]:
+    rows = await _LIST_ALL.rows(tx, before, limit, **asdict(wanted))
+    return [_withdrawal(row) for row in rows]
 
 
 async def list_withdrawals(

@@ -96,11 +96,29 @@ export interface WalletsWithdrawalsQuery {
   after?: string;
 }
 
+export interface WalletsExportWithdrawalsQuery {
+  /** Only this agent's. */
+  agentId?: string;
+  /** Created at or after this date or time. */
+  from?: string | Date;
+  /** Created before this time; a bare date includes that whole day. */
+  to?: string | Date;
+}
+
 export interface WalletsDepositsQuery {
   /** Rows per page; at most 100. */
   limit?: number;
   /** `nextCursor` of the page before. */
   after?: string;
+}
+
+export interface WalletsExportDepositsQuery {
+  /** Only this agent's. */
+  agentId?: string;
+  /** Created at or after this date or time. */
+  from?: string | Date;
+  /** Created before this time; a bare date includes that whole day. */
+  to?: string | Date;
 }
 
 export interface BudgetsListQuery {
@@ -444,6 +462,17 @@ export class WalletsResource extends Resource {
   }
 
   /**
+   * Export withdrawals as CSV. Of all wallets or one; cells that a spreadsheet would run are
+   * quoted. Scopes: `admin`, `agent`, `approver`, `read`. Counts as Wallet Operations.
+   */
+  exportWithdrawals(
+    query: WalletsExportWithdrawalsQuery = {},
+    options: Options = {},
+  ): AsyncIterable<Uint8Array> {
+    return this.download("/v1/withdrawals/export", { query, options });
+  }
+
+  /**
    * Get a withdrawal. Scopes: `admin`, `agent`, `approver`, `read`. Counts as Wallet Operations.
    */
   getWithdrawal(
@@ -463,6 +492,17 @@ export class WalletsResource extends Resource {
     options: Options = {},
   ): Pages<Deposit> {
     return this.pages(`/v1/wallets/${this.segment(agentId)}/deposits`, { query, options });
+  }
+
+  /**
+   * Export deposits as CSV. Of all wallets or one; cells that a spreadsheet would run are quoted.
+   * Scopes: `admin`, `agent`, `approver`, `read`. Counts as Wallet Operations.
+   */
+  exportDeposits(
+    query: WalletsExportDepositsQuery = {},
+    options: Options = {},
+  ): AsyncIterable<Uint8Array> {
+    return this.download("/v1/deposits/export", { query, options });
   }
 
   /**
