@@ -294,7 +294,7 @@ def test_moments_need_a_time_zone():
 @pytest.mark.parametrize("bad", ["", ".", ".."])
 def test_an_id_never_becomes_another_path(bad: str):
     """Goal: an empty id cannot turn one endpoint into another, nor can one with slashes."""
-    with pytest.raises(ValueError, match="id"):
+    with pytest.raises(bursar.ConfigError, match="id"):
         Bursar(KEY).agents.terminate(bad)
     endpoint = ENDPOINTS["agents.get"]
     assert (
