@@ -63,12 +63,23 @@ async def serve(config: Config, *, echo: Echo, on_terminal: bool) -> int:
                 _counted_here(config) as limits,
                 Supervisor(config.data_dir) as supervisor,
             ):
-                start = asyncio.create_task(_start(supervisor, config, limits))
-                if await _finished(start, unless=stop):
-                    running, key = await start  # raises what went wrong
-                    folder = None if on_terminal else config.data_dir
-                    echo(banner(running))
-                    echo(_make_one() if key is None else hand_over(key, folder))
+                first_key: list[str] = []
+
+                def hand(key: str) -> None:
+                    first_key.append(hand_over(key, None if on_terminal else config.data_dir))
+
+                start = asyncio.create_task(_start(supervisor, config, limits, hand))
+                try:
+                    started = await _finished(start, unless=stop)
+                    if started:
+                        echo(banner(await start))  # raises what went wrong
+                        echo("".join(first_key) or _make_one())
+                        first_key.clear()
+                finally:
+                    # A start that failed may have made one all the same, and it is told only once.
+                    for message in first_key:
+                        echo(message)
+                if started:
                     await stop.wait()
                 echo("Stopping ...")
         return 0
@@ -93,9 +104,10 @@ async def _counted_here(config: Config) -> AsyncGenerator[Path | None]:
 
 
 async def _start(
-    supervisor: Supervisor, config: Config, limits: Path | None
-) -> tuple[Config, str | None]:
-    """(settings with the ports in use, the first key if this is the first start)."""
+    supervisor: Supervisor, config: Config, limits: Path | None, hand: Callable[[str], None]
+) -> Config:
+    """The settings with the ports in use. `hand` is given the first key, at the very first start,
+    before anything answers."""
     # Ports are chosen after leftovers are gone, because one of them may hold a port; and before the
     # database starts, so that a taken port is reported at once.
     config = choose_ports(replace(config, port=free_port(config.host, config.port)))
@@ -104,7 +116,7 @@ async def _start(
     # modules while the database starts; it is started before them, so that it is stopped after.
     embedded = _embedded(config)
     prepared = asyncio.create_task(_prepare(embedded))
-    database = asyncio.create_task(_start_database(supervisor, config, embedded, prepared))
+    database = asyncio.create_task(_start_database(supervisor, config, embedded, prepared, hand))
 
     async def chains() -> None:
         await _together(*(supervisor.start(child) for child in localnet_children(config)))
@@ -128,8 +140,7 @@ async def _start(
             await supervisor.start(_backups(config))
 
     await _together(prepared, database, chains(), service())
-    # Last, because a key that a failed start had made would be shown to nobody.
-    return config, await make_first_key(replace(config, database_url=await database))
+    return config
 
 
 async def _together(*works: Awaitable[Any]) -> None:
@@ -161,6 +172,7 @@ async def _start_database(
     config: Config,
     embedded: EmbeddedPostgres | None,
     prepared: asyncio.Task[None],
+    hand: Callable[[str], None],
 ) -> str:
     """The database's address, once it is up to date."""
     await prepared
@@ -177,6 +189,9 @@ async def _start_database(
         await migrate(dsn)
         if config.backup_dir is None:
             await stop_holding_log(config, embedded)
+    key = await make_first_key(replace(config, database_url=dsn))
+    if key is not None:
+        hand(key)
     return dsn
 
 
