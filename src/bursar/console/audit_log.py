@@ -11,9 +11,9 @@ from urllib.parse import urlencode
 import msgspec
 
 from bursar.api.call import Stream
+from bursar.console.narrowed import narrowed
 from bursar.console.recipients import key_names
 from bursar.console.visit import ROOT, Drawn, Reply, Visit
-from bursar.errors import ValidationFailed
 
 _PAGE: Final = 50
 FILTERS: Final = ("actor", "action", "subject", "from", "to")
@@ -48,19 +48,8 @@ class Difference:
 
 
 async def list_lines(visit: Visit) -> Reply:
-    asked = {name: visit.query.get(name, "").strip() for name in FILTERS}
-    given = {name: value for name, value in asked.items() if value}
-    after = visit.query.get("after", "")
-    page: dict[str, Any] = {"data": [], "nextCursor": None}
-    status = 200
-    try:
-        page = await visit.ask(
-            LIST, query={**given, "limit": _PAGE, **({"after": after} if after else {})}
-        )
-    except ValidationFailed as problem:
-        visit.problem, status = problem, 400
-    cursor = page["nextCursor"]
-    lines = page["data"]
+    found = await narrowed(visit, LIST, FILTERS)
+    lines = found.rows
     return Drawn(
         "audit_log.html",
         {
@@ -69,14 +58,10 @@ async def list_lines(visit: Visit) -> Reply:
             "differences": {line["id"]: differences(line) for line in lines},
             "most_fields": _MOST_FIELDS,
             "pages": {line["id"]: _page_of(line["subject"]) for line in lines},
-            "asked": asked,
-            "narrowed": bool(given),
-            "first": not after,
-            "newest": f"?{urlencode(given)}",
-            "older": None if cursor is None else f"?{urlencode({**given, 'after': cursor})}",
-            "csv": f"{ROOT}/audit-log.csv?{urlencode(given)}",
+            **found.drawn,
+            "csv": f"{ROOT}/audit-log.csv?{urlencode(found.given)}",
         },
-        status,
+        found.status,
     )
 
 

@@ -2,16 +2,14 @@
 
 from dataclasses import dataclass
 from typing import Any, Final
-from urllib.parse import urlencode
 
 import msgspec
 
 from bursar.console import agent_choice, store
+from bursar.console.narrowed import narrowed, older
 from bursar.console.transactions import hindrances
 from bursar.console.visit import ROOT, Drawn, Reply, Sent, Visit
-from bursar.errors import ValidationFailed
 
-_PAGE: Final = 50
 _PINS: Final = 100
 # Of a seller's answer; the API has all that is kept.
 _MOST_CHARACTERS: Final = 20_000
@@ -36,34 +34,16 @@ class Goods:
 
 
 async def list_purchases(visit: Visit) -> Reply:
-    asked = {name: visit.query.get(name, "").strip() for name in FILTERS}
-    given = {name: value for name, value in asked.items() if value}
-    after = visit.query.get("after", "")
-    page: dict[str, Any] = {"data": [], "nextCursor": None}
-    status = 200
-    try:
-        if asked["agentId"]:
-            given["agentId"] = await agent_choice.chosen(visit, asked["agentId"])
-        page = await visit.ask(
-            "GET /v1/purchases",
-            query={**given, "limit": _PAGE, **({"after": after} if after else {})},
-        )
-    except ValidationFailed as problem:
-        visit.problem, status = problem, 400
-    cursor = page["nextCursor"]
+    found = await narrowed(visit, "GET /v1/purchases", FILTERS)
     return Drawn(
         "purchases.html",
         {
-            "purchases": page["data"],
-            "agents": await _agents(visit, page["data"]),
-            "asked": asked,
-            "choice": await agent_choice.field(visit, given.get("agentId", "")),
-            "narrowed": bool(given),
-            "first": not after,
-            "newest": f"?{urlencode(given)}",
-            "older": None if cursor is None else f"?{urlencode({**given, 'after': cursor})}",
+            "purchases": found.rows,
+            "agents": await _agents(visit, found.rows),
+            **found.drawn,
+            "choice": await agent_choice.field(visit, found.given.get("agentId", "")),
         },
-        status,
+        found.status,
     )
 
 
@@ -106,7 +86,6 @@ async def pins(visit: Visit) -> Reply:
     page = await visit.ask(
         "GET /v1/pins", query={"limit": _PINS, **({"after": after} if after else {})}
     )
-    cursor = page["nextCursor"]
     # Those that wait for a person come first.
     rows = sorted(page["data"], key=lambda pin: pin["offered"] is None)
     return Drawn(
@@ -114,7 +93,7 @@ async def pins(visit: Visit) -> Reply:
         {
             "pins": rows,
             "first": not after,
-            "older": None if cursor is None else f"?{urlencode({'after': cursor})}",
+            "older": older(page["nextCursor"]),
             "may_change": visit.may(ACCEPT),
         },
     )

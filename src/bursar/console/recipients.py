@@ -4,10 +4,10 @@ from typing import Any, Final
 from urllib.parse import urlencode
 
 from bursar.console import store
+from bursar.console.narrowed import narrowed
 from bursar.console.visit import ROOT, Drawn, Reply, Sent, Visit, typed
 from bursar.errors import Fault, ValidationFailed
 
-_PAGE: Final = 50
 FILTERS: Final = ("hostname", "address")
 LIST: Final = "GET /v1/recipients"
 PUT: Final = "PUT /v1/recipients/:hostname"
@@ -15,34 +15,19 @@ DELETE: Final = "DELETE /v1/recipients/:hostname"
 
 
 async def list_recipients(visit: Visit) -> Reply:
-    asked = {name: visit.query.get(name, "").strip() for name in FILTERS}
-    given = {name: value for name, value in asked.items() if value}
-    after = visit.query.get("after", "")
-    page: dict[str, Any] = {"data": [], "nextCursor": None}
-    status = 200
-    try:
-        page = await visit.ask(
-            LIST, query={**given, "limit": _PAGE, **({"after": after} if after else {})}
-        )
-    except ValidationFailed as problem:
-        visit.problem, status = problem, 400
-    cursor = page["nextCursor"]
-    by = [entry[who] for entry in page["data"] for who in ("createdBy", "updatedBy")]
+    found = await narrowed(visit, LIST, FILTERS)
+    by = [entry[who] for entry in found.rows for who in ("createdBy", "updatedBy")]
     return Drawn(
         "recipients.html",
         {
-            "entries": page["data"],
+            "entries": found.rows,
             "people": await key_names(visit, by),
-            "asked": asked,
-            "narrowed": bool(given),
-            "first": not after,
-            "newest": f"?{urlencode(given)}",
-            "older": None if cursor is None else f"?{urlencode({**given, 'after': cursor})}",
+            **found.drawn,
             "may_change": visit.may(PUT),
             "typed": typed(visit, host=visit.query.get("change", ""), payTo="", allowOffCurve=""),
             "changing": "change" in visit.query or "host" in visit.form,
         },
-        status,
+        found.status,
     )
 
 

@@ -7,44 +7,29 @@ from urllib.parse import urlencode
 from bursar.api.call import Stream
 from bursar.api.transactions import approves_own
 from bursar.console import agent_choice, money_moves, stops, store
+from bursar.console.narrowed import narrowed, older
 from bursar.console.visit import ROOT, Drawn, Reply, Sent, Visit
-from bursar.errors import ApiError, ValidationFailed, of_kind
+from bursar.errors import ApiError, of_kind
 
 _PAGE: Final = 50
 FILTERS: Final = ("agentId", "status", "recipient", "from", "to", "settledFrom", "settledTo")
 
 
 async def list_spends(visit: Visit) -> Reply:
-    asked = {name: visit.query.get(name, "").strip() for name in FILTERS}
-    given = {name: value for name, value in asked.items() if value}
-    after = visit.query.get("after", "")
-    page: dict[str, Any] = {"data": [], "nextCursor": None}
-    status = 200
-    try:
-        if asked["agentId"]:
-            given["agentId"] = await agent_choice.chosen(visit, asked["agentId"])
-        page = await visit.ask(
-            "GET /v1/transactions",
-            query={**given, "limit": _PAGE, **({"after": after} if after else {})},
-        )
-    except ValidationFailed as problem:
-        visit.problem, status = problem, 400
+    found = await narrowed(visit, "GET /v1/transactions", FILTERS)
+    moves = {name: of for name, of in found.given.items() if name in money_moves.FILTERS}
     return Drawn(
         "transactions.html",
         {
-            "spends": page["data"],
-            "agents": await _agents(visit, page["data"]),
-            "asked": asked,
-            "choice": await agent_choice.field(visit, given.get("agentId", "")),
-            "narrowed": bool(given),
-            "first": not after,
-            "newest": f"?{urlencode(given)}",
-            "older": _older(given, page["nextCursor"]),
-            "csv": f"{ROOT}/transactions.csv?{urlencode(given)}",
+            "spends": found.rows,
+            "agents": await _agents(visit, found.rows),
+            **found.drawn,
+            "choice": await agent_choice.field(visit, found.given.get("agentId", "")),
+            "csv": f"{ROOT}/transactions.csv?{urlencode(found.given)}",
             # Deposits and withdrawals have no more in common with spends than these.
-            "moves": f"?{urlencode({n: v for n, v in given.items() if n in money_moves.FILTERS})}",
+            "moves": f"?{urlencode(moves)}",
         },
-        status,
+        found.status,
     )
 
 
@@ -88,7 +73,7 @@ async def approvals(visit: Visit) -> Reply:
             "hindrances": await hindrances(visit, page["data"], agents),
             "pending": pending,
             "may_decide": may_decide(visit),
-            "older": _older({}, page["nextCursor"]),
+            "older": older(page["nextCursor"]),
         },
     )
 
@@ -185,7 +170,3 @@ async def _agents(visit: Visit, spends: list[dict[str, Any]]) -> dict[str, store
         return await store.standings(
             tx, visit.caller.realm_id, today, [spend["agentId"] for spend in spends]
         )
-
-
-def _older(given: dict[str, str], cursor: str | None) -> str | None:
-    return None if cursor is None else f"?{urlencode({**given, 'after': cursor})}"
