@@ -64,29 +64,29 @@ async def test_what_payments_may_cost_the_network(console: Console):
     made = await console.json("agents", "create", "x", "--daily-cap", "1", lamports, "5000000")
     assert made["policy"]["dailyNetworkLamports"] == 5_000_000
     for said, kept in (("0", 0), ("7000000", 7_000_000), ("none", None)):
-        policy = await console.json("policies", "set", made["id"], lamports, said)
+        policy = await console.json("policy", "set", made["id"], lamports, said)
         assert policy["dailyNetworkLamports"] == kept
     for wrong in ("-1", "1.5", "much"):
-        refused = await console("policies", "set", made["id"], lamports, wrong)
+        refused = await console("policy", "set", made["id"], lamports, wrong)
         assert refused.code == ExitCode.USAGE
         assert "lamports" in refused.err.lower()
 
 
 async def _agents(console: Console, agent: str) -> None:
     allow = ("--allow", "api.example.com", "--allow", "*.example.org", "--block", "x.example.org")
-    policy = await console.json("policies", "set", agent, *allow, "--approval-threshold", "5")
+    policy = await console.json("policy", "set", agent, *allow, "--approval-threshold", "5")
     assert policy["version"] == 2
     assert policy["allowlist"] == ["api.example.com", "*.example.org"]
     policy = await console.json(
-        *("policies", "set", agent, "--disallow", "*.example.org", "--unblock", "x.example.org"),
+        *("policy", "set", agent, "--disallow", "*.example.org", "--unblock", "x.example.org"),
         *("--daily-cap", "25", "--approval-threshold", "none", "--per-transaction-cap", "9"),
     )
     assert (policy["allowlist"], policy["blocklist"]) == (["api.example.com"], [])
     assert (policy["dailyCap"], policy["approvalThreshold"]) == ("25.00", None)
-    missing = await console("policies", "set", agent, "--disallow", "no.example.org")
+    missing = await console("policy", "set", agent, "--disallow", "no.example.org")
     assert (missing.code, "--disallow" in missing.err) == (ExitCode.USAGE, True)
-    assert "daily cap\t25.00" in await console.ok("policies", "show", agent)
-    history = (await console.ok("policies", "history", agent)).splitlines()
+    assert "daily cap\t25.00" in await console.ok("policy", "show", agent)
+    history = (await console.ok("policy", "history", agent)).splitlines()
     assert [line.split("\t")[0] for line in history] == ["version", "3", "2", "1"]
     changed = await console.json(
         "agents", "update", agent, "--name", "buyer", "--metadata", "team=search"
@@ -117,7 +117,7 @@ async def _money(console: Console, agent: str) -> None:
     assert "per_transaction_cap_exceeded" in would.out
     assert "What would pass now: 9.000000" in would.err
     stranger = await console("preview", agent, "1", "shop.example.net")
-    assert "bursar policies set AGENT --allow RECIPIENT" in stranger.err
+    assert "bursar policy set AGENT --allow RECIPIENT" in stranger.err
     made = await console.json("spend", agent, "3.50", "api.example.com", "--memo", "a book")
     assert (made["status"], made["amount"]) == ("settled", "3.500000")
     again = await console.json(
@@ -181,7 +181,7 @@ async def _purchases(console: Console, url: str) -> None:
     accepted = await console.json("pins", "accept", pin["origin"], pin["offered"], "--yes")
     assert accepted["address"] == pin["offered"]
     assert "forgotten" in await console.ok("pins", "forget", pin["origin"], "--yes")
-    await console.ok("policies", "set", agent, "--approval-threshold", "0", "--payees", "pinned")
+    await console.ok("policy", "set", agent, "--approval-threshold", "0", "--payees", "pinned")
     waits = await console.json("buy", url, "--agent", agent, code=ExitCode.WAITING)
     await console("buy", url, "--agent", agent)
     await console.ok("approvals", "approve", waits["transactionId"])
@@ -192,7 +192,7 @@ async def _purchases(console: Console, url: str) -> None:
 
 
 async def _approvals(console: Console, agent: str) -> None:
-    await console.ok("policies", "set", agent, "--approval-threshold", "0")
+    await console.ok("policy", "set", agent, "--approval-threshold", "0")
     asked = [
         await console.json("spend", agent, "1", "api.example.com", code=ExitCode.WAITING)
         for _ in range(3)
@@ -228,7 +228,7 @@ async def _policy(console: Console, agent: str) -> None:
     assert "draft: 0 approved" in said
     assert "daily_cap" in {change["rule"] for change in tried["changed"]}
     assert "Drafted on version" in await console.ok("policy", "draft", agent, "--daily-cap", "9")
-    assert (await console.json("policy", "show", agent))["policy"]["dailyCap"] == "9.00"
+    assert (await console.json("policy", "show", "--draft", agent))["policy"]["dailyCap"] == "9.00"
     assert "dropped" in await console.ok("policy", "drop", agent)
     drafted = await console.json("policy", "draft", agent, "--daily-cap", "24")
     promoted = await console.json("policy", "promote", agent)

@@ -1,4 +1,4 @@
-"""`bursar agents` and `bursar policies`: who may spend, and how much."""
+"""`bursar agents`: who may spend."""
 
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -21,10 +21,9 @@ from bursar.cli.show import ROWS, Columns
 from bursar.errors import ConfigError
 
 if TYPE_CHECKING:
-    from bursar.client.model import Agent, Policy, PolicyVersion
+    from bursar.client.model import Agent
 
 app = typer.Typer(no_args_is_help=True, help="Make, see, stop and end agents.")
-policies = typer.Typer(no_args_is_help=True, help="See and change what an agent may spend.")
 
 _AGENTS: "Columns[Agent]" = {
     "id": lambda agent: agent.id,
@@ -35,19 +34,6 @@ _AGENTS: "Columns[Agent]" = {
     "balance": lambda agent: agent.wallet.balance,
     "created": lambda agent: agent.created_at,
 }
-_VERSIONS: "Columns[PolicyVersion]" = {
-    "version": lambda policy: policy.version,
-    "daily cap": lambda policy: policy.daily_cap,
-    "per transaction": lambda policy: policy.per_transaction_cap,
-    "approval above": lambda policy: policy.approval_threshold,
-    "network lamports": lambda policy: policy.daily_network_lamports,
-    "frozen": lambda policy: policy.frozen,
-    "payees": lambda policy: policy.payees,
-    "allowlist": lambda policy: policy.allowlist,
-    "blocklist": lambda policy: policy.blocklist,
-    "changed by": lambda policy: policy.changed_by,
-    "changed at": lambda policy: policy.changed_at,
-}
 
 Allow = Annotated[
     list[str] | None,
@@ -57,19 +43,6 @@ Block = Annotated[
     list[str] | None,
     typer.Option("--block", help="Never paid; written as for --allow; repeatable."),
 ]
-Disallow = Annotated[
-    list[str] | None, typer.Option("--disallow", help="Take off the allowlist; repeatable.")
-]
-Unblock = Annotated[
-    list[str] | None, typer.Option("--unblock", help="Take off the blocklist; repeatable.")
-]
-DailyCap = Annotated[str | None, typer.Option(help="USDC a day, e.g. 25.00.")]
-CapOrNone = Annotated[
-    str | None, typer.Option(help="The most one spend may be; `none` removes it.")
-]
-ThresholdOrNone = Annotated[
-    str | None, typer.Option(help="Spends above it wait for a person; `none`: none do.")
-]
 _PerTransaction = Annotated[
     str | None, typer.Option("--per-transaction-cap", help="The most one spend may be.")
 ]
@@ -77,7 +50,7 @@ _Threshold = Annotated[
     str | None, typer.Option("--approval-threshold", help="Spends above it wait for a person.")
 ]
 
-_Payees = Annotated[
+Payees = Annotated[
     Literal["directory", "pinned", "host"] | None,
     typer.Option(
         "--payees",
@@ -101,7 +74,7 @@ def create(
         int | None,
         typer.Option(min=0, help="Fees and token accounts a day; left out: the service's default."),
     ] = None,
-    payees: _Payees = None,
+    payees: Payees = None,
     limits: Limits = None,
     budget: Annotated[str | None, typer.Option(help="The budget that it is under.")] = None,
     metadata_: Pairs = None,
@@ -125,7 +98,7 @@ def create(
     else:
         to.out.done(made.id)
     if not allow:
-        to.out.note("It may pay nobody yet: add recipients with `bursar policies set --allow`.")
+        to.out.note("It may pay nobody yet: add recipients with `bursar policy set --allow`.")
 
 
 @app.command("list")
@@ -163,7 +136,7 @@ def update(
         bool, typer.Option("--no-metadata", help="Remove all metadata.")
     ] = False,
 ) -> None:
-    """Rename an agent or replace its metadata. Its policy: `bursar policies set`."""
+    """Rename an agent or replace its metadata. Its policy: `bursar policy set`."""
     changes: dict[str, Any] = {}
     if name is not None:
         changes["name"] = name
@@ -253,117 +226,3 @@ def terminate(to: Remote, agent_id: AgentId, yes: Yes = False) -> None:
 def budget(to: Remote, agent_id: AgentId) -> None:
     """Show what an agent may spend now."""
     to.out.one(to.client.agents.budget(agent_id))
-
-
-# Policies -----------------------------------------------------------------------------------------
-
-
-@policies.command("show")
-@remote
-def show_policy(to: Remote, agent_id: AgentId) -> None:
-    """Show the policy in force."""
-    to.out.one(to.client.agents.get(agent_id).policy)
-
-
-@policies.command("history")
-@remote
-def history(to: Remote, agent_id: AgentId, limit: Limit = ROWS, every: All = False) -> None:
-    """List every version of an agent's policy, newest first."""
-    to.out.rows(to.client.agents.policies(agent_id), _VERSIONS, most=row_limit(limit, every))
-
-
-@policies.command("set")
-@remote
-def set_policy(
-    to: Remote,
-    agent_id: AgentId,
-    daily_cap: DailyCap = None,
-    allow: Allow = None,
-    disallow: Disallow = None,
-    block: Block = None,
-    unblock: Unblock = None,
-    per_transaction_cap: CapOrNone = None,
-    approval_threshold: ThresholdOrNone = None,
-    daily_network_lamports: Annotated[
-        str | None,
-        typer.Option(help="Fees and token accounts a day; `none`: the service's default."),
-    ] = None,
-    payees: _Payees = None,
-    limits: Limits = None,
-) -> None:
-    """Change what is given, in force at once. Refuses when somebody else changed it meanwhile."""
-    before = to.client.agents.get(agent_id).policy
-    changes = policy_changes(
-        before,
-        daily_cap=daily_cap,
-        allow=allow,
-        disallow=disallow,
-        block=block,
-        unblock=unblock,
-        per_transaction_cap=per_transaction_cap,
-        approval_threshold=approval_threshold,
-        daily_network_lamports=daily_network_lamports,
-        payees=payees,
-        limits=limits,
-    )
-    agent = to.client.agents.update(agent_id, policy_version=before.version, **changes)
-    to.out.one(agent.policy)
-
-
-def policy_changes(
-    before: "Policy",
-    *,
-    daily_cap: str | None = None,
-    allow: list[str] | None = None,
-    disallow: list[str] | None = None,
-    block: list[str] | None = None,
-    unblock: list[str] | None = None,
-    per_transaction_cap: str | None = None,
-    approval_threshold: str | None = None,
-    daily_network_lamports: str | None = None,
-    payees: str | None = None,
-    limits: list[str] | None = None,
-) -> dict[str, Any]:
-    """What options say to change of a policy, as the client takes it. Raises ConfigError where they
-    say nothing."""
-    changes: dict[str, Any] = {}
-    if daily_cap is not None:
-        changes["daily_cap"] = daily_cap
-    if per_transaction_cap is not None:
-        changes["per_transaction_cap"] = _or_none(per_transaction_cap)
-    if approval_threshold is not None:
-        changes["approval_threshold"] = _or_none(approval_threshold)
-    if daily_network_lamports is not None:
-        changes["daily_network_lamports"] = _lamports(daily_network_lamports)
-    if payees is not None:
-        changes["payees"] = payees
-    if limits is not None:
-        changes["limits"] = read_limits(limits)
-    if allow or disallow:
-        changes["allowlist"] = _changed(before.allowlist, allow, disallow, "--disallow")
-    if block or unblock:
-        changes["blocklist"] = _changed(before.blocklist, block, unblock, "--unblock")
-    if not changes:
-        raise ConfigError("--daily-cap", "is needed, or another option that says what to change")
-    return changes
-
-
-def _or_none(text: str) -> str | None:
-    return None if text == "none" else text
-
-
-def _lamports(text: str) -> int | None:
-    if text == "none":
-        return None
-    if not (text.isascii() and text.isdigit()):
-        raise ConfigError("--daily-network-lamports", f"is a whole number or `none`, not {text!r}")
-    return int(text)
-
-
-def _changed(
-    entries: tuple[str, ...], add: list[str] | None, remove: list[str] | None, flag: str
-) -> list[str]:
-    for entry in remove or ():
-        if entry not in entries:
-            raise ConfigError(flag, f"{entry} is not on the list")
-    return [entry for entry in entries if entry not in (remove or ())] + [*(add or ())]

@@ -73,7 +73,6 @@ def bursar(
 app.add_typer(shop.app, name="demo", rich_help_panel=_HELP)
 app.command(rich_help_panel=_HELP)(doctor.doctor)
 app.add_typer(agents.app, name="agents", rich_help_panel=_AGENTS)
-app.add_typer(agents.policies, name="policies", rich_help_panel=_AGENTS)
 app.add_typer(policy.app, name="policy", rich_help_panel=_AGENTS)
 app.command(rich_help_panel=_AGENTS)(wallets.fund)
 app.command(rich_help_panel=_AGENTS)(spends.spend)
