@@ -14,13 +14,13 @@ from tests.localnet.support import Rpc, sol_transfer
 
 async def subscribe(socket: aiohttp.ClientWebSocketResponse, method: str, *params: Any) -> Any:
     await socket.send_json({"jsonrpc": "2.0", "id": 7, "method": method, "params": params})
-    answer = await socket.receive_json(timeout=5)
+    answer = await socket.receive_json(timeout=60)
     assert answer["id"] == 7
     return answer.get("result", answer.get("error"))
 
 
 async def notice(socket: aiohttp.ClientWebSocketResponse, method: str) -> Any:
-    message = await socket.receive_json(timeout=5)
+    message = await socket.receive_json(timeout=60)
     assert message["method"] == method
     return message["params"]
 

@@ -32,10 +32,10 @@ LONG: Final = os.environ.get("BURSAR_LONG") == "1"
 PURCHASES: Final = 2_000 if LONG else 150
 AGENTS: Final = 12 if LONG else 6
 CLIENTS: Final = 24 if LONG else 12
-# A blockhash lives for 6 s, and is proven dead 8 s later.
-SLOT_MS: Final = 40
+# A blockhash lives for 9 s, and is proven dead 11 s later.
+SLOT_MS: Final = 60
 # While the blockhash lives, and when it is dead.
-LATE_SECONDS: Final = {"settles late": 2.5, "settles too late": 9.0}
+LATE_SECONDS: Final = {"settles late": 2.5, "settles too late": 12.0}
 # Of each kind: what was killed needs a while to be back.
 PROCESSES: Final = 2
 # Between two kills. They take turns, and each has run for ten seconds when it is killed again: for
@@ -85,7 +85,8 @@ async def market(
             slot_ms=SLOT_MS,
             processes=PROCESSES,
             log_level="error",
-            purchases_timeout_seconds=1,
+            # A seller that hangs is given up then; others answer within it on a busy machine, too.
+            purchases_timeout_seconds=3,
         ) as opened,
     ):
         yield opened

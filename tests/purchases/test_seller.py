@@ -438,7 +438,7 @@ async def test_asks_at_once_are_bounded(seller: Seller):
 
     async with _raw(count) as url:
         asked = [asyncio.create_task(seller.ask("test", n, _order(url))) for n in range(40)]
-        await until(lambda: _is(lambda: here == 16), seconds=5, every=0.01)
+        await until(lambda: _is(lambda: here == 16), seconds=60, every=0.01)
         release.set()
         assert {one.status for one in await asyncio.gather(*asked)} == {200}
     assert most == 16
@@ -463,10 +463,10 @@ async def test_an_account_delays_itself_only(shop: Shop):
             for url in slow
             for _ in range(20)
         ]
-        await until(lambda: _is(lambda: hung == 16), seconds=5, every=0.01)
+        await until(lambda: _is(lambda: hung == 16), seconds=60, every=0.01)
         assert (await seller.ask("test", OTHER, _order(shop.url))).status == 402
         others = [asyncio.create_task(seller.ask("test", OTHER, _order(slow[0])))]
-        await until(lambda: _is(lambda: hung == 17), seconds=5, every=0.01)
+        await until(lambda: _is(lambda: hung == 17), seconds=60, every=0.01)
         release.set()
         answers = await asyncio.gather(*asked, *others)
         assert {answer.status for answer in answers} == {200}

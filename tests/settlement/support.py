@@ -174,7 +174,7 @@ class Stage:
         async def changed() -> bool:
             return await self.rpc.blockhash("confirmed") != old
 
-        await until(changed, seconds=5)
+        await until(changed, seconds=60)
 
     async def made(self, agent: dict[str, Any], payment_id: str) -> int:
         """How often the chain shows this payment: from this wallet, with this memo, this amount."""

@@ -70,7 +70,7 @@ async def test_a_deposit_is_not_credited_before_it_is_noticed(stage: Stage):
         async def later() -> bool:
             return await watcher.fetchval("SELECT moment() > $1", moment)
 
-        await until(later, seconds=5)
+        await until(later, seconds=60)
         async with stage.db.connection() as faucet:
             noticed = await wallet_store.insert_deposit(
                 faucet,

@@ -361,7 +361,7 @@ async def claimed(
     await stage.due()
     await stage.faults({"action": "delay", "at": "request", "ms": 1_000})
     working = asyncio.create_task(getattr(settler, duty)())
-    await until(waits_for_the_chain, seconds=5)
+    await until(waits_for_the_chain, seconds=60)
     yield working
     await stage.faults()
 

@@ -8,7 +8,7 @@ from bursar.errors import CommandFailed, ConfigError
 
 
 def mcp(api_key: ApiKey = None, base_url: BaseUrl = None, profile: ProfileName = None) -> None:
-    """Serve an agent's tools (budget, preview, spend, transactions) over standard input and output.
+    """Serve an agent's tools (budget, spend, buy and more) over standard input and output.
 
     Needs a key of scope agent. For MCP clients, which start it; docs/mcp.md has the lines to paste
     into theirs.
