@@ -64,7 +64,7 @@ bench: $(VENV)/.dev ## Measure every promised figure; under 5 minutes (BENCH_SEC
 screenshots: $(VENV)/.dev ## Draw docs/img/console-*.png again; needs chromium
 	$(BIN)/python -m tests.browser.screenshots
 
-prove: $(VENV)/.dev ## Break everything for an hour under load, and audit it (PROVE_MINUTES, PROVE_SEED, PROVE_REPORT)
+prove: $(VENV)/.dev ## Break everything for an hour under load, and audit it (PROVE_MINUTES, PROVE_RATE, PROVE_SEED, PROVE_REPORT)
 	PYTHONPATH=. $(BIN)/python -m tests.prove
 
 fuzz: $(VENV)/.dev ## Hostile input for long: parsers, headers, every endpoint (FUZZ_EXAMPLES, FUZZ_SCHEMATHESIS)

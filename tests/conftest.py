@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import is_hypothesis_test, settings
 from xdist.remote import Producer
 from xdist.scheduler.loadfile import LoadFileScheduling
 
@@ -75,8 +75,14 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> _ByFile
     return _ByFile(config, log)
 
 
-# Thousands of times through lines that other tests cover: to count them takes as long again.
-UNCOUNTED = ("fuzz/test_parsers.py", "nodes/test_shared_limits.py", "property/test_model.py")
+# Thousands of times through lines that other tests cover, as does every test of Hypothesis: to
+# count them takes as long again.
+UNCOUNTED = (
+    "fuzz/test_parsers.py",
+    "integration/test_schemathesis.py",
+    "nodes/test_shared_limits.py",
+    "property/test_model.py",
+)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -85,7 +91,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: places.get(item.path, len(places)))
     uncounted = {here / name for name in UNCOUNTED}
     for item in items:
-        if item.path in uncounted:
+        if item.path in uncounted or is_hypothesis_test(getattr(item, "obj", None)):
             item.add_marker("no_cover")
 
 

@@ -15,7 +15,7 @@ class Watch:
     tells, it is like any other."""
 
     def __init__(self) -> None:
-        self._began = time.monotonic()
+        self.began = time.monotonic()
         self._stolen = _stolen()
 
     @property
@@ -24,7 +24,7 @@ class Watch:
 
     @property
     def wall_seconds(self) -> float:
-        return time.monotonic() - self._began
+        return time.monotonic() - self.began
 
     @property
     def stolen_seconds(self) -> float:

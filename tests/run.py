@@ -64,7 +64,7 @@ def main() -> int:
     elsewhere = [f"--ignore={file}" for file in MEASURED]
     watch = Watch()
     most = _pytest("--cache-clear", *SIDE_BY_SIDE, *COVERAGE, f"--ignore={STOCK}", *elsewhere)
-    measured = _pytest("--cov-append", *COVERAGE, *MEASURED)
+    measured = _pytest(*MEASURED)
     return _once_more(watch, max(most, measured)) or _coverage()
 
 

@@ -24,6 +24,7 @@ from bursar.service.localnets import choose_ports, localnet_children
 from bursar.service.ports import free_port
 from bursar.service.supervisor import Supervisor
 from tests.localnet.support import Rpc
+from tests.machine import Watch
 from tests.nodes.cluster import Cluster, running_cluster
 from tests.nodes.redis_server import RedisServer
 from tests.processes import clean_environment, spawn_api, until
@@ -196,15 +197,16 @@ class Clients:
 
         await until(enough, seconds=60, every=0.01)
 
-    async def first_after(self, moment: float) -> float:
-        """How long after `moment` the first spend that was asked for later was acknowledged."""
+    async def first_after(self, watch: Watch) -> float:
+        """How long after the watch began the first spend that was asked for later was
+        acknowledged."""
 
         async def one() -> bool:
             self.check()
-            return any(asked > moment for asked, _ in self.times[-200:])
+            return any(asked > watch.began for asked, _ in self.times[-200:])
 
         await until(one, seconds=60, every=0.01)
-        return min(answered for asked, answered in self.times if asked > moment) - moment
+        return watch.seconds
 
     async def _client(self, number: int) -> None:
         chance = Random(f"{self.seed}/{number}")

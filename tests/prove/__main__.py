@@ -1,4 +1,5 @@
-"""`make prove`: PROVE_MINUTES (60), PROVE_SEED (drawn, and printed), PROVE_REPORT (a file)."""
+"""`make prove`: PROVE_MINUTES (60), PROVE_RATE (400 operations a second), PROVE_SEED (drawn, and
+printed), PROVE_REPORT (a file)."""
 
 import os
 import random
@@ -29,7 +30,11 @@ def main() -> int:
         return subprocess.run(command, env=os.environ | {INSIDE: "1"}).returncode
     set_up_logs("error", "prove")
     seed = int(os.environ.get("PROVE_SEED") or random.SystemRandom().randrange(10**9))
-    plan = Plan(seed, float(os.environ.get("PROVE_MINUTES") or "60"))
+    plan = Plan(
+        seed,
+        minutes=float(os.environ.get("PROVE_MINUTES") or "60"),
+        rate=float(os.environ.get("PROVE_RATE") or "400"),
+    )
     folder = Path(tempfile.mkdtemp(prefix="prove-"))
     mount = _mount(folder / "disk") if INSIDE in os.environ else None
     print(f"seed {seed}, {plan.minutes:g} minutes, files in {folder}", flush=True)

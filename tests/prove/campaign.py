@@ -32,9 +32,9 @@ REST_SECONDS: Final = 0.5
 class Plan:
     seed: int
     minutes: float
-    tenants: int = 18
     # Operations that all clients together try to do in a second.
-    rate: float = 400.0
+    rate: float
+    tenants: int = 18
 
 
 @dataclass
