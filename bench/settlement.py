@@ -6,7 +6,7 @@
 import asyncio
 import tempfile
 import time
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -110,6 +110,8 @@ async def _settled_per_second(stage: Stage) -> float:
     await until(lambda: _all_settled(stage), seconds=600)
     took = time.perf_counter() - begin
     work.cancel()
+    with suppress(asyncio.CancelledError):
+        await work
     return PAYMENTS / took
 
 
