@@ -61,7 +61,7 @@ format: $(VENV)/.dev ## Format the code and fix what ruff can fix
 bench: $(VENV)/.dev ## Measure every promised figure; under 5 minutes (BENCH_SECONDS, BENCH_ROUNDS for more)
 	$(BIN)/python -m bench
 
-screenshots: $(VENV)/.dev ## Draw docs/img/console-*.png again; needs chromium
+screenshots: $(VENV)/.dev ## Draw docs/img/console-*.png again; needs Chromium
 	$(BIN)/python -m tests.browser.screenshots
 
 prove: $(VENV)/.dev ## Break everything for an hour under load, and audit it (PROVE_MINUTES, PROVE_RATE, PROVE_SEED, PROVE_REPORT)

@@ -14,21 +14,16 @@ from playwright.async_api import Browser, async_playwright
 from bursar.config import Config
 from bursar.service.postgres import EmbeddedPostgres
 from tests.browser.support import Console, Guest
-from tests.parts import program
+from tests.parts import chromium
 from tests.webhooks.conftest import Hooks, own_hooks, running_worker
 
 
-@pytest.fixture(scope="session")
-def chromium() -> str:
-    return program("chromium", "chromium", "chromium-browser", "google-chrome")
-
-
 @pytest.fixture(scope="package")
-async def browser(chromium: str) -> AsyncGenerator[Browser]:
+async def browser() -> AsyncGenerator[Browser]:
     async with async_playwright() as playwright:
         # Its sandbox does not run for root, and everything it visits is ours.
         started = await playwright.chromium.launch(
-            executable_path=chromium, args=["--no-sandbox", "--disable-dev-shm-usage"]
+            executable_path=chromium(), args=["--no-sandbox", "--disable-dev-shm-usage"]
         )
         yield started
         await started.close()

@@ -28,6 +28,7 @@ from bursar.service.api import Api
 from bursar.service.localnets import choose_ports, localnet_children
 from bursar.service.postgres import ADMIN_ROLE, DATABASE, running_postgres
 from bursar.service.supervisor import Supervisor
+from tests.parts import BROWSERS
 from tests.processes import until
 from tests.support import Service
 from tests.webhooks.conftest import ALLOW, Receiver, running_receiver, running_worker
@@ -100,9 +101,9 @@ WAITING: Final = (
 
 
 async def main() -> None:
-    chromium = shutil.which("chromium")
-    if chromium is None:
-        sys.exit("Chromium is not installed; on Debian or Ubuntu: apt-get install chromium")
+    program = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if program is None:
+        sys.exit(f"No browser is installed; on Debian or Ubuntu: apt-get install {BROWSERS[0]}")
     set_up_logs("error", "screenshots")
     async with _service() as (service, receiver, admin_dsn):
         key = await service.key(account=ACCOUNT)
@@ -110,7 +111,7 @@ async def main() -> None:
             agents = await _fill(client, receiver, admin_dsn)
         async with async_playwright() as playwright:
             browser = await playwright.chromium.launch(
-                executable_path=chromium, args=["--no-sandbox", "--disable-dev-shm-usage"]
+                executable_path=program, args=["--no-sandbox", "--disable-dev-shm-usage"]
             )
             paths = {
                 "overview": "/console",

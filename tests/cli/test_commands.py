@@ -117,7 +117,7 @@ async def _money(console: Console, agent: str) -> None:
     assert "per_transaction_cap_exceeded" in would.out
     assert "What would pass now: 9.000000" in would.err
     stranger = await console("preview", agent, "1", "shop.example.net")
-    assert "bursar policy set AGENT --allow RECIPIENT" in stranger.err
+    assert f"bursar policy set {agent} --allow shop.example.net" in stranger.err
     made = await console.json("spend", agent, "3.50", "api.example.com", "--memo", "a book")
     assert (made["status"], made["amount"]) == ("settled", "3.500000")
     again = await console.json(
@@ -212,8 +212,21 @@ async def _budgets(console: Console, agent: str) -> None:
     assert (await console.json("budgets", "show", budget))["limits"][0]["count"] == 9
     assert "is frozen" in await console.ok("budgets", "freeze", budget)
     assert "is thawed" in await console.ok("budgets", "thaw", budget)
-    assert "is changed" in await console.ok("budgets", "set", budget, "--name", "crew")
-    assert [row["name"] for row in await console.json("budgets", "list")] == ["crew"]
+    shown = await console.ok("budgets", "show", budget)
+    assert "limits\tweek=5.00,9x\n" in shown
+    assert "used, week\t0.000000 USDC, 0 spends\n" in shown
+    changed = await console.ok("budgets", "set", budget, "--name", "crew", "--limit", "day=3x")
+    assert "crew is changed; its limits: day=3x." in changed
+    listed = (await console.ok("budgets", "list")).splitlines()
+    assert listed[1].split("\t")[1:3] == ["crew", "day 0x of 3x"]
+    moved = await console.json("agents", "update", agent, "--budget", budget)
+    assert moved["budgetId"] == budget
+    await console.ok("budgets", "set", budget, "--limit", "day=0.50")
+    refused = await console("preview", agent, "1", "api.example.com")
+    assert refused.code == ExitCode.REFUSED
+    assert f"  budget {budget} lim_" in refused.err
+    assert "limits: none" in await console.ok("budgets", "set", budget, "--limit", "none")
+    assert (await console.json("agents", "update", agent, "--budget", "none"))["budgetId"] is None
     assert await console.json("agents", "list", "--budget", budget) == []
     under = await console.json("agents", "update-many", "--under", budget, "--status", "paused")
     assert under == {"matched": 0, "changed": 0}

@@ -135,15 +135,21 @@ def update(
     no_metadata: Annotated[
         bool, typer.Option("--no-metadata", help="Remove all metadata.")
     ] = False,
+    budget: Annotated[
+        str | None,
+        typer.Option(help="The budget that it is under from now on; `none`: under none."),
+    ] = None,
 ) -> None:
-    """Rename an agent or replace its metadata. Its policy: `bursar policy set`."""
+    """Rename an agent, replace its metadata or move it. Its policy: `bursar policy set`."""
     changes: dict[str, Any] = {}
     if name is not None:
         changes["name"] = name
     if no_metadata or metadata_:
         changes["metadata"] = {} if no_metadata else metadata(metadata_)
+    if budget is not None:
+        changes["budget_id"] = None if budget == "none" else budget
     if not changes:
-        raise ConfigError("--name or --metadata", "say what to change")
+        raise ConfigError("--name, --metadata or --budget", "say what to change")
     to.out.one(to.client.agents.update(agent_id, **changes))
 
 

@@ -105,7 +105,7 @@ class _Story:
         mark = {"rejected": "✗", "pending": "?"}.get(made.status, "✓")
         self._show(f"{made.amount} to {made.recipient}: {made.status}", mark)
         if made.status == "rejected":
-            for line in explained(made):
+            for line in explained(made, self._agent_id, recipient):
                 self._show(f"   {line}")
         if made.signature is not None:
             self._show(f"   signature {made.signature}")

@@ -16,10 +16,10 @@ class ExitCode(IntEnum):
 
     DONE = 0, "Done. A spend is approved or settled."
     FAILED = 1, "It could not be done; for `audit` and `doctor`: something is wrong."
-    USAGE = 2, "An option, argument or setting is wrong; for `audit`: not all could be checked."
+    USAGE = 2, "An option, setting or key is wrong or missing; for `audit`: not all was checked."
     REFUSED = 3, "The policy refused the spend, or would."
     WAITING = 4, "The spend waits for a person's approval, or would."
-    NOT_ALLOWED = 5, "The key is missing or unknown, or its scope does not allow this."
+    NOT_ALLOWED = 5, "The service does not know the key, or its scope does not allow this."
     NOT_FOUND = 6, "There is no such object for this key."
     UNAVAILABLE = (
         7,

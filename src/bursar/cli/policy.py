@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from bursar.cli.agents import Allow, Block, Payees
-from bursar.cli.budgets import Limits, read_limits
+from bursar.cli.budgets import NewLimits, read_limits, show_limits
 from bursar.cli.remote import AgentId, All, Limit, Remote, remote, row_limit
 from bursar.cli.show import ROWS, Columns
 from bursar.clock import SystemClock
@@ -38,6 +38,7 @@ _VERSIONS: "Columns[PolicyVersion]" = {
     "approval above": lambda policy: policy.approval_threshold,
     "network lamports": lambda policy: policy.daily_network_lamports,
     "frozen": lambda policy: policy.frozen,
+    "limits": lambda policy: show_limits(policy.limits),
     "payees": lambda policy: policy.payees,
     "allowlist": lambda policy: policy.allowlist,
     "blocklist": lambda policy: policy.blocklist,
@@ -101,7 +102,7 @@ def set_policy(
         typer.Option(help="Fees and token accounts a day; `none`: the service's default."),
     ] = None,
     payees: Payees = None,
-    limits: Limits = None,
+    limits: NewLimits = None,
 ) -> None:
     """Change what is given, in force at once. Refuses when somebody else changed it meanwhile."""
     before = to.client.agents.get(agent_id).policy
@@ -134,7 +135,7 @@ def try_(
     unblock: _Unblock = None,
     per_transaction_cap: _CapOrNone = None,
     approval_threshold: _ThresholdOrNone = None,
-    limits: Limits = None,
+    limits: NewLimits = None,
     days: _Days = 30,
     wait: _Wait = 600,
 ) -> None:
@@ -184,7 +185,7 @@ def _print(to: Remote, found: "Backtest") -> None:
             f" {totals.rejected} rejected, {totals.amount} USDC"
         )
     to.out.rows(found.changed, _DIFFERENCES, most=_SHOWN)
-    to.out.note(f"{reproduced.same} of {reproduced.of} requests are decided again as they were.")
+    to.out.note(f"Check: {reproduced.same} of {reproduced.of} requests came out again as recorded.")
 
 
 @app.command()
@@ -199,7 +200,7 @@ def draft(
     unblock: _Unblock = None,
     per_transaction_cap: _CapOrNone = None,
     approval_threshold: _ThresholdOrNone = None,
-    limits: Limits = None,
+    limits: NewLimits = None,
 ) -> None:
     """Draft a change: from now on it is counted what it would decide differently."""
     changes = _changes(
@@ -215,7 +216,10 @@ def draft(
         limits=limits,
     )
     made = to.client.drafts.put(agent_id, **changes)
-    to.out.done(f"Drafted on version {made.base_version}; see `bursar policy show --draft`.", made)
+    to.out.done(
+        f"Drafted on version {made.base_version}; see `bursar policy show {agent_id} --draft`.",
+        made,
+    )
 
 
 @app.command()

@@ -225,7 +225,7 @@ def _outcome(purchase: "Purchase") -> list[str]:
         "failed": [
             f"Nothing was paid: {purchase.failure_code}. {purchase.problem or ''} ({purchase.id})"
         ],
-        "rejected": explained(purchase),
+        "rejected": explained(purchase, purchase.agent_id, purchase.host),
         "pending": [
             f"{paid} waits for a person: bursar approvals list",
             f"  Once it is approved: bursar purchases continue {purchase.id}",

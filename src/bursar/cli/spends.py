@@ -97,7 +97,7 @@ def spend(
             made = pay(wait=wait)
     to.out.one(made, _MADE)
     if not to.out.as_json:
-        for line in explained(made):
+        for line in explained(made, agent_id, recipient):
             to.out.note(line)
     _end(made)
 
@@ -119,7 +119,7 @@ def preview(
     )
     to.out.one(answer)
     if not to.out.as_json:
-        for line in explained(answer):
+        for line in explained(answer, agent_id, recipient):
             to.out.note(line)
     _end(answer)
 
@@ -148,7 +148,9 @@ def deny(to: Remote, transaction_id: _TransactionId, reason: _Reason = None) -> 
     to.out.done(f"{done.id}: {done.amount} to {done.recipient} is denied.", done)
 
 
-def explained(answer: "Transaction | Preview | Purchase") -> list[str]:
+def explained(
+    answer: "Transaction | Preview | Purchase", agent_id: str, recipient: str
+) -> list[str]:
     """Why a spend was refused, what would pass, and when; nothing for a spend that was not
     refused."""
     decision = answer.decision
@@ -162,9 +164,11 @@ def explained(answer: "Transaction | Preview | Purchase") -> list[str]:
     if decisive is not None:
         seen = {"limit": decisive.limit, "observed": decisive.observed}
         facts = ", ".join(f"{name} {value}" for name, value in seen.items() if value)
-        lines.append(f"  {decisive.rule}: {facts}")
+        of = "".join(f" {id_}" for id_ in (decisive.budget_id, decisive.limit_id) if id_)
+        lines.append(f"  {decisive.rule}{of}: {facts}")
     if answer.reject_code in _ADVICE:
-        lines.append(f"  {_ADVICE[answer.reject_code]}")
+        advice = _ADVICE[answer.reject_code].replace("AGENT", agent_id)
+        lines.append(f"  {advice.replace('RECIPIENT', recipient).replace('HOSTNAME', recipient)}")
     alone = ""
     if decision.max_without_approval != decision.max_amount_now:
         alone = f", without a person {decision.max_without_approval:f}"
