@@ -8,7 +8,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Generator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -191,14 +191,13 @@ def _own_service() -> Generator[Connection]:
 
 
 def _first_key(process: subprocess.Popen[bytes], folder: Path, log: Path) -> str:
-    """The key that `serve` writes to its folder once it is ready."""
+    """The key that `serve` leaves in its folder; it says so once it is ready."""
     from bursar.service.first_key import FIRST_KEY_FILE
 
     ends = time.monotonic() + _START_SECONDS
     while time.monotonic() < ends and process.poll() is None:
-        with suppress(FileNotFoundError):
-            if (key := (folder / FIRST_KEY_FILE).read_text("ascii")).endswith("\n"):
-                return key.strip()
+        if FIRST_KEY_FILE in log.read_text("utf-8", "replace"):
+            return (folder / FIRST_KEY_FILE).read_text("ascii").strip()
         time.sleep(0.05)
     raise CommandFailed(
         f"No service could be started:\n{log.read_text('utf-8', 'replace')[-2000:]}"
