@@ -26,6 +26,7 @@ RUN_HERE: Final = (
     "docs/recipes.md",
     "docs/rotating-keys.md",
     "docs/stop.md",
+    "docs/time-machine.md",
     "docs/webhooks.md",
 )
 # These have a test of their own that runs them.
