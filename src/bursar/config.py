@@ -119,13 +119,14 @@ def load_defaults() -> dict[str, Any]:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Given:
     """Every setting as text, in the one place that decides it. `path` is `bursar.toml`, which need
-    not be there."""
+    not be there; `overruled` is what the environment says differently."""
 
     flags: Mapping[str, str]
     environment: Mapping[str, str]
     file: Mapping[str, str]
     defaults: Mapping[str, str]
     path: Path
+    overruled: frozenset[str]
 
 
 def load_config(environment: Mapping[str, str], **flags: object) -> Config:
@@ -165,6 +166,7 @@ def gather(environment: Mapping[str, str], **flags: object) -> Given:
         file={name: text for name, text in file.items() if name not in decided},
         defaults=defaults,
         path=path,
+        overruled=frozenset(n for n, text in file.items() if variables.get(n, text) != text),
     )
 
 

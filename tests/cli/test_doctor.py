@@ -84,7 +84,8 @@ async def test_a_port_in_the_open(console: Console, tmp_path: Path):
 
 async def test_settings_that_every_terminal_shares(console: Console, served: Service):
     """Goal: with bursar.toml in the data folder a command in another terminal needs no variable;
-    doctor names what is set there without its value, and a slip in it is named."""
+    doctor names what is set there without its value, and what the environment overrules; a slip
+    in it is named."""
     folder = console.home / ".bursar"
     folder.mkdir(mode=0o700)
     file = folder / "bursar.toml"
@@ -93,6 +94,8 @@ async def test_settings_that_every_terminal_shares(console: Console, served: Ser
     file.write_text(f'database_url = "{dsn}"\nport = 9001\n')
     done = await console("doctor", BURSAR_PORT="9002")
     assert f"settings: environment: port; {file}: database_url\n" in done.out
+    assert "unset BURSAR_PORT" in done.out
+    assert "unset" not in (await console("doctor", BURSAR_PORT="9001")).out
     assert dsn not in done.out
     assert (await console("keys", "list", "--local")).code == 0
     file.write_text("prot = 9001\n")

@@ -22,7 +22,7 @@ from bursar.cli.live import look_at_live
 from bursar.cli.remote import Remote, remote
 from bursar.cli.show import plain
 from bursar.clock import SystemClock
-from bursar.config import MODES, Given, gather, load_config
+from bursar.config import MODES, Given, gather, load_config, variable
 from bursar.errors import BursarError
 
 if TYPE_CHECKING:
@@ -290,7 +290,15 @@ def _settings(given: Given) -> Finding:
         str(given.path): given.file,
     }
     found = [f"{where}: {', '.join(sorted(names))}" for where, names in places.items() if names]
-    return Finding(what="settings", state="ok", found="; ".join(found) or "all as they come")
+    overruled = ", ".join(map(variable, sorted(given.overruled)))
+    return Finding(
+        what="settings",
+        state="warning" if overruled else "ok",
+        found="; ".join(found) or "all as they come",
+        fix=f"The environment overrules the file: unset {overruled}, or change the file."
+        if overruled
+        else "",
+    )
 
 
 def _books(data_dir: str | None) -> Iterator[Finding]:

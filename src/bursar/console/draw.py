@@ -115,7 +115,8 @@ def spoken(fault: Fault) -> str:
             words = f"The {inner[1]} of {words.lower()}"
     elif inner:
         words = f"{words} “{'.'.join(inner)}”"
-    return words + fault.message.removeprefix(fault.param)
+    said = fault.message.removeprefix(fault.param)
+    return words + said.replace('a decimal string such as "12.50"', "an amount such as 12.50")
 
 
 def number(value: int) -> str:
