@@ -21,7 +21,12 @@ LIST_QUERY = page_fields()
 NEW_KEY = Record(
     "NewKey",
     (
-        Field("name", Text(1, 100, trim=True), "What the key is for.", required=True),
+        Field(
+            "name",
+            Text(1, 100, trim=True),
+            "What the key is for, in 1 to 100 characters.",
+            required=True,
+        ),
         Field("scope", Choice(tuple(Scope)), "What the key may do.", required=True),
         Field(
             "agentId",

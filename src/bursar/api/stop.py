@@ -14,7 +14,12 @@ endpoints = Resource("Stop", Category.AGENT_MANAGEMENT)
 STOP = Record(
     "StopRequest",
     (
-        Field("reason", Text(1, 500, trim=True), "Why, for whoever resumes.", required=True),
+        Field(
+            "reason",
+            Text(1, 500, trim=True),
+            "Why, for whoever resumes, in 1 to 500 characters.",
+            required=True,
+        ),
         Field(
             "alsoUnsigned",
             Flag(),

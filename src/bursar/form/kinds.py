@@ -50,7 +50,10 @@ class Text:
         return text
 
     def schema(self) -> Schema:
-        made: Schema = {"type": "string", "minLength": self.least, "maxLength": self.most}
+        made: Schema = {"type": "string", "minLength": self.least}
+        # Blanks around it are not counted where they are trimmed, which a schema cannot say.
+        if not self.trim:
+            made["maxLength"] = self.most
         if self.pattern:
             made["pattern"] = f"^{self.pattern}$"
         return made

@@ -1184,7 +1184,7 @@ export interface RedeliveryRequest {
 }
 
 export interface StopRequest {
-  /** Why, for whoever resumes. */
+  /** Why, for whoever resumes, in 1 to 500 characters. */
   reason: string;
   /** True also holds what is approved and not yet signed, until it is resumed. */
   alsoUnsigned?: boolean;
@@ -1199,7 +1199,7 @@ export interface ResumeRequest {
 }
 
 export interface NewKey {
-  /** What the key is for. */
+  /** What the key is for, in 1 to 100 characters. */
   name: string;
   /** What the key may do. */
   scope: "admin" | "agent" | "approver" | "read";
