@@ -2,6 +2,9 @@
 
 import asyncio
 import sys
+from hashlib import sha256
+from importlib import resources
+from typing import Final
 
 import asyncpg
 import pytest
@@ -15,7 +18,19 @@ from tests.migration.conftest import NewDatabase
 from tests.migration.dump import dump_schema
 from tests.processes import clean_environment
 
+# Those of released versions, and the SHA-256 of each.
+RELEASED: Final = {
+    "0001_initial.sql": "3cac47fc53eb8622362a6b738ee5942d276cd67f681f6b7223225d54c257d1ab"
+}
+
 # The sum -----------------------------------------------------------------------------------------
+
+
+def test_a_released_migration_never_changes():
+    """Goal: databases that have run it and databases that will are the same."""
+    folder = resources.files("bursar.migrations")
+    found = {name: sha256(folder.joinpath(name).read_bytes()).hexdigest() for name in RELEASED}
+    assert found == RELEASED
 
 
 def test_migrations_are_numbered_without_gaps():

@@ -1,5 +1,4 @@
--- The schema of Bursar, by concept. Until a version is released this file is changed in place;
--- from then on it stays as it is, and changes come as 0002, 0003 …
+-- The schema of Bursar 0.1.0, by concept. It stays as it is: changes come as 0002, 0003 …
 --
 --   1  Ground           domains, the moment, what triggers refuse
 --   2  Accounts         account, realm, network
