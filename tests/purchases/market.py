@@ -174,7 +174,7 @@ async def open_market(
         "log_level": "debug",
         "sweep_seconds": 1,
         "purchases_allow": "127.0.0.0/8,localhost",
-        "purchases_timeout_seconds": 10,
+        "purchases_timeout_seconds": 20,
     }
     config = load_config({}, data_dir=folder, port=free_port("127.0.0.1", 0), **(given | settings))
     config = replace(choose_ports(config), database_url=dsn)

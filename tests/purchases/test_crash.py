@@ -30,7 +30,13 @@ async def market(
     """A service of its own: others would notice the kills. A payment outlives a restart."""
     async with (
         database(postgres) as dsn,
-        open_market(tmp_path_factory.mktemp("market"), dsn, processes=2, slot_ms=250) as opened,
+        open_market(
+            tmp_path_factory.mktemp("market"),
+            dsn,
+            processes=2,
+            slot_ms=250,
+            purchases_timeout_seconds=3,
+        ) as opened,
     ):
         yield opened
 

@@ -138,6 +138,8 @@ class Output:
             print("\t".join(columns))
             for row in shown:
                 print("\t".join(plain(value(row)) for value in columns.values()))
+        # Notes are written at once, and belong after what they are about.
+        sys.stdout.flush()
         if more:
             self.note(f"The first {most}; see more with --limit or --all.")
 
