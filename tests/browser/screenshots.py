@@ -103,7 +103,7 @@ WAITING: Final = (
 async def main() -> None:
     program = next(filter(None, map(shutil.which, BROWSERS)), None)
     if program is None:
-        sys.exit(f"No browser is installed; on Debian or Ubuntu: apt-get install {BROWSERS[0]}")
+        sys.exit(f"No browser is installed; on Debian: apt-get install {BROWSERS[0]}")
     set_up_logs("error", "screenshots")
     async with _service() as (service, receiver, admin_dsn):
         key = await service.key(account=ACCOUNT)

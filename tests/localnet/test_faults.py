@@ -175,7 +175,7 @@ async def test_notifications_can_be_dropped_and_doubled(faulty: Rpc) -> None:
         await socket.receive_json()
         rule = {"action": "duplicate", "methods": ["slotNotification"]}
         await faulty("bursar_faults", {"rules": [rule]})
-        first, second = await socket.receive_json(timeout=60), await socket.receive_json(timeout=5)
+        first, second = await socket.receive_json(timeout=60), await socket.receive_json(timeout=60)
         while first != second:
             first, second = second, await socket.receive_json(timeout=60)
         await faulty("bursar_faults", {"rules": [{**rule, "action": "drop"}]})

@@ -230,6 +230,7 @@ async def test_a_key_at_the_same_time_is_one_purchase(market: Market, stall: Sta
         return sum(one.done() for one in asked) == 9
 
     await until(all_but_one, seconds=60)
+    await stall.until_asked()
     assert {made(one.result())["status"] for one in asked if one.done()} == {"open"}
     assert stall.arrived == 1, "only one of them asks the seller"
     stall.open.set()

@@ -16,6 +16,7 @@ from bursar.console.screens import SCREENS
 from bursar.console.store import Bucket
 from bursar.console.words import FAILURES, OUTCOMES, PURCHASES, REFUSALS, RULE_NAMES, RULES
 from bursar.errors import Fault
+from bursar.form.kinds import _money_advice
 from bursar.policy.engine import RejectCode, Rule
 from bursar.purchase.model import FailureCode, PurchaseStatus
 
@@ -121,6 +122,12 @@ def test_shares():
         ("limits", "limits may hold at most 20 limits.", "The limits may hold at most 20 limits."),
         ("metadata.team", "metadata.team is too long.", "Metadata “team” is too long."),
         ("unheard", "unheard is not known.", "unheard is not known."),
+        (
+            "policy.dailyCap",
+            f"policy.dailyCap {_money_advice('4.x', 2)}",
+            "The daily cap must be an amount such as 12.50"
+            + _money_advice("4.x", 2).partition('"12.50"')[2],
+        ),
     ],
 )
 def test_faults_are_told_in_the_words_of_the_form(param: str, message: str, said: str):

@@ -1,4 +1,4 @@
-"""What callers send, one value at a time: what is taken is what the document says is taken."""
+"""What callers send, one value at a time: what the document refuses is refused."""
 
 import jsonschema_rs
 import pytest

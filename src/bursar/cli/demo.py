@@ -192,11 +192,12 @@ def _own_service() -> Generator[Connection]:
 
 def _first_key(process: subprocess.Popen[bytes], folder: Path, log: Path) -> str:
     """The key that `serve` leaves in its folder; it says so once it is ready."""
-    from bursar.service.first_key import FIRST_KEY_FILE
+    from bursar.service.first_key import FIRST_KEY_FILE, RUNNING
 
     ends = time.monotonic() + _START_SECONDS
     while time.monotonic() < ends and process.poll() is None:
-        if FIRST_KEY_FILE in log.read_text("utf-8", "replace"):
+        said = log.read_text("utf-8", "replace")
+        if RUNNING in said and FIRST_KEY_FILE in said:
             return (folder / FIRST_KEY_FILE).read_text("ascii").strip()
         time.sleep(0.05)
     raise CommandFailed(

@@ -270,6 +270,10 @@ def _policy_changes(
     if payees is not None:
         changes["payees"] = payees
     if limits is not None:
+        if any(limit.recipient for limit in before.limits):
+            raise ConfigError(
+                "--limit", "replaces limits of one recipient, which are set in the API alone"
+            )
         changes["limits"] = read_limits(limits)
     if allow or disallow:
         changes["allowlist"] = _changed(before.allowlist, allow, disallow, "--disallow")

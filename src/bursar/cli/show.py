@@ -84,6 +84,8 @@ class Output:
 
     def note(self, text: str) -> None:
         """A note for people, on standard error, so scripts that read the output do not see it."""
+        # Piped, what it is about would otherwise come after it.
+        sys.stdout.flush()
         self.errors.print(plain(text), markup=False, style="dim", soft_wrap=True)
 
     def problem(self, problem: BursarError) -> None:
@@ -138,8 +140,6 @@ class Output:
             print("\t".join(columns))
             for row in shown:
                 print("\t".join(plain(value(row)) for value in columns.values()))
-        # Notes are written at once, and belong after what they are about.
-        sys.stdout.flush()
         if more:
             self.note(f"The first {most}; see more with --limit or --all.")
 

@@ -56,7 +56,7 @@ _ADVICE = {
     "agent_paused": "To let it spend again: bursar agents resume AGENT",
     "insufficient_funds": "To give it test money: bursar fund AGENT AMOUNT",
     "policy_frozen": "To let it spend again: bursar agents unfreeze AGENT",
-    "recipient_blocked": "To lift the block: bursar policy set AGENT --unblock RECIPIENT",
+    "recipient_blocked": "To lift the block, see which entry it is: bursar policy show AGENT",
     "recipient_not_allowed": "To allow it: bursar policy set AGENT --allow RECIPIENT",
     "recipient_unresolved": "To say where it is paid: bursar recipients set HOSTNAME ADDRESS",
     "payee_mismatch": "If the directory is out of date: bursar recipients set HOSTNAME ADDRESS",

@@ -15,7 +15,6 @@ from bursar.console.narrowed import narrowed
 from bursar.console.recipients import key_names
 from bursar.console.visit import ROOT, Drawn, Reply, Visit
 
-_PAGE: Final = 50
 FILTERS: Final = ("actor", "action", "subject", "from", "to")
 LIST: Final = "GET /v1/audit-log"
 EXPORT: Final = "GET /v1/audit-log/export"

@@ -18,6 +18,8 @@ DEFAULT_ACCOUNT = "default"
 OPERATOR = "operator"
 COMMAND_LINE = "command line"
 FIRST_KEY_FILE: Final = "first-test.key"
+# What `serve` says once everything runs; the key is told after it.
+RUNNING: Final = "Bursar is running."
 # Long enough to try things out; after that the user makes keys of their own.
 _FIRST_KEY_DAYS: Final = 30
 

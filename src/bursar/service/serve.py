@@ -23,7 +23,7 @@ from bursar.migrations.migrate import migrate
 from bursar.service.backup import backup_folder, stop_holding_log
 from bursar.service.datadir import locked_data_dir
 from bursar.service.environment import bare_python_environment
-from bursar.service.first_key import hand_over, make_first_key
+from bursar.service.first_key import RUNNING, hand_over, make_first_key
 from bursar.service.health import healthy
 from bursar.service.limits import counting_limits
 from bursar.service.localnets import choose_ports, localnet_children
@@ -279,7 +279,7 @@ def _typed() -> str:
 def banner(config: Config) -> str:
     url = base_url(config)
     lines = [
-        "Bursar is running. Press Ctrl-C to stop it.",
+        f"{RUNNING} Press Ctrl-C to stop it.",
         "",
         f"  API      {url}/v1",
         f"  Docs     {url}/docs",
