@@ -11,6 +11,7 @@ from bursar.backtest.recorded import Ending, Recorded, in_order
 from bursar.backtest.replay import Outcome, Replay
 from bursar.backtest.report import Report
 from bursar.policy.engine import RejectCode, Rule
+from bursar.policy.limits import METER, BudgetTerms
 from bursar.policy.model import PolicyChange
 from tests.backtest.model import BOUNDS, HOSTS, Run, Step, Story, some_change, some_limits, story
 
@@ -101,6 +102,44 @@ def test_a_draft_that_says_nothing_changes_nothing(seed: int):
     assert (report.of, report.same) == (REQUESTS, REQUESTS)
     assert report.totals.current == report.totals.draft
     assert all(counts.current == counts.draft for counts in report.by_rule)
+
+
+def test_a_moment_is_told_in_the_order_in_which_it_was_decided():
+    """Goal: by the wallet's numbers and by each budget's, also where an agent moved from one tree
+    of budgets to another within the moment."""
+    (plain,) = Run(story(Random(1), 1)).run().history()
+
+    def asked(name: str, decision: int, budgets: dict[str, int]) -> Recorded:
+        meters = [0] * METER + [
+            number for place in budgets.values() for number in (place, *[0] * (METER - 1))
+        ]
+        terms = tuple(BudgetTerms(budget, False, ()) for budget in budgets)
+        return msgspec.structs.replace(
+            plain,
+            id=f"{name}{decision}",
+            agent_id=name,
+            decision_number=decision,
+            terms=msgspec.structs.replace(plain.terms, limits=(), budgets=terms),
+            used=plain.used._replace(meters=tuple(meters)),
+        )
+
+    stays = [
+        asked("a", 1, {"team_1": 3, "all": 7}),
+        asked("b", 4, {"team_2": 2, "all": 8}),
+        asked("a", 2, {"team_1": 4, "all": 9}),
+        asked("c", 1, {}),
+        asked("c", 2, {}),
+    ]
+    moves = [asked("d", 1, {"other": 4}), asked("a", 3, {"other": 5})]
+    for moment in (stays, stays + moves):
+        for seed in range(50):
+            shuffled = Random(seed).sample(moment, len(moment))
+            told = [request.id for request in in_order(shuffled)]
+            assert sorted(told) == sorted(request.id for request in moment)
+            lines = [["a1", "b4", "a2"], ["c1", "c2"], ["a1", "a2", "a3"], ["d1", "a3"]]
+            for line in lines:
+                known = [id_ for id_ in line if id_ in told]
+                assert [id_ for id_ in told if id_ in known] == known
 
 
 @pytest.mark.parametrize("seed", range(10))

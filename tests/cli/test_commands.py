@@ -72,6 +72,21 @@ async def test_what_payments_may_cost_the_network(console: Console):
         assert "lamports" in refused.err.lower()
 
 
+async def test_limits_of_one_recipient_are_not_replaced_unseen(console: Console, served: Service):
+    """Goal: `--limit` cannot name a recipient, so it refuses to replace limits that do."""
+    limits = [{"window": "day", "amount": "5.00", "recipient": "api.example.com"}]
+    async with served.client(console.variables["BURSAR_API_KEY"]) as client:
+        policy = {"dailyCap": "20", "allowlist": [], "limits": limits}
+        made = await client.post("/v1/agents", json={"name": "x", "policy": policy})
+        agent = made.json()["data"]["id"]
+        for said in ("day=1", "none"):
+            refused = await console("policy", "set", agent, "--limit", said)
+            assert refused.code == ExitCode.USAGE, refused
+            assert "limits of one recipient" in refused.err
+        kept = (await client.get(f"/v1/agents/{agent}")).json()["data"]["policy"]["limits"]
+    assert [limit["recipient"] for limit in kept] == ["api.example.com"]
+
+
 async def _agents(console: Console, agent: str) -> None:
     allow = ("--allow", "api.example.com", "--allow", "*.example.org", "--block", "x.example.org")
     policy = await console.json("policy", "set", agent, *allow, "--approval-threshold", "5")

@@ -3,7 +3,7 @@ that a request was judged by."""
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 from msgspec import UNSET
@@ -40,7 +40,23 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return bool(self.policy.limits)
 
     def terms_of(self, request: Recorded) -> Terms:
-        """The terms that the request would have been judged by."""
+        """The terms that the request would have been judged by. What an agent asks of one recipient
+        is judged by the same until the rules change, so they are made once."""
+        terms = request.terms
+        asked = (request.agent_id, request.recipient, request.pay_to, request.pays_blocked_host)
+        before, made = self._made.get(asked, (None, terms))
+        if before is not terms:
+            if len(self._made) >= _MOST_MADE:
+                self._made.clear()
+            made = self._terms(request)
+            self._made[asked] = terms, made
+        return made
+
+    @cached_property
+    def _made(self) -> dict[tuple[str, str, str | None, bool], tuple[Terms, Terms]]:
+        return {}
+
+    def _terms(self, request: Recorded) -> Terms:
         terms = request.terms
         changes: dict[str, Any] = {}
         if request.agent_id in self.agent_ids:
@@ -91,6 +107,8 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         ]
 
 
+# Terms that are kept for the next request.
+_MOST_MADE: Final = 2_048
 # Fields that terms have under the same name.
 _AS_THEY_ARE = (
     "frozen",

@@ -2,7 +2,7 @@
 the next one, which begins anew."""
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 from uuid import uuid4
@@ -25,6 +25,9 @@ _LEASE_SECONDS: Final = 60.0
 _MOST_TRIES: Final = 3
 # Until it looks again whether what was decided is committed.
 _WAIT_SECONDS: Final = 0.1
+# How often it is written down how far it has come: a commit for each piece would be most of its
+# time where commits are slow.
+_NOTE_NS: Final = 1_000_000_000
 # Requests that one backtest replays.
 _MOST_REQUESTS: Final = 5_000_000
 
@@ -38,6 +41,11 @@ class _Running:
     replay: Replay
     report: Report
     numbered: int = 0
+    # What was found and is not written down yet.
+    found: list[tuple[int, Change]] = field(default_factory=list)
+    noted_ns: int = 0
+    # Whether everything that was decided until its end can be read.
+    is_written: bool = False
 
 
 class Backtester:
@@ -101,14 +109,15 @@ class Backtester:
         """Whether there is more."""
         row, past = running.row, running.past
         # A decision may have been made and not be committed yet.
-        if await past.written_until() < row.ends_at:
+        running.is_written = running.is_written or await past.written_until() >= row.ends_at
+        if not running.is_written:
             await asyncio.sleep(_WAIT_SECONDS)
-            return await self._note(running, row.starts_at, [])
+            return await self._note(running, row.starts_at)
         requests = await past.next(row.ends_at)
         if requests is None:
-            await self._finish(row, result=_encode(result_of(running.report)))
+            if await self._note(running, row.ends_at):
+                await self._finish(row, result=_encode(result_of(running.report)))
             return False
-        found: list[tuple[int, Change]] = []
         for request in requests:
             if request.created_at < row.starts_at:
                 running.replay.count(request)
@@ -116,19 +125,21 @@ class Backtester:
             change = running.report.add(running.replay.decide(request))
             if change is not None and running.numbered < MOST_CHANGES:
                 running.numbered += 1
-                found.append((running.numbered, change))
+                running.found.append((running.numbered, change))
         if running.report.of > _MOST_REQUESTS:
             problem = f"There are more than {_MOST_REQUESTS:,} requests; ask for a shorter time."
             await self._finish(row, problem=problem)
             return False
-        return await self._note(running, past.reached, found)
+        if self._clock.monotonic_ns() - running.noted_ns < _NOTE_NS:
+            return True
+        return await self._note(running, past.reached)
 
-    async def _note(
-        self, running: _Running, reached: datetime, found: list[tuple[int, Change]]
-    ) -> bool:
+    async def _note(self, running: _Running, reached: datetime) -> bool:
         """False when another worker has it by now."""
         row, counts_from = running.row, running.past.counts_from
         done, whole = reached - counts_from, row.ends_at - counts_from
+        found, running.found = running.found, []
+        running.noted_ns = self._clock.monotonic_ns()
         async with self._db.transaction() as tx:
             return await store.note_progress(
                 tx, row.id, self._holder, int(100 * done / whole), _LEASE_SECONDS, found

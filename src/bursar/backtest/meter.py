@@ -51,14 +51,12 @@ class Meter:
 
     def put_right(self, first: int, recorded: tuple[int, ...]) -> bool:
         """Takes what was recorded from a number on; returns whether it is what was counted."""
-        agrees = True
+        if tuple(self.was[first : first + len(recorded)]) == recorded:
+            return True
         for at, number in enumerate(recorded, first):
-            missing = number - self.was[at]
-            if missing:
-                agrees = False
-                self.was[at] = number
-                self.would[at] += missing
-        return agrees
+            self.would[at] += number - self.was[at]
+            self.was[at] = number
+        return False
 
     def count(self, at: datetime, amount_micros: int, *, was: bool, would: bool) -> None:
         starts = starts_of(at)
@@ -85,6 +83,8 @@ def _starts_of_hour(hour: datetime) -> Starts:
     return tuple(window_start(window, hour) for window in WINDOWS)
 
 
+# All meters of a request ask for the same moment.
+@lru_cache(maxsize=256)
 def starts_of(at: datetime) -> Starts:
     """When each window of this moment began."""
     return _starts_of_hour(at.replace(minute=0, second=0, microsecond=0))

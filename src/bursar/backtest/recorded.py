@@ -64,10 +64,24 @@ def in_order(requests: Sequence[Recorded]) -> Iterator[Recorded]:
     ordered = sorted(requests, key=lambda request: request.created_at)
     for _, some in groupby(ordered, key=lambda request: request.created_at):
         moment = list(some)
-        yield from moment if len(moment) == 1 else _untangled(moment)
+        trees = {(request.agent_id, _place(request)[0]) for request in moment}
+        if len(trees) == len({agent_id for agent_id, _ in trees}):
+            yield from sorted(moment, key=_place)
+        else:
+            yield from _untangled(moment)
+
+
+def _place(request: Recorded) -> tuple[str, int]:
+    """The budget above all others that counts it, or else its wallet, and its place there: all that
+    shares a wallet or a meter with it is numbered there too."""
+    if not request.terms.budgets:
+        return request.agent_id, request.decision_number
+    last = len(request.terms.meter_ids) - 1
+    return request.terms.meter_ids[last], request.meter_place(last)
 
 
 def _untangled(moment: Sequence[Recorded]) -> Iterator[Recorded]:
+    """Where an agent has moved from one tree of budgets to another within a moment."""
     lines: defaultdict[str, list[tuple[int, str]]] = defaultdict(list)
     for request in moment:
         lines[request.agent_id].append((request.decision_number, request.id))

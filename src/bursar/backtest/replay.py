@@ -33,7 +33,7 @@ class _Open:
 
     request: Recorded
     # The meters beside the wallet's that count it under the draft.
-    meter_ids: list[str]
+    meter_ids: tuple[str, ...]
     would_count: bool
     # Whether it waits for a person, and would not.
     waits_less: bool
@@ -136,7 +136,7 @@ class Replay:
         wallet = self._wallet(request.agent_id)
         wallet.come_to(request)
         wallet.count(request, was=True, would=True, waits_less=False)
-        self._note(_Open(request, [], would_count=True, waits_less=False))
+        self._note(_Open(request, (), would_count=True, waits_less=False))
 
     def decide(self, request: Recorded) -> Outcome:
         used, terms = request.used, self._draft.terms_of(request)
@@ -183,7 +183,10 @@ class Replay:
         numbers = [0, *wallet.meter.would]
         recorded = {meter_id: place for place, meter_id in enumerate(request.terms.meter_ids)}
         for meter_id in terms.meter_ids:
-            meter = self._meters.setdefault(_key(request, meter_id), Meter())
+            key = _key(request, meter_id)
+            meter = self._meters.get(key)
+            if meter is None:
+                meter = self._meters[key] = Meter()
             place = recorded.get(meter_id)
             meter.come_to(request.created_at, self._place(request, meter_id, place))
             if place is not None:
@@ -199,7 +202,7 @@ class Replay:
         return request.meter_place(place)
 
     def _count(
-        self, wallet: _Wallet, request: Recorded, meter_ids: list[str], would: Verdict
+        self, wallet: _Wallet, request: Recorded, meter_ids: tuple[str, ...], would: Verdict
     ) -> None:
         was_counts, would_counts = request.verdict != "rejected", would != "rejected"
         if not was_counts and not would_counts:

@@ -11,6 +11,7 @@ that fails, in the order of `Rule`, gives the reject code.
 from collections.abc import Container, Sequence
 from datetime import datetime
 from enum import StrEnum
+from functools import cached_property
 from typing import Final, Literal, NamedTuple
 
 import msgspec
@@ -96,7 +97,7 @@ Verdict = Literal["approved", "pending", "rejected"]
 ENGINE: Final = 1
 
 
-class Terms(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
+class Terms(msgspec.Struct, frozen=True, kw_only=True, array_like=True, dict=True):
     """What the rules say of a request, whatever was used before. Stored as a short array."""
 
     agent_status: str
@@ -129,8 +130,8 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
         """Whether more is counted for it than the day and the wallet's funds."""
         return bool(self.limits or self.budgets)
 
-    @property
-    def meter_ids(self) -> list[str]:
+    @cached_property
+    def meter_ids(self) -> tuple[str, ...]:
         """The meters beside the wallet's own that count it."""
         return meter_ids(self.limits, self.budgets)
 

@@ -88,12 +88,12 @@ def applied(limits: tuple[Limit, ...], budgets: tuple[BudgetTerms, ...]) -> tupl
     )
 
 
-def meter_ids(limits: Sequence[Limit], budgets: Sequence[BudgetTerms]) -> list[str]:
+def meter_ids(limits: Sequence[Limit], budgets: Sequence[BudgetTerms]) -> tuple[str, ...]:
     """The meters beside the wallet's, in their order."""
-    return [
+    return (
         *(limit.id for limit in limits if limit.recipient is not None),
         *(budget.id for budget in budgets),
-    ]
+    )
 
 
 def named_limits(

@@ -83,7 +83,7 @@ class Remembered:
         return bool(self.policy.limits or self.budgets)
 
     @property
-    def meter_ids(self) -> list[str]:
+    def meter_ids(self) -> tuple[str, ...]:
         """All that may count its spends beside its own."""
         return meter_ids(self.policy.limits, self.budgets)
 
