@@ -21,6 +21,7 @@ from bench import (
     localnet,
     machine,
     purchases,
+    replay,
     rest,
     rising,
     scale,
@@ -152,6 +153,8 @@ def _authorise(
         _say(f"authorise and TPC-B in turns, {ROUNDS} rounds")
         meter, wrk = authorise.Meter(service, server), Wrk(service.url, FOLDER)
         rows = authorise.rows(meter, pgbench, wrk, tenants, SECONDS, ROUNDS)
+        _say("authorise beside a backtest of what was spent so far")
+        rows += replay.rows(wrk, tenants, server.dsn, SECONDS)
         _say("authorise under a budget and under limits")
         rows += fleets.rows(wrk, tenants, of_fleets, SECONDS, ROUNDS)
         _say("authorise at rising load")

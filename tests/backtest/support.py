@@ -26,7 +26,7 @@ async def run_backtests(db: Database, config: Config) -> None:
 
 
 def follower(service: Service) -> DraftFollower:
-    return DraftFollower(service.db, bounds_of(service.config), SystemClock())
+    return DraftFollower(service.db, bounds_of(service.config))
 
 
 async def backtest(service: Service, client: httpx.AsyncClient, **body: Any) -> dict[str, Any]:

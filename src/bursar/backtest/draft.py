@@ -40,21 +40,28 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return bool(self.policy.limits)
 
     def terms_of(self, request: Recorded) -> Terms:
-        """The terms that the request would have been judged by. What an agent asks of one recipient
-        is judged by the same until the rules change, so they are made once."""
-        terms = request.terms
-        asked = (request.agent_id, request.recipient, request.pay_to, request.pays_blocked_host)
-        before, made = self._made.get(asked, (None, terms))
-        if before is not terms:
+        """The terms that the request would have been judged by. Many requests were judged by the
+        same terms, so what the draft makes of them is kept."""
+        named, terms = request.agent_id in self.agent_ids, request.terms
+        asked: tuple[object, ...] = (id(terms), named)
+        if named and self._looks_at_recipients:
+            asked += (request.agent_id, request.recipient, request.pay_to)
+            asked += (request.pays_blocked_host,)
+        made = self._made.get(asked)
+        if made is None:
             if len(self._made) >= _MOST_MADE:
                 self._made.clear()
-            made = self._terms(request)
-            self._made[asked] = terms, made
-        return made
+            made = self._made[asked] = terms, self._terms(request)
+        return made[1]
 
     @cached_property
-    def _made(self) -> dict[tuple[str, str, str | None, bool], tuple[Terms, Terms]]:
+    def _made(self) -> dict[tuple[object, ...], tuple[Terms, Terms]]:
+        """With the terms that they were made of, which so keep their identity."""
         return {}
+
+    @cached_property
+    def _looks_at_recipients(self) -> bool:
+        return not (self.allows is None and self.blocks is None and self._limits is None)
 
     def _terms(self, request: Recorded) -> Terms:
         terms = request.terms

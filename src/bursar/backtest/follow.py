@@ -14,9 +14,8 @@ from bursar.backtest.model import SHOWN_DIFFERENCES, DraftRow
 from bursar.backtest.past import Past
 from bursar.backtest.replay import Replay
 from bursar.backtest.report import Report
-from bursar.backtest.rest import rest
+from bursar.backtest.rest import rest, worked_ns
 from bursar.backtest.view import DifferenceView, show_change
-from bursar.clock import Clock
 from bursar.db import OUT_OF_REACH, ROLLED_BACK, Database
 from bursar.policy.model import Bounds
 
@@ -39,10 +38,9 @@ class _Followed:
 
 
 class DraftFollower:
-    def __init__(self, db: Database, bounds: Bounds, clock: Clock) -> None:
+    def __init__(self, db: Database, bounds: Bounds) -> None:
         self._db = db
         self._bounds = bounds
-        self._clock = clock
         # By the draft's id.
         self._followed: dict[str, _Followed] = {}
 
@@ -58,7 +56,7 @@ class DraftFollower:
             del self._followed[gone]
         behind = 0
         for row in rows:
-            began = self._clock.monotonic_ns()
+            began = worked_ns()
             try:
                 behind += await self._follow(row)
             except (*OUT_OF_REACH, *ROLLED_BACK):
@@ -66,7 +64,7 @@ class DraftFollower:
             except Exception:  # noqa: BLE001 - the other drafts go on
                 # One that cannot be followed stops no other.
                 _log.exception("draft_not_followed", agent_id=row.agent_id)
-            await rest(self._clock, began)
+            await rest(began)
         return behind
 
     async def _follow(self, row: DraftRow) -> bool:

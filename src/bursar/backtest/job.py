@@ -15,7 +15,7 @@ from bursar.backtest.model import MOST_CHANGES, BacktestRow
 from bursar.backtest.past import Past
 from bursar.backtest.replay import Replay
 from bursar.backtest.report import Change, Report
-from bursar.backtest.rest import rest
+from bursar.backtest.rest import rest, worked_ns
 from bursar.backtest.view import result_of
 from bursar.clock import Clock
 from bursar.db import Database
@@ -58,7 +58,7 @@ class Backtester:
 
     async def work(self) -> int:
         """One piece of the oldest backtest; 0 when there is none."""
-        began = self._clock.monotonic_ns()
+        began = worked_ns()
         try:
             if self._running is None:
                 self._running = await self._begin()
@@ -70,7 +70,7 @@ class Backtester:
             # What the replay has counted may be half of a piece: it is begun anew.
             self._running = None
             raise
-        await rest(self._clock, began)
+        await rest(began)
         return 1
 
     async def _begin(self) -> _Running | None:

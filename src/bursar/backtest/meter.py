@@ -8,7 +8,8 @@ from typing import Final, NamedTuple
 from bursar.policy.limits import METER, WINDOWS, window_start
 
 _NUMBERS: Final = METER - 1
-# Where the amount of the day stands.
+# Where the amounts stand, and that of the day; each count is next.
+_AMOUNTS: Final = range(0, _NUMBERS, 2)
 DAY: Final = 2 * WINDOWS.index("day")
 
 Starts = tuple[datetime | None, ...]
@@ -72,6 +73,11 @@ class Meter:
 
     def _add(self, numbers: list[int], starts: Starts, micros: int, spends: int) -> None:
         """To the windows that are open."""
+        if starts is self._starts:
+            for at in _AMOUNTS:
+                numbers[at] += micros
+                numbers[at + 1] += spends
+            return
         for window, (start, now) in enumerate(zip(starts, self._starts, strict=True)):
             if start == now:
                 numbers[2 * window] += micros

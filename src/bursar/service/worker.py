@@ -115,7 +115,7 @@ def _shared(
     """The duties that concern no chain."""
     bounds = bounds_of(config)
     following = Lease(db, "drafts", _DRAFTS_SECONDS)
-    follower = DraftFollower(db, bounds, SystemClock())
+    follower = DraftFollower(db, bounds)
     return [
         Duty("deliver", deliverer.work, 0),
         Duty("expire", lambda: expire_spends(db), _EXPIRE_SECONDS),
