@@ -1,5 +1,5 @@
 """A backtest of all that was spent so far, beside full load: how long 100,000 spends take, and what
-the load loses by it.
+the load loses by it. No lists, limits or budgets: each of those costs more.
 
 The backtest runs in a process of its own, as in a worker: `python -m bench.replay DSN REALM`, with
 the ids of the agents on standard input, prints what it found.
@@ -54,9 +54,10 @@ def rows(wrk: Wrk, tenants: Tenants, dsn: str, seconds: int) -> list[Row]:
         process.stdin.close()
         while process.poll() is None:
             beside.append(load())
+        assert process.returncode == 0, f"the backtest ended with {process.returncode}"
         found = json.loads(process.stdout.read())
-    # The last one was beside it for a part only.
-    beside = beside[:-1] or beside
+    # The first was beside its beginning, the last beside its end only.
+    beside = beside[1:-1] or beside
     alone += [load(), load()]
     return [
         within(

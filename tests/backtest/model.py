@@ -213,9 +213,15 @@ class Run:
         del wallet.own.counted[number]
 
     def history(self) -> list[Recorded]:
-        """As the database would have it when the story is over."""
+        """As the database would have it when the story is over: equal terms are one object, of
+        whichever agent and recipient they are."""
+        terms: dict[Terms, Terms] = {}
         return [
-            msgspec.structs.replace(request, ending=Ending(**self.endings.get(number, {})))
+            msgspec.structs.replace(
+                request,
+                terms=terms.setdefault(request.terms, request.terms),
+                ending=Ending(**self.endings.get(number, {})),
+            )
             for number, request in enumerate(self.recorded)
         ]
 

@@ -54,9 +54,14 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             made = self._made[asked] = terms, self._terms(request)
         return made[1]
 
+    def forget_terms(self) -> None:
+        """Those that are kept take memory, and are quickly made again."""
+        self._made.clear()
+
     @cached_property
     def _made(self) -> dict[tuple[object, ...], tuple[Terms, Terms]]:
-        """With the terms that they were made of, which so keep their identity."""
+        """With the terms that they were made of: while those are kept, no other object has their
+        id."""
         return {}
 
     @cached_property

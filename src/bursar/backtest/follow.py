@@ -14,7 +14,7 @@ from bursar.backtest.model import SHOWN_DIFFERENCES, DraftRow
 from bursar.backtest.past import Past
 from bursar.backtest.replay import Replay
 from bursar.backtest.report import Report
-from bursar.backtest.rest import rest, worked_ns
+from bursar.backtest.rest import rest
 from bursar.backtest.view import DifferenceView, show_change
 from bursar.db import OUT_OF_REACH, ROLLED_BACK, Database
 from bursar.policy.model import Bounds
@@ -56,26 +56,27 @@ class DraftFollower:
             del self._followed[gone]
         behind = 0
         for row in rows:
-            began = worked_ns()
             try:
-                behind += await self._follow(row)
+                read, more = await self._follow(row)
+                behind += more
             except (*OUT_OF_REACH, *ROLLED_BACK):
                 raise
             except Exception:  # noqa: BLE001 - the other drafts go on
                 # One that cannot be followed stops no other.
                 _log.exception("draft_not_followed", agent_id=row.agent_id)
-            await rest(began)
+                continue
+            await rest(read)
         return behind
 
-    async def _follow(self, row: DraftRow) -> bool:
-        """Whether there is more."""
+    async def _follow(self, row: DraftRow) -> tuple[int, bool]:
+        """How many requests were read, and whether there are more."""
         # Put back when it is whole again: what fails in the middle is begun anew.
         followed = self._followed.pop(row.id, None)
         if followed is None or await followed.past.misses_agents():
             followed = await self._begin(row)
-        more = await self._catch_up(row, followed)
+        caught_up = await self._catch_up(row, followed)
         self._followed[row.id] = followed
-        return more
+        return caught_up
 
     async def _begin(self, row: DraftRow) -> _Followed:
         draft = Draft(
@@ -91,10 +92,10 @@ class DraftFollower:
         await past.count_before(replay)
         return _Followed(past, replay, Report(draft.agent_ids))
 
-    async def _catch_up(self, row: DraftRow, followed: _Followed) -> bool:
-        """Whether there is more."""
+    async def _catch_up(self, row: DraftRow, followed: _Followed) -> tuple[int, bool]:
+        """How many requests were read, and whether there are more."""
         past, replay, report = followed.past, followed.replay, followed.report
-        more = True
+        read, more = past.read, True
         for _ in range(_PIECES):
             requests = await past.next(past.known_until)
             if requests is None:
@@ -110,6 +111,8 @@ class DraftFollower:
                 change = report.add(replay.decide(request))
                 if change is not None:
                     followed.differences.appendleft(show_change(change))
+        # There may be many drafts, and the next round of this one comes later.
+        past.draft.forget_terms()
         async with self._db.connection() as tx:
             await draft_store.note_followed(
                 tx,
@@ -119,4 +122,4 @@ class DraftFollower:
                 report.changed_count,
                 _encode(list(followed.differences)),
             )
-        return more
+        return past.read - read, more

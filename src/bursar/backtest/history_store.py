@@ -16,6 +16,10 @@ from bursar.sql import Query
 _decode_terms = msgspec.json.Decoder(Terms).decode
 
 _ENDING: Final = "s.status, s.approved_after, s.released_after, s.network_lamports, t.number"
+# Of a page only what is read of it: the rest of a row is most of it.
+_COLUMNS: Final = """s.id, s.agent_id, s.created_at, s.amount_micros, s.recipient, s.pay_to,
+             s.verdict, s.reject_code, s.terms, s.used, s.decision_number, s.status,
+             s.approved_after, s.released_after, s.network_lamports"""
 _REQUEST: Final = f"""
     SELECT s.id, s.agent_id, s.created_at, s.amount_micros, s.recipient, s.pay_to, w.address,
            s.verdict, s.reject_code, s.terms, s.used, s.decision_number, {_ENDING}
@@ -27,8 +31,8 @@ _REQUEST: Final = f"""
 # Of one agent from its own index, of several from the account's.
 _OF_AGENT = Query(f"""
     WITH page AS MATERIALIZED (
-      SELECT *
-        FROM spend
+      SELECT {_COLUMNS}
+        FROM spend s
        WHERE agent_id = :agent_id AND created_at < :before
          AND (created_at, id) > (:after_at, :after_id)
        ORDER BY created_at, id
@@ -37,8 +41,8 @@ _OF_AGENT = Query(f"""
 """)
 _OF_REALM = Query(f"""
     WITH page AS MATERIALIZED (
-      SELECT *
-        FROM spend
+      SELECT {_COLUMNS}
+        FROM spend s
        WHERE realm_id = :realm_id AND created_at < :before
          AND (created_at, id) > (:after_at, :after_id)
        ORDER BY created_at, id
@@ -71,7 +75,7 @@ _PAID_BEFORE = Query("""
 # Few of all: those that are open, or were until then.
 _OPEN_AT = Query(f"""
     WITH page AS MATERIALIZED (
-      SELECT s.*
+      SELECT {_COLUMNS}
         FROM spend s
         LEFT JOIN transfer v ON v.subject_id = s.id AND v.kind = 'void'
        WHERE s.agent_id = ANY(:agent_ids) AND s.created_at < :before AND s.verdict <> 'rejected'

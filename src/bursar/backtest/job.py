@@ -3,7 +3,6 @@ the next one, which begins anew."""
 
 import asyncio
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import Final
 from uuid import uuid4
 
@@ -15,7 +14,7 @@ from bursar.backtest.model import MOST_CHANGES, BacktestRow
 from bursar.backtest.past import Past
 from bursar.backtest.replay import Replay
 from bursar.backtest.report import Change, Report
-from bursar.backtest.rest import rest, worked_ns
+from bursar.backtest.rest import rest
 from bursar.backtest.view import result_of
 from bursar.clock import Clock
 from bursar.db import Database
@@ -58,19 +57,21 @@ class Backtester:
 
     async def work(self) -> int:
         """One piece of the oldest backtest; 0 when there is none."""
-        began = worked_ns()
+        read: int | None = 0
         try:
             if self._running is None:
                 self._running = await self._begin()
                 if self._running is None:
                     return 0
-            elif not await self._piece(self._running):
-                self._running = None
+            else:
+                read = await self._piece(self._running)
+                if read is None:
+                    self._running = None
         except BaseException:
             # What the replay has counted may be half of a piece: it is begun anew.
             self._running = None
             raise
-        await rest(began)
+        await rest(read or 0)
         return 1
 
     async def _begin(self) -> _Running | None:
@@ -105,19 +106,20 @@ class Backtester:
         )
         return Past(self._db, row.realm_id, mode, draft, row.starts_at)
 
-    async def _piece(self, running: _Running) -> bool:
-        """Whether there is more."""
+    async def _piece(self, running: _Running) -> int | None:
+        """How many requests it read; None when it was the last one."""
         row, past = running.row, running.past
         # A decision may have been made and not be committed yet.
         running.is_written = running.is_written or await past.written_until() >= row.ends_at
         if not running.is_written:
             await asyncio.sleep(_WAIT_SECONDS)
-            return await self._note(running, row.starts_at)
+            return 0 if await self._note(running) else None
+        read = past.read
         requests = await past.next(row.ends_at)
         if requests is None:
-            if await self._note(running, row.ends_at):
+            if await self._note(running, at_once=True):
                 await self._finish(row, result=_encode(result_of(running.report)))
-            return False
+            return None
         for request in requests:
             if request.created_at < row.starts_at:
                 running.replay.count(request)
@@ -129,17 +131,19 @@ class Backtester:
         if running.report.of > _MOST_REQUESTS:
             problem = f"There are more than {_MOST_REQUESTS:,} requests; ask for a shorter time."
             await self._finish(row, problem=problem)
-            return False
-        if self._clock.monotonic_ns() - running.noted_ns < _NOTE_NS:
-            return True
-        return await self._note(running, past.reached)
+            return None
+        return past.read - read if await self._note(running) else None
 
-    async def _note(self, running: _Running, reached: datetime) -> bool:
-        """False when another worker has it by now."""
+    async def _note(self, running: _Running, *, at_once: bool = False) -> bool:
+        """Writes down how far it has come, and what it found, if it is time for that. False when
+        another worker has it by now."""
+        now = self._clock.monotonic_ns()
+        if not at_once and now - running.noted_ns < _NOTE_NS:
+            return True
         row, counts_from = running.row, running.past.counts_from
-        done, whole = reached - counts_from, row.ends_at - counts_from
+        done, whole = running.past.reached - counts_from, row.ends_at - counts_from
         found, running.found = running.found, []
-        running.noted_ns = self._clock.monotonic_ns()
+        running.noted_ns = now
         async with self._db.transaction() as tx:
             return await store.note_progress(
                 tx, row.id, self._holder, int(100 * done / whole), _LEASE_SECONDS, found

@@ -43,6 +43,8 @@ class Past:
         self.known_until = self.counts_from
         self._place: store.Place = self.counts_from, ""
         self._directory = Directory()
+        # How many requests were read so far, wanted or not.
+        self.read = 0
 
     @property
     def reached(self) -> datetime:
@@ -120,6 +122,7 @@ class Past:
                 # All of one moment, and perhaps more of it.
                 at_once *= 2
             self._place = rows[-1].created_at, rows[-1].id
+            self.read += len(rows)
             wanted = [row for row in rows if row.agent_id in self.agent_ids]
             if self.draft.allows is not None or self.draft.blocks is not None:
                 wanted = [await self._resolved(tx, row) for row in wanted]

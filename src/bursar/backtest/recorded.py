@@ -64,6 +64,9 @@ def in_order(requests: Sequence[Recorded]) -> Iterator[Recorded]:
     ordered = sorted(requests, key=lambda request: request.created_at)
     for _, some in groupby(ordered, key=lambda request: request.created_at):
         moment = list(some)
+        if len(moment) == 1:
+            yield from moment
+            continue
         trees = {(request.agent_id, _place(request)[0]) for request in moment}
         if len(trees) == len({agent_id for agent_id, _ in trees}):
             yield from sorted(moment, key=_place)
@@ -72,8 +75,8 @@ def in_order(requests: Sequence[Recorded]) -> Iterator[Recorded]:
 
 
 def _place(request: Recorded) -> tuple[str, int]:
-    """The budget above all others that counts it, or else its wallet, and its place there: all that
-    shares a wallet or a meter with it is numbered there too."""
+    """The budget above all others that counts it, or else its wallet, and its place there. While
+    its agent stays in one tree, all that shares a wallet or a meter with it is numbered there."""
     if not request.terms.budgets:
         return request.agent_id, request.decision_number
     last = len(request.terms.meter_ids) - 1

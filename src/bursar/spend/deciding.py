@@ -214,7 +214,10 @@ class Batch:
                 # the write must not find.
                 meter = self._meter(budget.id)
                 meter.rules = min(meter.rules, rules)
-        meters = [self._meter(id_) for id_ in agent.recipients[request.recipient].terms.meter_ids]
+        meters: list[MeterGuard] = []
+        if self._metered:
+            terms = agent.recipients[request.recipient].terms
+            meters = [self._meter(id_) for id_ in terms.meter_ids]
         made = wallet.decide(request, meters)
         self.made.append(made)
         return made
