@@ -58,7 +58,7 @@ format: $(VENV)/.dev ## Format the code and fix what ruff can fix
 	$(BIN)/ruff check --quiet --fix-only .
 	$(BIN)/ruff format --quiet .
 
-bench: $(VENV)/.dev ## Measure every promised figure; under 5 minutes (BENCH_SECONDS, BENCH_ROUNDS for more)
+bench: $(VENV)/.dev ## Measure every promised figure; about 10 minutes (BENCH_SECONDS, BENCH_ROUNDS for more)
 	$(BIN)/python -m bench
 
 screenshots: $(VENV)/.dev ## Draw docs/img/console-*.png again; needs Chromium
