@@ -33,6 +33,9 @@ ROLLED_BACK: Final = (
     # A migration changed what a prepared statement returns; the driver has forgotten it by now.
     asyncpg.InvalidCachedStatementError,
 )
+# The same, and what a statement by itself raises where the database's defaults are not what it
+# needs: then it needs a transaction that says what it wants.
+NOT_ALONE: Final = (*ROLLED_BACK, asyncpg.InvalidTransactionStateError)
 
 # One of so many connections is for statements that may take long.
 _REPORTS_SHARE: Final = 4
@@ -254,6 +257,16 @@ class Database:
         """A connection whose statements all see the same moment, and change nothing."""
         async with self.connection() as connection, _in_transaction(connection, _SNAPSHOT):
             yield connection
+
+    async def alone(self, work: Callable[[Tx], Awaitable[T]]) -> T:
+        """Runs `work`, whose statement is a transaction by itself and calls `durably()` (in the
+        schema): without the round trips that begin and commit one. As a transaction after all where
+        it lost a deadlock, say, or where the database's defaults are not what it needs."""
+        try:
+            async with self.connection() as tx:
+                return await work(tx)
+        except NOT_ALONE:
+            return await self.transact(work)
 
     async def transact(self, work: Callable[[Tx], Awaitable[T]]) -> T:
         """Runs `work` in one transaction; again from the start if it lost a deadlock, say."""

@@ -12,8 +12,9 @@ from bursar.custody import store as custody_store
 from bursar.ids import new_id
 from bursar.policy.cache import PolicyCache
 from bursar.purchase import secret_store, store
+from bursar.purchase.buy import MOST
 from bursar.purchase.choose import pinned_network, read_ground
-from bursar.purchase.decide import Judge
+from bursar.purchase.decide import Judge, Priced
 from bursar.purchase.follow import Follower
 from bursar.purchase.model import PurchaseRow
 from bursar.purchase.offer import Offer
@@ -49,7 +50,8 @@ class Bought:
         """As the seller does: with the goods, and what it says that the payment became."""
         order = Order(self.row.url, self.row.method, (), b"")
         answer = SellerAnswer(200, (), b"goods", False, order)
-        kept = secret_store.seal_response(self.stage.vault, self.row.id, answer)
+        response = secret_store.as_response(answer)
+        kept = secret_store.seal_response(self.stage.vault, self.row.id, response)
         async with self.stage.db.transaction() as tx:
             await store.answered(tx, self.row.id, kept, claimed)
 
@@ -75,7 +77,7 @@ async def open_purchase(stage: Stage, agent: dict[str, Any]) -> PurchaseRow:
     async with stage.db.transaction() as tx:
         realm_id = await tx.fetchval("SELECT realm_id FROM agent WHERE id = $1", agent["id"])
         new = store.NewPurchase(
-            purchase_id=new_id("pur"),
+            id=new_id("pur"),
             realm_id=realm_id,
             agent_id=agent["id"],
             mode="test",
@@ -91,9 +93,13 @@ async def open_purchase(stage: Stage, agent: dict[str, Any]) -> PurchaseRow:
             idempotency_key=None,
             fingerprint=None,
             created_by="key_test",
+            created_at=await tx.fetchval("SELECT moment()"),
+            reject_code=None,
+            refusal=None,
         )
-        at = await tx.fetchval("SELECT moment()")
-        return await store.insert_purchase(tx, new, at=at, busy_seconds=60)
+        begun = await store.begin(tx, new, MOST, busy_seconds=60)
+    assert begun is not None
+    return begun[0]
 
 
 async def price(stage: Stage, purchase: PurchaseRow, offer: Offer) -> PurchaseRow:
@@ -101,14 +107,14 @@ async def price(stage: Stage, purchase: PurchaseRow, offer: Offer) -> PurchaseRo
     config = stage.config
     judge = Judge(PolicyCache(), Directory(), bounds_of(config), approval_seconds=600)
 
-    async def work(tx: Any) -> PurchaseRow | None:
+    async def work(tx: Any) -> Priced | None:
         return await judge.price(
             tx, purchase, offer, "solana:localnet", has_account=True, may_pin=False
         )
 
     priced = await stage.db.transact(work)
     assert priced is not None
-    return priced
+    return priced.purchase
 
 
 async def offered(stage: Stage, micros: int, facilitator: Keypair, payee: str) -> Offer:

@@ -40,7 +40,9 @@ async def round_of(stage: Stage, check: OutflowCheck) -> None:
 
 async def may_sign(stage: Stage, agent: dict[str, Any]) -> bool:
     async with stage.db.connection() as tx:
-        return (await sign_store.standing(tx, "test", agent["id"], None)).outflows_are_known
+        realm_id = await tx.fetchval("SELECT realm_id FROM agent WHERE id = $1", agent["id"])
+        standing = await sign_store.standing(tx, realm_id, "test", agent["id"], None)
+    return standing.outflows_are_known
 
 
 async def problem(stage: Stage, agent: dict[str, Any]) -> str | None:

@@ -18,7 +18,7 @@ from bursar.form.moments import Boundary
 from bursar.form.record import Field, Record
 from bursar.ids import is_id
 from bursar.purchase import secret_store, store
-from bursar.purchase.buy import PAYMENT_REQUIRED, PurchaseRequest
+from bursar.purchase.buy import PAYMENT_REQUIRED, Bought, PurchaseRequest
 from bursar.purchase.model import ENDED, PurchaseFilter, PurchaseRow, PurchaseStatus
 from bursar.purchase.order import ORDER_FIELDS, Order, order_faults, purchase_targets, read_order
 from bursar.purchase.seller import SellerAnswer
@@ -139,8 +139,8 @@ def _faults(services: Services, caller: Caller, body: dict[str, Any]) -> list[Fa
 )
 async def buy(call: Call) -> Answer:
     request = _request(call)
-    purchase, found = await call.services.buyer.buy(request)
-    shown = await _waited(call, purchase)
+    bought, found = await call.services.buyer.buy(request)
+    shown = await _waited(call, bought)
     return Answer(201, {"data": shown}, headers={"Idempotent-Replayed": "true"} if found else {})
 
 
@@ -264,20 +264,23 @@ async def _once(call: Call, work: Callable[[], Awaitable[PurchaseRow]]) -> Answe
         return 200, {"id": (await work()).id}
 
     _, _, replayed = await call.services.once.answer(call.idempotency_key(), run)
-    shown = await _waited(call, await _existing(call))
+    shown = await _waited(call, Bought(await _existing(call)))
     headers = {"Idempotent-Replayed": "true"} if replayed else {}
     return Answer(200, {"data": shown}, headers=headers)
 
 
-async def _waited(call: Call, purchase: PurchaseRow) -> Purchase:
+async def _waited(call: Call, bought: Bought) -> Purchase:
     """As it is now, or once it has ended if the caller prefers to wait: a purchase that has a price
     ends in the commit of its spend."""
-    seconds = wanted_seconds(call.prefer)
+    seconds, purchase = wanted_seconds(call.prefer), bought.purchase
     if seconds and purchase.spend_id is not None and purchase.status not in ENDED:
         await call.services.waiter.wait(purchase.spend_id, seconds)
         async with call.services.db.connection() as tx:
             found = await store.get_purchase(tx, purchase.realm_id, purchase.id)
-        purchase = present(found, "purchases stay")
+        return await _shown(call, present(found, "purchases stay"))
+    if bought.spend is not None:
+        secret = bought if _may_read_secrets(call) else Bought(purchase)
+        return show_purchase(purchase, bought.spend, secret.header, secret.response)
     return await _shown(call, purchase)
 
 
@@ -286,11 +289,15 @@ async def _shown(call: Call, purchase: PurchaseRow) -> Purchase:
     async with call.services.db.connection() as tx:
         spends = await store.spends_of(tx, [purchase])
         secrets = secret_store.Secrets()
-        if call.caller.scope in (Scope.ADMIN, Scope.AGENT):
+        if _may_read_secrets(call):
             secrets = await secret_store.open_secrets(tx, call.services.vault, purchase.id)
     return show_purchase(
         purchase, spends.get(purchase.spend_id or ""), secrets.header, secrets.response
     )
+
+
+def _may_read_secrets(call: Call) -> bool:
+    return call.caller.scope in (Scope.ADMIN, Scope.AGENT)
 
 
 def _filters(call: Call) -> PurchaseFilter:

@@ -60,13 +60,13 @@ class Node:
             raise result
         return result
 
-    async def calls(self, method: str, many: Sequence[Sequence[Any]]) -> list[Any]:
-        """Many calls in one request. Returns for each its result, or the exception that `call`
-        would raise.
+    async def calls(self, many: Sequence[tuple[str, Sequence[Any]]]) -> list[Any]:
+        """Many calls in one request: methods and their parameters. Returns for each its result, or
+        the exception that `call` would raise.
 
         Raises ChainOutOfReach when there is no answer to the request as a whole.
         """
-        requests = [_request(next(self._numbers), method, params) for params in many]
+        requests = [_request(next(self._numbers), method, params) for method, params in many]
         status, raw = await self._post(requests)
         answers = _decode(raw, list[_Answer]) if status < _SERVER_FAULT else None
         if answers is None:

@@ -168,6 +168,16 @@ class Account:
 
 
 @dataclass(frozen=True, slots=True)
+class Look:
+    """What a payment that others submit is decided and signed on. Every address asked for is a
+    key."""
+
+    blockhash: Blockhash
+    final: Height
+    accounts: Mapping[str, Account | None]
+
+
+@dataclass(frozen=True, slots=True)
 class Balances:
     """Every owner asked for is a key; one without a token account has 0. `slot` is the oldest slot
     that an answer came from."""
@@ -233,6 +243,11 @@ class Chain(View, Protocol):
 
     async def latest_blockhash(self) -> Blockhash:
         """At `confirmed`, which is also the level that `send` is checked at."""
+        ...
+
+    async def look(self, addresses: Sequence[str]) -> Look:
+        """`latest_blockhash`, `finalized` and `accounts` of at least one address, with one request
+        where the node takes that."""
         ...
 
     async def send(self, raw: bytes) -> SendResult:

@@ -25,6 +25,7 @@ from bursar.chain.port import (
     ChainOutOfReach,
     Height,
     Landed,
+    Look,
     Mention,
     Refused,
     SendResult,
@@ -57,6 +58,9 @@ _BACKOFF_SECONDS: Final = 0.1
 # number, nodes would answer a deposit in a newer version with an error.
 _NEWEST_VERSION: Final = 127
 _MICROS_PER_LAMPORT: Final = 1_000_000
+
+_LATEST_BLOCKHASH: Final = "getLatestBlockhash", [{"commitment": "confirmed"}]
+_FINALIZED: Final = "getEpochInfo", [{"commitment": "finalized"}]
 
 _log = structlog.get_logger()
 
@@ -115,12 +119,24 @@ class Solana:
         return await self._ask("getAccountInfo", [address, config], answers.read_decimals)
 
     async def latest_blockhash(self) -> Blockhash:
-        config = {"commitment": "confirmed"}
-        return await self._ask("getLatestBlockhash", [config], answers.read_blockhash)
+        return await self._ask(*_LATEST_BLOCKHASH, answers.read_blockhash)
 
     async def finalized(self) -> Height:
-        config = {"commitment": "finalized"}
-        return await self._ask("getEpochInfo", [config], answers.read_height)
+        return await self._ask(*_FINALIZED, answers.read_height)
+
+    async def look(self, addresses: Sequence[str]) -> Look:
+        if len(addresses) <= MOST_ACCOUNTS:
+            node = self._nodes[self._first]
+            try:
+                await self._check_genesis(node)
+                return await _looked(node, addresses)
+            except (ChainOutOfReach, Unreadable):
+                # Some nodes take no batches, and one that is out of reach is not asked first again.
+                self._first = (self._first + 1) % len(self._nodes)
+        blockhash, final, accounts = await asyncio.gather(
+            self.latest_blockhash(), self.finalized(), self.accounts(addresses)
+        )
+        return Look(blockhash, final, accounts)
 
     async def block_time(self, slot: int) -> int | None:
         """In seconds since 1970; None when the node does not say."""
@@ -168,7 +184,7 @@ class Solana:
             node = self._nodes[self._first]
             try:
                 await self._check_genesis(node)
-                results = await node.calls("getTransaction", [_shown(s) for s in batch])
+                results = await node.calls([("getTransaction", _shown(s)) for s in batch])
             except ChainOutOfReach:
                 # Asked one by one instead: the whole batch may have been lost, and some nodes take
                 # none.
@@ -225,17 +241,10 @@ class Solana:
     ) -> tuple[int, list[Account | None]]:
         """(oldest slot that an answer came from, accounts in the order asked for)."""
         check(len(addresses) > 0, "at least one account")
-        config = {
-            "commitment": commitment,
-            "encoding": "base64",
-            "dataSlice": answers.ACCOUNT_SLICE,
-            "minContextSlot": from_slot,
-        }
 
         async def ask(batch: Sequence[str]) -> tuple[int, list[Account | None]]:
             return await self._ask(
-                "getMultipleAccounts",
-                [batch, config],
+                *_read_accounts(batch, commitment, from_slot),
                 lambda result: answers.read_accounts(result, len(batch), from_slot),
             )
 
@@ -295,7 +304,7 @@ class Solana:
         async def ask(batch: Sequence[bytes]) -> list[bytes]:
             try:
                 await self._check_genesis(node)
-                told = await node.calls("sendTransaction", [_sent(raw) for raw in batch])
+                told = await node.calls([("sendTransaction", _sent(raw)) for raw in batch])
             except ChainOutOfReach:  # some nodes take no batches at all
                 return list(batch)
             return [raw for raw, as_ in zip(batch, told, strict=True) if as_ != _signature(raw)]
@@ -357,6 +366,34 @@ class Solana:
             _log.error("wrong_network", node=node.name, expected=self._genesis, found=seen)
             raise ChainOutOfReach(f"{node.name} is another network: {seen}")
         node.genesis = seen
+
+
+def _read_accounts(
+    addresses: Sequence[str], commitment: str, from_slot: int = 0
+) -> tuple[str, list[Any]]:
+    """The method and its parameters."""
+    config = {
+        "commitment": commitment,
+        "encoding": "base64",
+        "dataSlice": answers.ACCOUNT_SLICE,
+        "minContextSlot": from_slot,
+    }
+    return "getMultipleAccounts", [addresses, config]
+
+
+async def _looked(node: Node, addresses: Sequence[str]) -> Look:
+    """With one request. Raises ChainOutOfReach or Unreadable."""
+    told = await node.calls([_LATEST_BLOCKHASH, _FINALIZED, _read_accounts(addresses, "confirmed")])
+    for result in told:
+        if isinstance(result, ChainOutOfReach):
+            raise result
+    blockhash, final, accounts = told
+    _, found = answers.read_accounts(accounts, len(addresses))
+    return Look(
+        answers.read_blockhash(blockhash),
+        answers.read_height(final),
+        dict(zip(addresses, found, strict=True)),
+    )
 
 
 def _unreadable(node: Node, method: str, why: Unreadable) -> str:

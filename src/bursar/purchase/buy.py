@@ -13,10 +13,11 @@ counts as spent until it is proven dead. Nothing here is ever signed twice.
 import asyncio
 import hashlib
 from collections.abc import Coroutine, Mapping
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import Any, Final, TypeVar
 
-import asyncpg
 import msgspec
 
 from bursar.access import idempotency
@@ -28,15 +29,14 @@ from bursar.chain.solana import Solana
 from bursar.chain.store import Pinned
 from bursar.clock import Clock
 from bursar.config import Config, Mode
-from bursar.custody import store as custody_store
 from bursar.custody.model import SealedKey
 from bursar.custody.vault import KeyUnusable, Vault
-from bursar.db import Database, Tx
+from bursar.db import NOT_ALONE, Database, Tx
 from bursar.errors import ApiError, ErrorCode, present
 from bursar.ids import new_id
 from bursar.policy.cache import PolicyCache
 from bursar.policy.engine import RejectCode
-from bursar.purchase import end, mpp, outflow_store, secret_store, store, x402
+from bursar.purchase import end, mpp, outflow_store, pin_store, secret_store, store, x402
 from bursar.purchase.choose import (
     Ground,
     Offers,
@@ -46,25 +46,27 @@ from bursar.purchase.choose import (
     read_offers,
     same_terms,
 )
-from bursar.purchase.decide import Judge
+from bursar.purchase.decide import Judge, Priced, Standing
 from bursar.purchase.model import FailureCode, PurchaseRow
+from bursar.purchase.offer import Offer
 from bursar.purchase.order import Order
 from bursar.purchase.payee import Binding
-from bursar.purchase.secret_store import Secrets, Sent
+from bursar.purchase.pin_store import Books
+from bursar.purchase.secret_store import Kept, Secrets, Sent
 from bursar.purchase.seller import Seller, SellerAnswer, SellerUnreachable
 from bursar.purchase.sign import MayNotSign, OutflowsUnknown, PayeeChanged, Signer
-from bursar.purchase.view import PaymentHeader
+from bursar.purchase.store import Room
+from bursar.purchase.view import PaymentHeader, SellerResponse
 from bursar.recipient.resolve import Directory
 from bursar.spend import store as spend_store
-from bursar.spend.model import bounds_of
+from bursar.spend.memory import Remembered
+from bursar.spend.model import SpendRow, bounds_of
 
 T = TypeVar("T")
 
 PAYMENT_REQUIRED: Final = 402
 # Purchases being made at once: Bursar is no way to flood a seller.
-MOST_OF_AGENT: Final = 20
-MOST_OF_HOST: Final = 50
-MOST_OF_ACCOUNT: Final = 200
+MOST: Final = Room(of_account=200, of_agent=20, of_host=50)
 # What a purchase takes beyond its two requests to the seller, at the very most.
 _OWN_SECONDS: Final = 30
 _RETRY_AFTER: Final = {"Retry-After": "1"}
@@ -98,6 +100,17 @@ class _Seen:
     wallet_key: SealedKey
 
 
+@dataclass(frozen=True, slots=True)
+class Bought:
+    """A purchase as it stands, and what of it the process has at hand: nothing that was stored has
+    to be read again to show it."""
+
+    purchase: PurchaseRow
+    spend: SpendRow | None = None
+    header: PaymentHeader | None = field(default=None, repr=False)
+    response: SellerResponse | None = field(default=None, repr=False)
+
+
 class Buyer:
     def __init__(
         self,
@@ -126,17 +139,15 @@ class Buyer:
 
     # The three ways in --------------------------------------------------------------------------
 
-    async def buy(self, request: PurchaseRequest) -> tuple[PurchaseRow, bool]:
+    async def buy(self, request: PurchaseRequest) -> tuple[Bought, bool]:
         """(the purchase as it stands now, whether it was there before)."""
-        try:
-            purchase, found = await self._db.transact(lambda tx: self._begin(tx, request))
-        except asyncpg.UniqueViolationError as problem:
-            if problem.constraint_name != store.KEY_CONSTRAINT:
-                raise
-            purchase, found = await self._db.transact(lambda tx: self._begin(tx, request))
+        async with self._db.connection() as tx:
+            agent, now = await self._judge.agent(tx, request.realm_id, request.agent_id)
+        purchase, found = await self._begin(request, agent, now)
         if found or purchase.status != "open":
-            return purchase, found
-        return await self._to_the_end(self._buy(purchase, request.order, request.brought)), False
+            return Bought(purchase), found
+        work = self._buy(purchase, agent, request.order, request.brought)
+        return await self._to_the_end(work), False
 
     async def retry(self, purchase: PurchaseRow) -> PurchaseRow:
         """Presents the same bytes again, for goods whose answer was lost. Raises ApiError (409)."""
@@ -151,7 +162,7 @@ class Buyer:
             raise _invalid("What was sent is kept for a day, and it is gone by now.")
         order, header = kept.sent.order, kept.header
         taken = await self._take(purchase)
-        return await self._to_the_end(self._present(taken, order, header))
+        return (await self._to_the_end(self._present(taken, order, header))).purchase
 
     async def resume(self, purchase: PurchaseRow, brought: SellerAnswer | None) -> PurchaseRow:
         """Goes on with a purchase that a person has approved. Raises ApiError (409)."""
@@ -180,106 +191,126 @@ class Buyer:
 
     # The steps ----------------------------------------------------------------------------------
 
-    async def _begin(self, tx: Tx, request: PurchaseRequest) -> tuple[PurchaseRow, bool]:
-        """Stores the purchase, or finds the one that the request made before."""
+    async def _begin(
+        self, request: PurchaseRequest, agent: Remembered, now: datetime
+    ) -> tuple[PurchaseRow, bool]:
+        """Stores the purchase, or finds the one that the request made before. Raises ApiError (409
+        where its key was used for something else, 429)."""
         order, key = request.order, request.key
-        # Takes turns, so it comes first.
-        under_way = await store.under_way(tx, request.realm_id, request.agent_id, order.host)
-        agent, now = await self._judge.agent(tx, request.realm_id, request.agent_id)
-        digest = _digest(order)
-        known = await self._find(tx, request, digest)
-        if known is not None:
-            return known, True
         refusal = self._judge.refusal(agent, order.host, now)
-        purchase_id, kept = new_id("pur"), None
-        if refusal is None:
-            _check_room(*under_way)
-            sent = Sent(order=order, brought=request.brought)
-            kept = secret_store.seal_order(self._vault, purchase_id, sent)
-        purchase = await store.insert_purchase(
-            tx,
-            store.NewPurchase(
-                purchase_id=purchase_id,
-                realm_id=request.realm_id,
-                agent_id=request.agent_id,
-                mode=request.mode,
-                url=order.url,
-                method=order.method,
-                host=order.host,
-                origin=order.origin,
-                max_micros=request.max_micros,
-                memo=request.memo,
-                metadata=request.metadata,
-                brought=request.brought is not None,
-                digest=digest,
-                idempotency_key=None if key is None else key.key,
-                fingerprint=None if key is None else key.fingerprint,
-                created_by=request.created_by,
-            ),
-            at=now,
-            busy_seconds=self._busy_seconds,
+        new = store.NewPurchase(
+            id=new_id("pur"),
+            realm_id=request.realm_id,
+            agent_id=request.agent_id,
+            mode=request.mode,
+            url=order.url,
+            method=order.method,
+            host=order.host,
+            origin=order.origin,
+            max_micros=request.max_micros,
+            memo=request.memo,
+            metadata=request.metadata,
+            brought=request.brought is not None,
+            digest=_digest(order),
+            idempotency_key=None if key is None else key.key,
+            fingerprint=None if key is None else key.fingerprint,
+            created_by=request.created_by,
+            created_at=now,
             reject_code=None if refusal is None else refusal.code,
             refusal=None if refusal is None else refusal.decision,
-            order=kept,
         )
-        return purchase, False
-
-    async def _find(self, tx: Tx, request: PurchaseRequest, digest: bytes) -> PurchaseRow | None:
-        key = request.key
-        if key is not None:
-            found = await store.find_by_key(tx, request.realm_id, request.agent_id, key.key)
-            if found is None:
-                return None
-            purchase, fingerprint = found
-            idempotency.matching(StoredAnswer(fingerprint, 201, b""), key)
-        elif request.same_within:
-            purchase = await store.find_like_it(
-                tx, request.realm_id, request.agent_id, digest, request.same_within
+        kept = None
+        if refusal is None:
+            sent = Sent(order=order, brought=request.brought)
+            kept = secret_store.seal_order(self._vault, new.id, sent)
+        begun = await self._db.alone(
+            lambda tx: store.begin(
+                tx,
+                new,
+                MOST,
+                busy_seconds=self._busy_seconds,
+                same_within=request.same_within,
+                order=kept,
             )
-        else:
-            return None
-        if purchase is not None:
+        )
+        if begun is None:
+            async with self._db.connection() as tx:
+                others = await store.under_way(tx, new.realm_id, new.agent_id, new.host)
+            raise _no_room(others)
+        purchase, fingerprint = begun
+        if purchase.id == new.id:
+            return purchase, False
+        if key is not None:
+            known = present(fingerprint, "what is found by its key has a fingerprint")
+            idempotency.matching(StoredAnswer(known, 201, b""), key)
+        async with self._db.transaction() as tx:
             await idempotency.wait_for_standbys(tx)
-        return purchase
+        return purchase, True
 
     async def _buy(
-        self, purchase: PurchaseRow, order: Order, brought: SellerAnswer | None
-    ) -> PurchaseRow:
+        self,
+        purchase: PurchaseRow,
+        agent: Remembered,
+        order: Order,
+        brought: SellerAnswer | None,
+    ) -> Bought:
         answer = brought
         if answer is None:
             try:
                 answer = await self._seller.ask(purchase.mode, purchase.realm_id, order)
             except SellerUnreachable as problem:
-                return await self._fail(purchase, "seller_unreachable", str(problem))
+                return Bought(await self._fail(purchase, "seller_unreachable", str(problem)))
             if answer.status != PAYMENT_REQUIRED:
-                return await self._free(purchase, answer)
+                return Bought(await self._free(purchase, answer))
         try:
-            seen = await self._look(purchase, order, answer)
+            seen = await self._look(purchase, agent, order, answer)
         except ChainOutOfReach:
-            return await self._fail(purchase, "interrupted", "The chain is out of reach.")
-        ground = seen.ground
-        offer = choose(seen.offers.usable, ground, seen.binding)
+            return Bought(await self._fail(purchase, "interrupted", "The chain is out of reach."))
+        offer = choose(seen.offers.usable, seen.ground, seen.binding)
         if offer is None:
-            return await self._fail(purchase, "unsupported_payment", seen.offers.problem, answer)
-        priced = await self._db.transact(
+            problem = seen.offers.problem
+            return Bought(await self._fail(purchase, "unsupported_payment", problem, answer))
+        priced = await self._price(purchase, agent, offer, seen)
+        if priced is None:
+            return Bought(await self._now(purchase))
+        if priced.purchase.status != "open":
+            return Bought(priced.purchase, priced.spend)
+        try:
+            signed = await self._signer.sign(
+                priced.purchase, offer, answer.order, seen.ground, seen.wallet_key
+            )
+        except (MayNotSign, KeyUnusable) as problem:
+            return Bought(await self._interrupt(priced.purchase, problem))
+        if signed is None:
+            return Bought(await self._now(purchase))
+        bought = await self._presented(answer.order, *signed)
+        # Its spend changes with it.
+        is_as_before = bought.purchase.status == "presented"
+        return replace(bought, spend=priced.spend if is_as_before else None)
+
+    async def _price(
+        self, purchase: PurchaseRow, agent: Remembered, offer: Offer, seen: _Seen
+    ) -> Priced | None:
+        """None when it ended meanwhile. On what was read before, in one statement; under the locks
+        where that did not stand."""
+        network = network_name(self._config, purchase.mode)
+        has_account = seen.ground.has_account(offer.pay_to)
+        with suppress(*NOT_ALONE):
+            async with self._db.connection() as tx:
+                standing = Standing(agent, seen.binding, network, has_account)
+                priced = await self._judge.price_at_once(tx, purchase, offer, standing)
+                if priced is not None:
+                    return priced
+        return await self._db.transact(
             lambda tx: self._judge.price(
                 tx,
                 purchase,
                 offer,
-                network_name(self._config, purchase.mode),
-                has_account=ground.has_account(offer.pay_to),
+                network,
+                has_account=has_account,
                 may_pin=seen.binding.pins,
             )
         )
-        if priced is None:
-            return await self._now(purchase)
-        if priced.status != "open":
-            return priced
-        try:
-            signed = await self._signer.sign(priced, offer, answer.order, ground, seen.wallet_key)
-        except (MayNotSign, KeyUnusable) as problem:
-            return await self._interrupt(priced, problem)
-        return await self._presented(priced, answer.order, signed)
 
     async def _continue(
         self, purchase: PurchaseRow, order: Order, brought: SellerAnswer | None
@@ -287,7 +318,9 @@ class Buyer:
         """What goes wrong before the seller has spoken leaves it as it is, to be tried again."""
         try:
             answer = brought or await self._seller.ask(purchase.mode, purchase.realm_id, order)
-            seen = await self._look(purchase, order, answer)
+            async with self._db.connection() as tx:
+                agent, _ = await self._judge.agent(tx, purchase.realm_id, purchase.agent_id)
+            seen = await self._look(purchase, agent, order, answer)
         except SellerUnreachable as problem:
             return await self._give_back(purchase, str(problem))
         except ChainOutOfReach:
@@ -311,9 +344,13 @@ class Buyer:
         except (MayNotSign, KeyUnusable) as problem:
             await self._ask_for_outflows(purchase, problem)
             return await self._give_back(purchase, str(problem))
-        return await self._presented(purchase, answer.order, signed)
+        if signed is None:
+            return await self._now(purchase)
+        return (await self._presented(answer.order, *signed)).purchase
 
-    async def _look(self, purchase: PurchaseRow, order: Order, answer: SellerAnswer) -> _Seen:
+    async def _look(
+        self, purchase: PurchaseRow, agent: Remembered, order: Order, answer: SellerAnswer
+    ) -> _Seen:
         """What the seller offers, and what the chain and the books say of it, asked side by side.
         Raises ChainOutOfReach."""
         chain = self._chains.get(purchase.mode)
@@ -328,18 +365,15 @@ class Buyer:
             sends_authorization=any(name.lower() == "authorization" for name, _ in order.headers),
         )
 
-        async def books() -> tuple[set[str], Binding, SealedKey]:
+        async def read_books() -> Books:
             async with self._db.connection() as tx:
-                ours = await store.ours(tx, offers.fee_payers)
-                agent, _ = await self._judge.agent(tx, purchase.realm_id, purchase.agent_id)
-                binding = await self._judge.binding(tx, purchase, agent)
-                keys = await custody_store.wallet_keys(tx, [purchase.agent_id])
-            return ours, binding, keys[purchase.agent_id]
+                return await pin_store.books(tx, purchase, offers.fee_payers)
 
-        ground, (ours, binding, wallet_key) = await asyncio.gather(
-            read_ground(chain, network, offers.usable), books()
+        ground, books = await asyncio.gather(
+            read_ground(chain, network, offers.usable), read_books()
         )
-        return _Seen(offers.but_ours(ours), ground, binding, wallet_key)
+        binding = self._judge.binding(purchase, agent, books.bound)
+        return _Seen(offers.but_ours(books.ours), ground, binding, books.wallet_key)
 
     async def _network(self, mode: Mode) -> Pinned:
         """It never changes once it is pinned. Raises ApiError (503) before that."""
@@ -349,34 +383,31 @@ class Buyer:
         return self._networks[mode]
 
     async def _presented(
-        self,
-        purchase: PurchaseRow,
-        order: Order,
-        signed: tuple[PurchaseRow, PaymentHeader] | None,
-    ) -> PurchaseRow:
+        self, order: Order, purchase: PurchaseRow, header: PaymentHeader
+    ) -> Bought:
         """What is committed leaves; one whose 402 was brought, by the hands of its agent."""
-        if signed is None:
-            return await self._now(purchase)
-        stored, header = signed
-        return stored if stored.brought else await self._present(stored, order, header)
+        if purchase.brought:
+            return Bought(purchase, header=header)
+        return await self._present(purchase, order, header)
 
-    async def _present(
-        self, purchase: PurchaseRow, order: Order, header: PaymentHeader
-    ) -> PurchaseRow:
+    async def _present(self, purchase: PurchaseRow, order: Order, header: PaymentHeader) -> Bought:
         """Whatever the seller answers, or does not, decides nothing: the worker asks the chain."""
         try:
             answer = await self._seller.ask(
                 purchase.mode, purchase.realm_id, order, (header.name, header.value)
             )
         except SellerUnreachable as problem:
-            return await self._give_back(
+            given_back = await self._give_back(
                 purchase, f"The payment was presented, and no answer came: {problem}"
             )
+            return Bought(given_back, header=header)
         read = x402.read_response if purchase.protocol == "x402" else mpp.read_receipt
         claim = read(answer.headers)
-        kept = secret_store.seal_response(self._vault, purchase.id, answer)
+        response = secret_store.as_response(answer)
+        kept = secret_store.seal_response(self._vault, purchase.id, response)
         claimed = None if claim is None else claim.signature
-        return await self._db.transact(lambda tx: store.answered(tx, purchase.id, kept, claimed))
+        answered = await self._db.alone(lambda tx: store.answered(tx, purchase.id, kept, claimed))
+        return Bought(answered, header=header, response=response)
 
     # The ends -----------------------------------------------------------------------------------
 
@@ -385,9 +416,7 @@ class Buyer:
             moved = await store.move_purchase(tx, purchase.id, expected="open", status="free")
             if moved is None:
                 return await _read(tx, purchase)
-            await secret_store.keep(
-                tx, moved, secret_store.seal_response(self._vault, moved.id, answer)
-            )
+            await secret_store.keep(tx, moved, self._sealed(moved, answer))
             return moved
 
         return await self._db.transact(work)
@@ -407,9 +436,7 @@ class Buyer:
             if ended is None:
                 return await _read(tx, purchase)
             if answer is not None:
-                await secret_store.keep(
-                    tx, ended, secret_store.seal_response(self._vault, ended.id, answer)
-                )
+                await secret_store.keep(tx, ended, self._sealed(ended, answer))
             return ended
 
         return await self._db.transact(work)
@@ -426,7 +453,7 @@ class Buyer:
         )
 
     async def _give_back(self, purchase: PurchaseRow, problem: str) -> PurchaseRow:
-        return await self._db.transact(lambda tx: store.give_back(tx, purchase.id, problem))
+        return await self._db.alone(lambda tx: store.give_back(tx, purchase.id, problem))
 
     async def _ask_for_outflows(self, purchase: PurchaseRow, problem: Exception) -> None:
         if isinstance(problem, OutflowsUnknown):
@@ -436,10 +463,14 @@ class Buyer:
 
     async def _take(self, purchase: PurchaseRow) -> PurchaseRow:
         """Nobody else asks the seller for it meanwhile. Raises ApiError (409)."""
-        taken = await self._db.transact(lambda tx: store.take(tx, purchase.id, self._busy_seconds))
+        taken = await self._db.alone(lambda tx: store.take(tx, purchase.id, self._busy_seconds))
         if taken is None:
             raise _invalid("Another request is at work on this purchase. Try again in a while.")
         return taken
+
+    def _sealed(self, purchase: PurchaseRow, answer: SellerAnswer) -> Kept:
+        response = secret_store.as_response(answer)
+        return secret_store.seal_response(self._vault, purchase.id, response)
 
     async def _secrets(self, purchase: PurchaseRow) -> Secrets:
         async with self._db.connection() as tx:
@@ -467,20 +498,19 @@ def _digest(order: Order) -> bytes:
     return hashlib.sha256(b"\n".join(parts)).digest()
 
 
-def _check_room(of_account: int, of_agent: int, of_host: int) -> None:
-    """Raises ApiError (429)."""
-    for count, most, whose in (
-        (of_agent, MOST_OF_AGENT, "This agent"),
-        (of_host, MOST_OF_HOST, "This account, from this host,"),
-        (of_account, MOST_OF_ACCOUNT, "This account"),
-    ):
-        if count >= most:
-            raise ApiError(
-                ErrorCode.RATE_LIMIT_EXCEEDED,
-                f"{whose} has {count} purchases under way, the most there may be. Try again when"
-                " some have ended.",
-                headers=_RETRY_AFTER,
-            )
+def _no_room(others: Room) -> ApiError:
+    """Names the bound that was reached: the account's, where there is room again by now."""
+    count, whose = others.of_account, "This account"
+    if others.of_agent >= MOST.of_agent:
+        count, whose = others.of_agent, "This agent"
+    elif others.of_host >= MOST.of_host:
+        count, whose = others.of_host, "This account, from this host,"
+    return ApiError(
+        ErrorCode.RATE_LIMIT_EXCEEDED,
+        f"{whose} has {count} purchases under way, the most there may be. Try again when some have"
+        " ended.",
+        headers=_RETRY_AFTER,
+    )
 
 
 def _invalid(message: str) -> ApiError:

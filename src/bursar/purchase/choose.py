@@ -1,6 +1,5 @@
 """Which of a seller's offers is taken, with all that has to be known of the chain and of us."""
 
-import asyncio
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -117,15 +116,9 @@ async def read_ground(chain: Chain, network: Pinned, offers: Sequence[Offer]) ->
     """Raises ChainOutOfReach."""
     payees = {offer.pay_to for offer in offers}
     addresses = sorted(payees | {token_account(payee, network.mint) for payee in payees})
-
-    async def accounts() -> Mapping[str, Account | None]:
-        # A seller that offers nothing usable names nobody.
-        return await chain.accounts(addresses) if addresses else {}
-
-    blockhash, final, found = await asyncio.gather(
-        chain.latest_blockhash(), chain.finalized(), accounts()
-    )
-    return Ground(network, blockhash, final, found)
+    # A seller that offers nothing usable names nobody.
+    seen = await chain.look(addresses or [network.mint])
+    return Ground(network, seen.blockhash, seen.final, seen.accounts)
 
 
 def choose(offers: Sequence[Offer], ground: Ground, binding: Binding) -> Offer | None:

@@ -3,7 +3,7 @@ has named them."""
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -23,6 +23,8 @@ from bursar.recipient.resolve import Directory
 from bursar.spend.authorise import authorise_purchase
 from bursar.spend.deciding import SpendRequest
 from bursar.spend.memory import Known, Memory, Remembered, lock_to_decide
+from bursar.spend.model import SpendRow
+from bursar.spend.store import OfPurchase
 from bursar.spend.view import show_decision
 
 # What a host is judged by before it has named a price.
@@ -45,6 +47,25 @@ class Refusal:
 
     code: RejectCode
     decision: str
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What a price is decided on, as it was read."""
+
+    agent: Remembered
+    binding: Binding
+    # The chain's name.
+    network: str
+    # Whether the payee can be paid.
+    has_account: bool
+
+
+class Priced(NamedTuple):
+    """A purchase that has its price, and the spend that was decided."""
+
+    purchase: PurchaseRow
+    spend: SpendRow
 
 
 class Judge:
@@ -98,8 +119,37 @@ class Judge:
         shown = show_decision(msgspec.structs.replace(decision, checks=checks))
         return Refusal(code, _encode(shown).decode())
 
-    async def binding(self, tx: Tx, purchase: PurchaseRow, agent: Remembered) -> Binding:
-        return _binding(purchase, agent, await pin_store.bound(tx, purchase))
+    def binding(self, purchase: PurchaseRow, agent: Remembered, bound: Bound) -> Binding:
+        return Binding(
+            mode=purchase.mode,
+            payees=agent.policy.payees,
+            is_https=purchase.origin.startswith("https:"),
+            brought=purchase.brought,
+            listed=bound.listed,
+            pinned=bound.pinned,
+        )
+
+    async def price_at_once(
+        self, tx: Tx, purchase: PurchaseRow, offer: Offer, standing: Standing
+    ) -> Priced | None:
+        """Decides the purchase at this offer on what was read before, and writes its spend, price
+        and state in one statement that is a transaction by itself. None where that does not stand
+        on what it finds, or cannot be known by it: then nothing was written.
+
+        Raises SerializationError where the purchase has ended, or its origin is pinned to something
+        else by now.
+        """
+        agent, binding = standing.agent, standing.binding
+        # Under the locks only: windows that are over have to be closed, limits and budgets count
+        # with others, and what the origin is paid at has to be noted.
+        if (
+            agent.is_metered
+            or not agent.hour_runs
+            or binding.pins
+            or binding.fault(offer.pay_to) is RejectCode.PAYEE_CHANGED
+        ):
+            return None
+        return await self._decide(tx, purchase, offer, standing, None)
 
     async def price(
         self,
@@ -110,10 +160,10 @@ class Judge:
         *,
         has_account: bool,
         may_pin: bool,
-    ) -> PurchaseRow | None:
-        """Decides the purchase at this offer and writes its spend, price and state; None when it
-        ended meanwhile. In the commit that approves a first payee it is pinned; who expects that
-        takes turns, so that the second to name one sees the first."""
+    ) -> Priced | None:
+        """The same under the wallet's lock; None when the purchase ended meanwhile. In the commit
+        that approves a first payee it is pinned; who expects that takes turns, so that the second
+        to name one sees the first."""
         if may_pin:
             await store.take_turns(tx, purchase.realm_id)
         locked_at, locked = await lock_to_decide(
@@ -123,17 +173,37 @@ class Judge:
         if not bound.is_open:
             return None
         agent = (await self._memory.seen(tx, locked, windows_are_new=True))[purchase.agent_id]
-        binding = _binding(purchase, agent, bound)
+        binding = self.binding(purchase, agent, bound)
+        priced = await self._decide(
+            tx, purchase, offer, Standing(agent, binding, network, has_account), locked_at
+        )
+        if binding.fault(offer.pay_to) is RejectCode.PAYEE_CHANGED:
+            await pin_store.note_offer(tx, purchase.realm_id, purchase.origin, offer.pay_to)
+        elif priced is not None and priced.spend.verdict == "approved" and binding.pins:
+            await pin_store.pin(
+                tx, purchase.realm_id, purchase.origin, offer.pay_to, purchase.created_by
+            )
+        return priced
+
+    async def _decide(
+        self,
+        tx: Tx,
+        purchase: PurchaseRow,
+        offer: Offer,
+        standing: Standing,
+        locked_at: datetime | None,
+    ) -> Priced | None:
+        agent, binding = standing.agent, standing.binding
         fault = binding.fault(offer.pay_to)
         faults = {fault} if fault is not None else set[RejectCode]()
-        if not has_account:
+        if not standing.has_account:
             faults.add(RejectCode.PAYEE_ACCOUNT_MISSING)
         terms = purchase_terms(
             await self._terms_of_payee(tx, purchase, agent, offer.pay_to),
             faults,
             purchase.max_micros,
         )
-        spend = await authorise_purchase(
+        written = await authorise_purchase(
             tx,
             SpendRequest(
                 realm_id=purchase.realm_id,
@@ -144,10 +214,10 @@ class Judge:
                 memo=purchase.memo,
                 metadata=purchase.metadata,
                 created_by=purchase.created_by,
-                network=network,
+                network=standing.network,
                 key=None,
             ),
-            purchase.id,
+            OfPurchase(purchase.id, offer.protocol, binding.pinned),
             agent,
             Known(terms, _encode(terms).decode(), offer.pay_to),
             self._bounds,
@@ -155,13 +225,10 @@ class Judge:
             locked_at,
             self._approval_seconds,
         )
-        if spend.verdict == "approved" and binding.pins:
-            await pin_store.pin(
-                tx, purchase.realm_id, purchase.origin, offer.pay_to, purchase.created_by
-            )
-        if fault is RejectCode.PAYEE_CHANGED:
-            await pin_store.note_offer(tx, purchase.realm_id, purchase.origin, offer.pay_to)
-        return await store.set_price(tx, purchase.id, offer.protocol, spend)
+        if written is None:
+            return None
+        spend, at = written
+        return Priced(_priced(purchase, offer, spend, at), spend)
 
     async def _terms_of_payee(
         self, tx: Tx, purchase: PurchaseRow, agent: Remembered, pay_to: str
@@ -192,12 +259,17 @@ class Judge:
         )
 
 
-def _binding(purchase: PurchaseRow, agent: Remembered, bound: Bound) -> Binding:
-    return Binding(
-        mode=purchase.mode,
-        payees=agent.policy.payees,
-        is_https=purchase.origin.startswith("https:"),
-        brought=purchase.brought,
-        listed=bound.listed,
-        pinned=bound.pinned,
+def _priced(purchase: PurchaseRow, offer: Offer, spend: SpendRow, at: datetime) -> PurchaseRow:
+    """As `price_purchase` has written it."""
+    is_open = spend.verdict == "approved"
+    return msgspec.structs.replace(
+        purchase,
+        protocol=offer.protocol,
+        amount_micros=spend.amount_micros,
+        pay_to=spend.pay_to,
+        spend_id=spend.id,
+        status="open" if is_open else spend.verdict,
+        reject_code=spend.reject_code,
+        updated_at=at,
+        busy_until=purchase.busy_until if is_open else None,
     )

@@ -1,9 +1,12 @@
 """Queries on pins: where origins are paid, as they said themselves."""
 
+from collections.abc import Collection, Sequence
 from datetime import datetime
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from bursar.custody.model import SealedKey
 from bursar.db import Tx
 from bursar.purchase.model import PinRow, PurchaseRow
 from bursar.sql import Listing, Query, columns, made, made_or_none
@@ -19,13 +22,22 @@ _LOCK = Query(f"""
      WHERE realm_id = :realm_id AND origin = :origin
        FOR NO KEY UPDATE
 """)
-_BOUND = Query("""
-    SELECT (SELECT r.address FROM recipient r
-             WHERE r.realm_id = :realm_id AND r.hostname = :host) AS listed,
-           (SELECT p.address FROM pin p
-             WHERE p.realm_id = :realm_id AND p.origin = :origin) AS pinned,
-           EXISTS (SELECT FROM purchase p
-                    WHERE p.id = :purchase_id AND p.status = 'open') AS is_open
+_BINDING: Final = """
+    (SELECT r.address FROM recipient r
+      WHERE r.realm_id = :realm_id AND r.hostname = :host) AS listed,
+    (SELECT n.address FROM pin n
+      WHERE n.realm_id = :realm_id AND n.origin = :origin) AS pinned,
+    EXISTS (SELECT FROM purchase p WHERE p.id = :purchase_id AND p.status = 'open') AS is_open
+"""
+_BOUND = Query(f"SELECT {_BINDING}")
+_BOOKS = Query(f"""
+    SELECT {_BINDING},
+           ARRAY(SELECT address FROM wallet WHERE address = ANY(:fee_payers)
+                 UNION ALL
+                 SELECT address FROM system_key WHERE address = ANY(:fee_payers)) AS ours,
+           k.agent_id AS owner, {columns(SealedKey, "k", but=["owner"])}
+      FROM wallet_key k
+     WHERE k.agent_id = :agent_id
 """)
 _LIST = Listing(
     f"""
@@ -79,14 +91,30 @@ class Bound(msgspec.Struct, frozen=True):
 
 
 async def bound(tx: Tx, purchase: PurchaseRow) -> Bound:
-    row = await _BOUND.one(
-        tx,
-        purchase_id=purchase.id,
-        realm_id=purchase.realm_id,
-        host=purchase.host,
-        origin=purchase.origin,
-    )
-    return made(Bound, row)
+    return made(Bound, await _BOUND.one(tx, **_of(purchase)))
+
+
+class Books(NamedTuple):
+    """What the books say of a purchase whose seller has made its offers: who of those that would
+    pay the fee are ours, and the key that would sign."""
+
+    bound: Bound
+    ours: Collection[str]
+    wallet_key: SealedKey
+
+
+async def books(tx: Tx, purchase: PurchaseRow, fee_payers: Sequence[str]) -> Books:
+    row = await _BOOKS.one(tx, agent_id=purchase.agent_id, fee_payers=fee_payers, **_of(purchase))
+    return Books(made(Bound, row), row["ours"], made(SealedKey, row))
+
+
+def _of(purchase: PurchaseRow) -> dict[str, Any]:
+    return {
+        "purchase_id": purchase.id,
+        "realm_id": purchase.realm_id,
+        "host": purchase.host,
+        "origin": purchase.origin,
+    }
 
 
 async def list_pins(

@@ -27,12 +27,9 @@ _UTF8_BYTES: Final = 4
 _encode = msgspec.json.Encoder().encode
 
 
-def keeping(statement: str) -> Query:
-    """The statement, which returns a purchase, and what is kept of that purchase: in one, since
-    each would be a round trip. `kept_bytes` is what its agent has by then. The parameters of what
-    is kept are the fields of `Kept`."""
-    return Query(f"""
-    WITH of_purchase AS ({statement}), kept AS (
+# What is kept of the purchase that `of_purchase` returned: in one statement, since each would be a
+# round trip. The parameters of it are the fields of `Kept`.
+KEEPING: Final = """kept AS (
       INSERT INTO purchase_secret (owner, purchase_id, kind, agent_id, master_version, sealed,
                                    bytes, expires_at)
       SELECT :owner::text, p.id, :kind::text, p.agent_id, :master_version::integer,
@@ -42,7 +39,14 @@ def keeping(statement: str) -> Query:
          SET master_version = excluded.master_version, sealed = excluded.sealed,
              bytes = excluded.bytes, created_at = excluded.created_at,
              expires_at = excluded.expires_at
-    )
+    )"""
+
+
+def keeping(statement: str) -> Query:
+    """The statement, which returns a purchase, and what is kept of that purchase. `kept_bytes` is
+    what its agent has by then."""
+    return Query(f"""
+    WITH of_purchase AS ({statement}), {KEEPING}
     SELECT p.*,
            :bytes + (SELECT coalesce(sum(s.bytes), 0)
                        FROM purchase_secret s
@@ -107,8 +111,8 @@ def seal_header(vault: Vault, purchase_id: str, header: PaymentHeader) -> Kept:
     return _sealed(vault, purchase_id, "header", header)
 
 
-def seal_response(vault: Vault, purchase_id: str, answer: SellerAnswer) -> Kept:
-    return _sealed(vault, purchase_id, "response", as_response(answer))
+def seal_response(vault: Vault, purchase_id: str, response: SellerResponse) -> Kept:
+    return _sealed(vault, purchase_id, "response", response)
 
 
 async def keep(tx: Tx, purchase: PurchaseRow, kept: Kept) -> None:

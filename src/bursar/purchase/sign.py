@@ -58,10 +58,12 @@ class Signer:
         `pins`: its payee is the first one that its origin named, and not pinned yet. Raises
         MayNotSign, upon which it is as it was, and KeyUnusable.
         """
+        # Most often it is one statement; not where there is more to write with it.
+        run = self._db.transact if pins or _is_led(order, purchase) else self._db.alone
         for attempt in range(_TRIES):
             signed, header = await self._signed(purchase, offer, ground, wallet_key)
             try:
-                return await self._db.transact(
+                return await run(
                     partial(
                         self._store,
                         purchase=purchase,
@@ -124,11 +126,10 @@ class Signer:
         if pins:
             await store.take_turns(tx, purchase.realm_id)
             await self._pin(tx, purchase)
-        if not await sign_store.lock(tx, purchase.realm_id, purchase.agent_id):
+        kept = secret_store.seal_header(self._vault, purchase.id, header)
+        standing, stored = await sign_store.present_purchase(tx, purchase, signed, kept)
+        if standing.is_stopped:
             raise MayNotSign("The account was stopped before the payment was signed.")
-        standing = await sign_store.standing(
-            tx, purchase.mode, purchase.agent_id, purchase.spend_id
-        )
         if not standing.is_approved:
             return None
         if standing.is_frozen:
@@ -139,11 +140,9 @@ class Signer:
                 " chain. Try again in a minute; to the operator, `bursar doctor` says what it waits"
                 " for."
             )
-        kept = secret_store.seal_header(self._vault, purchase.id, header)
-        stored = await store.present_purchase(tx, purchase.id, signed, kept)
         if stored is None:
             return None
-        if order.url != stored.url or order.method != stored.method:
+        if _is_led(order, purchase):
             sent = secret_store.seal_order(self._vault, stored.id, Sent(order=order, brought=None))
             await secret_store.keep(tx, stored, sent)
         return stored, header
@@ -155,3 +154,8 @@ class Signer:
             await pin_store.pin(tx, purchase.realm_id, purchase.origin, pay_to, purchase.created_by)
         elif pin.address != pay_to:
             raise PayeeChanged("The seller is paid at another address by now.")
+
+
+def _is_led(order: Order, purchase: PurchaseRow) -> bool:
+    """Whether the seller's own redirects led to something else than what was asked for."""
+    return (order.url, order.method) != (purchase.url, purchase.method)

@@ -4,53 +4,68 @@ import msgspec
 
 from bursar.config import Mode
 from bursar.db import Tx
-from bursar.sql import Query, made
+from bursar.purchase.model import PurchaseRow, Signed
+from bursar.purchase.secret_store import KEEPING, Kept
+from bursar.purchase.store import purchase_of
+from bursar.sql import Query, columns, made
 
-# The realm's lock comes before the wallet's, so the second is taken for what the first has found.
-_LOCK = Query("""
-    WITH account AS MATERIALIZED (
-      SELECT id, stop_holds_unsigned
-        FROM realm
-       WHERE id = :realm_id
-         FOR SHARE
-    )
-    SELECT a.stop_holds_unsigned
-      FROM account a
-     CROSS JOIN LATERAL read_agents(ARRAY[:agent_id::text], ARRAY[a.id], lock => true)
+# Whoever changed the purchase meanwhile was waited for, and the conditions are those of what it is
+# now: a row that others changed is looked at again before it is written.
+_PRESENT = Query(f"""
+    WITH standing AS MATERIALIZED (
+      SELECT * FROM standing_to_sign(:realm_id, :agent_id, :mode, :spend_id)
+    ), of_purchase AS (
+      UPDATE purchase p
+         SET status = 'presented', raw = :raw, signature = :signature, fee_payer = :fee_payer,
+             blockhash = :blockhash, last_valid_height = :last_valid_height,
+             signed_slot = :signed_slot, signed_at = moment(), updated_at = moment(),
+             busy_until = NULL, problem = NULL, next_check_at = clock_timestamp()
+        FROM standing s
+       WHERE p.id = :purchase_id AND p.status IN ('open', 'pending') AND p.signature IS NULL
+         AND p.called_off_by IS NULL
+         AND s.is_approved AND NOT s.is_stopped AND NOT s.is_frozen AND s.outflows_are_known
+      RETURNING {columns(PurchaseRow, "p")}
+    ), {KEEPING}
+    SELECT s.is_stopped, s.is_approved, s.is_frozen, s.outflows_are_known, p.*
+      FROM standing s
+      LEFT JOIN of_purchase p ON true
 """)
-# After a failover or a restore what the database forgot may have been paid: see `outflow_store.py`.
-_STANDING = Query("""
-    SELECT coalesce(s.status = 'approved', false) AS is_approved, w.is_frozen,
-           coalesce((SELECT h.timeline = history() AND h.life = server_life()
-                            AND (h.careful_before IS NULL
-                                 OR EXISTS (SELECT FROM outflows_known o
-                                             WHERE o.agent_id = :agent_id
-                                               AND o.timeline = h.timeline))
-                       FROM settlement_watch h
-                      WHERE h.mode = :mode), false) AS outflows_are_known
-      FROM wallet w
-      LEFT JOIN spend s ON s.id = :spend_id AND s.agent_id = w.agent_id
-     WHERE w.agent_id = :agent_id
-""")
+_STANDING = Query("SELECT * FROM standing_to_sign(:realm_id, :agent_id, :mode, :spend_id)")
 
 
 class Standing(msgspec.Struct, frozen=True):
     """What a signature of a wallet rests on. `outflows_are_known`: nothing that this database
-    forgot can have left it; false too until the worker has noted which history this is, which it
-    does when it starts."""
+    forgot can have left it (`outflow_store.py`)."""
 
+    is_stopped: bool
     is_approved: bool
     is_frozen: bool
     outflows_are_known: bool
 
 
-async def lock(tx: Tx, realm_id: int, agent_id: str) -> bool:
-    """Locks the realm, for the stop, then the wallet: before any other lock of the transaction.
-    False where a stop holds what is unsigned."""
-    return not await _LOCK.value(tx, realm_id=realm_id, agent_id=agent_id)
-
-
-async def standing(tx: Tx, mode: Mode, agent_id: str, spend_id: str | None) -> Standing:
-    """Under these locks it stays so until the commit."""
-    row = await _STANDING.one(tx, mode=mode, agent_id=agent_id, spend_id=spend_id)
+async def standing(
+    tx: Tx, realm_id: int, mode: Mode, agent_id: str, spend_id: str | None
+) -> Standing:
+    """Locks the realm, for the stop, then the wallet: until the commit it stays so."""
+    row = await _STANDING.one(
+        tx, realm_id=realm_id, mode=mode, agent_id=agent_id, spend_id=spend_id
+    )
     return made(Standing, row)
+
+
+async def present_purchase(
+    tx: Tx, purchase: PurchaseRow, signed: Signed, header: Kept
+) -> tuple[Standing, PurchaseRow | None]:
+    """open | pending -> presented, with all that was signed, where its standing allows it and it
+    has not ended meanwhile. Locks as `standing` does."""
+    row = await _PRESENT.one(
+        tx,
+        purchase_id=purchase.id,
+        realm_id=purchase.realm_id,
+        agent_id=purchase.agent_id,
+        mode=purchase.mode,
+        spend_id=purchase.spend_id,
+        **msgspec.structs.asdict(signed),
+        **msgspec.structs.asdict(header),
+    )
+    return made(Standing, row), None if row["id"] is None else purchase_of(row)

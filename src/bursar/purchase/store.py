@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -16,9 +16,7 @@ from bursar.purchase.model import (
     PurchaseFilter,
     PurchaseRow,
     PurchaseStatus,
-    Signed,
 )
-from bursar.purchase.offer import Protocol
 from bursar.purchase.secret_store import Kept, keeping, trim
 from bursar.spend.model import SpendRow
 from bursar.spend.store import spend_of
@@ -33,11 +31,6 @@ _COLUMNS: Final = columns(PurchaseRow)
 # Before there is one -----------------------------------------------------------------------------
 
 _TAKE_TURNS = Query("SELECT pg_advisory_xact_lock(:number, :realm_id)")
-_OURS = Query("""
-    SELECT address FROM wallet WHERE address = ANY(:addresses)
-    UNION ALL
-    SELECT address FROM system_key WHERE address = ANY(:addresses)
-""")
 
 
 async def take_turns(tx: Tx, realm_id: int) -> None:
@@ -46,51 +39,25 @@ async def take_turns(tx: Tx, realm_id: int) -> None:
     await _TAKE_TURNS.run(tx, number=PURCHASING, realm_id=realm_id)
 
 
-async def ours(tx: Tx, addresses: Sequence[str]) -> set[str]:
-    """Those that Bursar holds the key of."""
-    return {row["address"] for row in await _OURS.rows(tx, addresses=addresses)}
-
-
 # Making one --------------------------------------------------------------------------------------
 
-_INSERTING: Final = f"""
-    INSERT INTO purchase (id, realm_id, agent_id, mode, url, method, host, origin, max_micros, memo,
-                          metadata, brought, digest, idempotency_key, fingerprint, created_by,
-                          created_at, status, reject_code, refusal, updated_at, busy_until)
-    VALUES (:purchase_id, :realm_id, :agent_id, :mode, :url, :method, :host, :origin, :max_micros,
-            :memo, :metadata, :brought, :digest, :idempotency_key, :fingerprint, :created_by,
-            :at, :status, :reject_code, :refusal, :at,
-            CASE WHEN :status = 'open'
-                 THEN clock_timestamp() + make_interval(secs => :busy_seconds) END)
-    RETURNING {_COLUMNS}
-"""
-_INSERT = Query(_INSERTING)
-_INSERT_AND_KEEP = keeping(_INSERTING)
-_BY_KEY = Query(f"""
+_BEGIN = Query(f"""
     SELECT {_COLUMNS}, fingerprint AS found_fingerprint
-      FROM purchase
-     WHERE realm_id = :realm_id AND agent_id = :agent_id AND idempotency_key = :key
-""")
-# One that came to nothing may be tried again.
-_LIKE_IT = Query(f"""
-    SELECT {_COLUMNS}
-      FROM purchase
-     WHERE realm_id = :realm_id AND agent_id = :agent_id AND digest = :digest
-       AND created_at > moment() - make_interval(secs => :seconds)
-       AND status NOT IN ('failed', 'rejected', 'unpaid')
-     ORDER BY created_at DESC
-     LIMIT 1
+      FROM begin_purchase(
+        :given, :busy_seconds, :same_seconds, :most_of_account, :most_of_agent, :most_of_host,
+        :owner, :kind, :master_version, :sealed, :bytes, :days)
 """)
 _UNDER_WAY = Query("""
     SELECT of_account, of_agent, of_host
       FROM purchases_under_way(:realm_id, :agent_id, :host)
 """)
+_NOTHING_KEPT: Final = dict.fromkeys(("owner", "kind", "master_version", "sealed", "bytes", "days"))
 
 
 class NewPurchase(msgspec.Struct, frozen=True, kw_only=True):
-    """What is stored of a purchase before anything happens."""
+    """What is stored of a purchase before anything happens: open, or rejected at once."""
 
-    purchase_id: str
+    id: str
     realm_id: int
     agent_id: str
     mode: Mode
@@ -106,56 +73,61 @@ class NewPurchase(msgspec.Struct, frozen=True, kw_only=True):
     idempotency_key: str | None
     fingerprint: bytes | None
     created_by: str
+    created_at: datetime
+    reject_code: RejectCode | None
+    # The decision of a refusal.
+    refusal: str | None
 
 
-async def insert_purchase(
+class Room(NamedTuple):
+    """Purchases being made: how many there may be, or are, of an account, of an agent, and of an
+    account from a host."""
+
+    of_account: int
+    of_agent: int
+    of_host: int
+
+
+async def begin(
     tx: Tx,
     new: NewPurchase,
+    most: Room,
     *,
-    at: datetime,
     busy_seconds: float,
-    reject_code: RejectCode | None = None,
-    refusal: str | None = None,
+    same_within: int = 0,
     order: Kept | None = None,
-) -> PurchaseRow:
-    """Open, with what is sent, or rejected at once. Raises UniqueViolationError of
-    `KEY_CONSTRAINT` when its key was used before."""
-    values = msgspec.structs.asdict(new) | {
+) -> tuple[PurchaseRow, bytes | None] | None:
+    """Stores the purchase with what is sent, or finds the one that the same request made before:
+    by its key, or as the newest of the same method, URL and body within so many seconds that did
+    not come to nothing. Returns it with the fingerprint of its request; None where there is no room
+    for another."""
+    given = msgspec.structs.asdict(new) | {
         "metadata": _encode(new.metadata).decode(),
-        "at": at,
-        "busy_seconds": busy_seconds,
-        "status": "open" if reject_code is None else "rejected",
-        "reject_code": reject_code,
-        "refusal": refusal,
+        "digest": _hex(new.digest),
+        "fingerprint": None if new.fingerprint is None else _hex(new.fingerprint),
+        "status": "open" if new.reject_code is None else "rejected",
     }
-    if order is None:
-        return purchase_of(await _INSERT.one(tx, **values))
-    return purchase_of(await _INSERT_AND_KEEP.one(tx, **values, **msgspec.structs.asdict(order)))
-
-
-async def find_by_key(
-    tx: Tx, realm_id: int, agent_id: str, key: str
-) -> tuple[PurchaseRow, bytes] | None:
-    """The purchase and the fingerprint of its request."""
-    row = await _BY_KEY.row(tx, realm_id=realm_id, agent_id=agent_id, key=key)
+    row = await _BEGIN.row(
+        tx,
+        given=_encode(given).decode(),
+        busy_seconds=busy_seconds,
+        same_seconds=float(same_within),
+        most_of_account=most.of_account,
+        most_of_agent=most.of_agent,
+        most_of_host=most.of_host,
+        **_NOTHING_KEPT if order is None else msgspec.structs.asdict(order),
+    )
     return None if row is None else (purchase_of(row), row["found_fingerprint"])
 
 
-async def find_like_it(
-    tx: Tx, realm_id: int, agent_id: str, digest: bytes, seconds: int
-) -> PurchaseRow | None:
-    """The newest of the same method, URL and body that did not come to nothing."""
-    row = await _LIKE_IT.row(
-        tx, realm_id=realm_id, agent_id=agent_id, digest=digest, seconds=float(seconds)
-    )
-    return None if row is None else purchase_of(row)
+async def under_way(tx: Tx, realm_id: int, agent_id: str, host: str) -> Room:
+    """How many are being made, counted in turn."""
+    return Room(*await _UNDER_WAY.one(tx, realm_id=realm_id, agent_id=agent_id, host=host))
 
 
-async def under_way(tx: Tx, realm_id: int, agent_id: str, host: str) -> tuple[int, int, int]:
-    """Takes turns, then counts the purchases that are being made: of the account, of the agent,
-    from the host."""
-    row = await _UNDER_WAY.one(tx, realm_id=realm_id, agent_id=agent_id, host=host)
-    return row["of_account"], row["of_agent"], row["of_host"]
+def _hex(value: bytes) -> str:
+    """As PostgreSQL writes bytes."""
+    return f"\\x{value.hex()}"
 
 
 # Reading -----------------------------------------------------------------------------------------
@@ -221,34 +193,17 @@ _MOVE = Query(f"""
      WHERE id = :purchase_id AND status = :expected
     RETURNING {_COLUMNS}
 """)
-_PRICE = Query(f"""
-    UPDATE purchase
-       SET protocol = :protocol, amount_micros = :amount_micros, pay_to = :pay_to,
-           spend_id = :spend_id, status = :status, reject_code = :reject_code,
-           updated_at = moment(),
-           busy_until = CASE WHEN :status = 'open' THEN busy_until END
-     WHERE id = :purchase_id AND status = 'open'
-    RETURNING {_COLUMNS}
-""")
-_PRESENT = keeping(f"""
-    UPDATE purchase
-       SET status = 'presented', raw = :raw, signature = :signature, fee_payer = :fee_payer,
-           blockhash = :blockhash, last_valid_height = :last_valid_height,
-           signed_slot = :signed_slot, signed_at = moment(), updated_at = moment(),
-           busy_until = NULL, problem = NULL, next_check_at = clock_timestamp()
-     WHERE id = :purchase_id AND status IN ('open', 'pending') AND signature IS NULL
-       AND called_off_by IS NULL
-    RETURNING {_COLUMNS}
-""")
 _BUSY = Query(f"""
     UPDATE purchase
        SET busy_until = clock_timestamp() + make_interval(secs => :seconds)
+      FROM durably()
      WHERE id = :purchase_id AND (busy_until IS NULL OR busy_until < clock_timestamp())
     RETURNING {_COLUMNS}
 """)
 _IDLE = Query(f"""
     UPDATE purchase
        SET busy_until = NULL, problem = :problem, updated_at = moment()
+      FROM durably()
      WHERE id = :purchase_id AND status <> 'open'
     RETURNING {_COLUMNS}
 """)
@@ -261,6 +216,7 @@ _ANSWERED = keeping(f"""
            next_check_at = CASE WHEN status = 'presented' THEN clock_timestamp() END,
            checks = CASE WHEN status = 'presented' AND :claimed::text IS NULL THEN 0
                          ELSE checks END
+      FROM durably()
      WHERE id = :purchase_id AND status <> 'open'
     RETURNING {_COLUMNS}
 """)
@@ -285,40 +241,6 @@ async def move_purchase(
         reject_code=reject_code,
         failure_code=failure_code,
         problem=problem,
-    )
-    return None if row is None else purchase_of(row)
-
-
-async def set_price(
-    tx: Tx, purchase_id: str, protocol: Protocol, spend: SpendRow
-) -> PurchaseRow | None:
-    """The price is known and the spend decided; it stays open where that was approved. None when
-    the purchase is no longer open."""
-    status: PurchaseStatus = "open"
-    if spend.verdict != "approved":
-        status = spend.verdict
-    row = await _PRICE.row(
-        tx,
-        purchase_id=purchase_id,
-        protocol=protocol,
-        amount_micros=spend.amount_micros,
-        pay_to=spend.pay_to,
-        spend_id=spend.id,
-        status=status,
-        reject_code=spend.reject_code,
-    )
-    return None if row is None else purchase_of(row)
-
-
-async def present_purchase(
-    tx: Tx, purchase_id: str, signed: Signed, header: Kept
-) -> PurchaseRow | None:
-    """open | pending -> presented, with all that was signed; None when it has ended meanwhile."""
-    row = await _PRESENT.row(
-        tx,
-        purchase_id=purchase_id,
-        **msgspec.structs.asdict(signed),
-        **msgspec.structs.asdict(header),
     )
     return None if row is None else purchase_of(row)
 

@@ -21,7 +21,7 @@ from bursar.access.idempotency import StoredAnswer
 from bursar.access.model import IdempotencyKey
 from bursar.config import Mode
 from bursar.db import Database, Tx
-from bursar.errors import ApiError, check, not_found
+from bursar.errors import ApiError, check, not_found, present
 from bursar.ledger import lock
 from bursar.metrics import Spends as Metrics
 from bursar.policy.cache import PolicyCache
@@ -33,7 +33,7 @@ from bursar.spend.batches import Batches, Waiting
 from bursar.spend.deciding import Batch, Made, SpendRequest, Written
 from bursar.spend.memory import Known, Memory, Remembered, lock_to_decide
 from bursar.spend.model import SpendRow
-from bursar.spend.store import Found
+from bursar.spend.store import Found, OfPurchase
 from bursar.spend.view import show_spend
 
 # How often what is remembered is read again before the locks are taken.
@@ -343,22 +343,32 @@ class _Deciding:
 async def authorise_purchase(
     tx: Tx,
     request: SpendRequest,
-    purchase_id: str,
+    of_purchase: OfPurchase,
     agent: Remembered,
     known: Known,
     bounds: Bounds,
     memory: Memory,
-    locked_at: datetime,
+    locked_at: datetime | None,
     approval_seconds: int,
-) -> SpendRow:
-    """Decides and writes the spend of a purchase, in a transaction that locked all that counts it
-    (`lock_to_decide`), at `locked_at`. The seller pays what it costs on the chain."""
+) -> tuple[SpendRow, datetime] | None:
+    """Decides and writes the spend of a purchase, which gets its price with it; returns the spend,
+    and when that was. The seller pays what it costs on the chain.
+
+    In a transaction that locked all that counts it (`lock_to_decide`) at `locked_at`; or, with
+    None, by a statement that is a transaction by itself: then None is returned, and nothing was
+    written, where the decision does not stand on what the write found. Raises SerializationError
+    as `Batch.write` does.
+    """
     agent.recipients[request.recipient] = known
     batch = Batch(bounds, set(), memory, metered=agent.is_metered)
     made = batch.decide(request, agent)
-    written = await batch.write(tx, locked_at, approval_seconds, purchase_id)
-    check(agent.agent_id in written.found, "under its lock a wallet's guard holds")
-    return batch.spend(made, written, approval_seconds, purchase_id)
+    written = await batch.write(tx, locked_at, approval_seconds, of_purchase)
+    found = written.found.get(agent.agent_id)
+    if found is None:
+        check(locked_at is None, "under its lock a wallet's guard holds")
+        return None
+    spend = batch.spend(made, written, approval_seconds, of_purchase.id)
+    return spend, present(found.priced_at, "a purchase gets its price with its spend")
 
 
 def _as_remembered(agent: Remembered, now: datetime) -> Found:

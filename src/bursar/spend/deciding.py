@@ -21,7 +21,7 @@ from bursar.policy.model import Bounds
 from bursar.spend import store
 from bursar.spend.memory import Known, Memory, Remembered
 from bursar.spend.model import SpendRow
-from bursar.spend.store import Decided, Found, Metered, Touched, UseOfMeter
+from bursar.spend.store import Decided, Found, Metered, OfPurchase, Touched, UseOfMeter
 
 
 class SpendRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -227,10 +227,11 @@ class Batch:
         tx: Tx,
         locked_at: datetime | None,
         approval_seconds: int,
-        purchase_id: str | None = None,
+        of_purchase: OfPurchase | None = None,
     ) -> Written:
         """The wallets whose decisions stand. Raises SerializationError when only some wallets of a
-        metered batch would have been written: then nothing was."""
+        metered batch would have been written, or the purchase may no longer be priced: then nothing
+        was."""
         if not self.made:
             return Written({}, {})
         wallets = list(self._wallets.values())
@@ -241,7 +242,7 @@ class Batch:
             approval_seconds,
             [wallet.touched() for wallet in wallets],
             [_decided(made, self._wallets[made.request.agent_id]) for made in self.made],
-            purchase_id,
+            of_purchase,
             self._metered_part(wallets) if self._metered else None,
         )
         meters: dict[str, tuple[int, ...]] = {}

@@ -137,9 +137,7 @@ _CLOSED_WINDOWS = Query("""
      WHERE agent_id = :agent_id AND window_start = date_trunc(window_kind, :at, 'UTC')
 """)
 # Arrays come as PostgreSQL's own text: `numbers` and `words` say why.
-_WRITE = Query("""
-    SELECT *
-      FROM write_spends(
+_WRITING: Final = """write_spends(
         :life, :locked_at, :approval_seconds,
         :agent_ids::text::text[], :realm_ids::text::int[], :rules::text::bigint[],
         :realm_rules::text::bigint[], :hours::timestamptz[], :decisions::text::int[],
@@ -162,7 +160,14 @@ _WRITE = Query("""
         :wallet_bounds::text[], :wallet_budgets::text[], :meter_ids::text[],
         :meter_rules::bigint[], :meter_decisions::int[], :meter_micros::bigint[],
         :meter_moves::int[], :meter_bounds::text[], :use_spends::int[], :use_meters::text[],
-        :use_decisions::int[], :use_micros::bigint[], :use_moves::int[])
+        :use_decisions::int[], :use_micros::bigint[], :use_moves::int[])"""
+_WRITE = Query(f"SELECT * FROM {_WRITING}")
+# With the wallet that was written its purchase is priced; where it may no longer be, that raises,
+# and the spend is not written either.
+_WRITE_AND_PRICE = Query(f"""
+    SELECT w.*, p.updated_at
+      FROM {_WRITING} w
+     CROSS JOIN LATERAL price_purchase(w.agent_id, :purchase_id, :spend_id, :protocol, :pinned) p
 """)
 # Of a batch that is not metered.
 _NO_METERS: Final[dict[str, None]] = dict.fromkeys(
@@ -289,10 +294,21 @@ class Found(NamedTuple):
     pending_count: int
     # Of each of its decisions, in their order, what the meters had; None where it has no limits.
     meters: Sequence[str] | None = None
+    # When the purchase got its price that the spend pays for, if it does.
+    priced_at: datetime | None = None
 
     @property
     def available_micros(self) -> int:
         return self.credits_posted - self.debits_posted - self.debits_pending
+
+
+class OfPurchase(NamedTuple):
+    """The purchase that a spend pays for, which gets its price in the same commit: what the seller
+    speaks, and the address that its origin is pinned to."""
+
+    id: str
+    protocol: str
+    pinned: str | None
 
 
 class Expired(msgspec.Struct, frozen=True):
@@ -324,7 +340,7 @@ async def write_spends(
     approval_seconds: int,
     touched: Sequence[Touched],
     decided: Sequence[Decided],
-    purchase_id: str | None = None,
+    of_purchase: OfPurchase | None = None,
     metered: Metered | None = None,
 ) -> dict[str, Found]:
     """Writes the wallets whose guards hold, with all that was decided about them, in one commit;
@@ -332,10 +348,20 @@ async def write_spends(
     the only one of its batch.
 
     Raises UniqueViolationError of `KEY_CONSTRAINT` when an idempotency key was used before, and
-    SerializationError when only some wallets of a metered batch would have been written.
+    SerializationError when only some wallets of a metered batch would have been written, or when
+    the purchase has ended or its origin is pinned to something else.
     """
     guards = [t.guard for t in touched]
-    rows = await _WRITE.rows(
+    query, more = _WRITE, {"purchase_id": None}
+    if of_purchase is not None:
+        query = _WRITE_AND_PRICE
+        more = {
+            "purchase_id": of_purchase.id,
+            "spend_id": decided[0].id,
+            "protocol": of_purchase.protocol,
+            "pinned": of_purchase.pinned,
+        }
+    rows = await query.rows(
         tx,
         life=life,
         locked_at=locked_at,
@@ -382,7 +408,7 @@ async def write_spends(
         total_recipients=words(d.total_recipient for d in decided),
         idempotency_keys=words(d.key for d in decided),
         fingerprints=words(d.fingerprint.hex() for d in decided),
-        purchase_id=purchase_id,
+        **more,
         **_NO_METERS if metered is None else metered.parameters(),
     )
     return {row["agent_id"]: Found(*row) for row in rows}
