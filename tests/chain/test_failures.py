@@ -32,6 +32,7 @@ async def ask_everything(chain: Solana, signature: str = SIGNATURE) -> None:
         "signatures_of": lambda: chain.signatures_of(address),
         "transaction": lambda: chain.transaction(signature),
         "accounts": lambda: chain.accounts([MINT]),
+        "look": lambda: chain.look([MINT]),
         "token_balances": lambda: chain.token_balances([address], MINT),
     }
     answers = await asyncio.gather(*(ask() for ask in questions.values()), return_exceptions=True)
@@ -229,6 +230,23 @@ async def test_the_next_address_is_asked(rpc: Rpc, open_proxy: OpenProxy, open_c
     garbled.twist = None
     await chain.finalized()
     assert garbled.methods == ["getEpochInfo"] * 2, "the good one failed: round the others again"
+
+
+async def test_a_look_by_one_request_or_by_three(
+    rpc: Rpc, open_proxy: OpenProxy, open_chain: OpenChain
+):
+    """Goal: what a node that takes no batches, or is gone, does not tell at once is asked one by
+    one. (The proxy reads one question at a time.)"""
+    proxy = await open_proxy()
+    address = new_address()
+    for addresses in ([proxy.url], [NOWHERE, proxy.url], [rpc.url]):
+        proxy.methods.clear()
+        seen = await open_chain(*addresses).look([MINT, address])
+        assert seen.accounts[address] is None
+        assert seen.accounts[MINT] is not None
+        assert seen.blockhash.last_valid_height > seen.final.height
+        asked = {"getLatestBlockhash", "getEpochInfo", "getMultipleAccounts"}
+        assert set(proxy.methods) == (set() if addresses == [rpc.url] else asked)
 
 
 async def test_a_hiccup_is_tried_again(rpc: Rpc, chain: Solana):

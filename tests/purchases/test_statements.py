@@ -11,6 +11,7 @@ import pytest
 from bursar.clock import SystemClock
 from bursar.db import Hosts
 from bursar.service.api import Api
+from bursar.service.postgres import ADMIN_ROLE, EmbeddedPostgres
 from tests.purchases.market import Market, made
 from tests.sellers.stall import GOODS, Stall
 from tests.support import Service
@@ -48,6 +49,38 @@ async def counted(market: Market, monkeypatch: pytest.MonkeyPatch) -> AsyncGener
         yield Counted(service, asked)
     finally:
         await api.stop()
+
+
+@pytest.fixture
+async def strange_defaults(market: Market, postgres: EmbeddedPostgres) -> AsyncGenerator[None]:
+    """Of connections that begin meanwhile."""
+    async with market.db.connection() as tx:
+        database = await tx.fetchval("SELECT current_database()")
+    admin = await asyncpg.connect(postgres.dsn_for(database, ADMIN_ROLE))
+    settings = {"default_transaction_isolation": "serializable", "synchronous_commit": "off"}
+    for name, value in settings.items():
+        await admin.execute(f"ALTER DATABASE \"{database}\" SET {name} = '{value}'")
+    try:
+        yield
+    finally:
+        for name in settings:
+            await admin.execute(f'ALTER DATABASE "{database}" RESET {name}')
+        await admin.close()
+
+
+async def test_other_defaults_of_the_database(
+    market: Market, stall: Stall, strange_defaults: None, counted: Counted
+):
+    """Goal: defaults that a statement by itself cannot do with cost round trips and nothing else:
+    whatever writes is a transaction that says what it wants."""
+    agent = await market.agent()
+    key = await market.service.key(account=agent.account, scope="agent", agent_id=agent.id)
+    async with counted.service.client(key) as client:
+        for _ in range(3):
+            counted.asked.clear()
+            bought = made(await client.post("/v1/purchases", json={"url": stall.url}))
+            assert bought["response"]["body"] == GOODS
+    assert counted.asked.count("COMMIT") == 4
 
 
 async def test_statements_of_a_purchase(market: Market, stall: Stall, counted: Counted):

@@ -9,6 +9,7 @@ from solders.message import to_bytes_versioned
 from solders.transaction import VersionedTransaction
 
 from bursar.custody import store as custody_store
+from bursar.db import Database
 from bursar.ids import new_id
 from bursar.policy.cache import PolicyCache
 from bursar.purchase import secret_store, store
@@ -71,21 +72,23 @@ def countersigned(raw: bytes, facilitator: Keypair) -> VersionedTransaction:
     return VersionedTransaction.populate(given.message, [theirs, *given.signatures[1:]])
 
 
-async def open_purchase(stage: Stage, agent: dict[str, Any]) -> PurchaseRow:
+async def open_purchase(
+    db: Database, agent_id: str, order: Order | None = None, max_micros: int | None = None
+) -> PurchaseRow:
     """Stored, and the seller not asked yet."""
-    order = an_order()
-    async with stage.db.transaction() as tx:
-        realm_id = await tx.fetchval("SELECT realm_id FROM agent WHERE id = $1", agent["id"])
+    order = order or an_order()
+    async with db.transaction() as tx:
+        realm_id = await tx.fetchval("SELECT realm_id FROM agent WHERE id = $1", agent_id)
         new = store.NewPurchase(
             id=new_id("pur"),
             realm_id=realm_id,
-            agent_id=agent["id"],
+            agent_id=agent_id,
             mode="test",
             url=order.url,
             method=order.method,
             host=order.host,
             origin=order.origin,
-            max_micros=None,
+            max_micros=max_micros,
             memo=None,
             metadata={},
             brought=False,
@@ -145,7 +148,7 @@ async def buy(
     await note_history(stage)
     facilitator = await stage.rpc.wallet()
     offer = await offered(stage, micros, facilitator, payee or await new_payee(stage))
-    priced = await price(stage, await open_purchase(stage, agent), offer)
+    priced = await price(stage, await open_purchase(stage.db, agent["id"]), offer)
     chain = await stage.chain()
     async with stage.db.connection() as tx:
         network = await pinned_network(tx, "test")

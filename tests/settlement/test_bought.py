@@ -247,8 +247,8 @@ async def test_an_interrupted_purchase_gives_its_money_back(stage: Stage):
     """Goal: once nobody is at work on it: with a price and without."""
     agent = await stage.agent("10")
     offer = await offered(stage, 1_500_000, Keypair(), await new_payee(stage))
-    early = await open_purchase(stage, agent)
-    late = await price(stage, await open_purchase(stage, agent), offer)
+    early = await open_purchase(stage.db, agent["id"])
+    late = await price(stage, await open_purchase(stage.db, agent["id"]), offer)
     assert late.status == "open"
     assert await end_unsigned(stage.db, DAY) == 0
     async with stage.db.connection() as tx:
@@ -270,7 +270,7 @@ async def test_an_approved_purchase_that_nobody_continues_ends(stage: Stage):
     limits = {"policy": {"approvalThreshold": "1.00"}}
     assert (await stage.client.patch(f"/v1/agents/{agent['id']}", json=limits)).is_success
     offer = await offered(stage, 1_500_000, Keypair(), await new_payee(stage))
-    purchase = await price(stage, await open_purchase(stage, agent), offer)
+    purchase = await price(stage, await open_purchase(stage.db, agent["id"]), offer)
     assert purchase.status == "pending"
     async with stage.db.connection() as tx:
         # As an approval does.
@@ -300,7 +300,7 @@ async def test_a_stop_that_held_purchases_can_call_them_off(stage: Stage):
     agent = await stage.agent("10")
     signed = await buy(stage, agent)
     offer = await offered(stage, 1_500_000, Keypair(), await new_payee(stage))
-    held = await price(stage, await open_purchase(stage, agent), offer)
+    held = await price(stage, await open_purchase(stage.db, agent["id"]), offer)
     stop: dict[str, Any] = {"reason": "a drill", "alsoUnsigned": True}
     assert (await stage.client.post("/v1/stop", json=stop)).is_success
     resumed = await stage.client.post("/v1/resume", json={"unsigned": "cancel"})
