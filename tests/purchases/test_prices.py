@@ -94,7 +94,8 @@ async def desk(
         await tx.execute("SELECT close_windows(ARRAY[$1::text], NULL)", agent.id)
     async with market.db.connection() as tx:
         seen, _ = await judge.agent(tx, purchase.realm_id, agent.id)
-        binding = judge.binding(purchase, seen, await pin_store.bound(tx, purchase))
+        bound, _ = await pin_store.bound(tx, purchase)
+    binding = judge.binding(purchase, seen, bound)
     offer = Offer(
         protocol="x402",
         scheme="exact",

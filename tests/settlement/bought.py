@@ -153,7 +153,7 @@ async def buy(
     async with stage.db.connection() as tx:
         network = await pinned_network(tx, "test")
         keys = await custody_store.wallet_keys(tx, [agent["id"]])
-    ground = await read_ground(chain, network, [offer])
+    ground = await read_ground(chain, network, [offer.pay_to])
     signer = Signer(stage.db, stage.vault)
     order = Order(priced.url, priced.method, (), b"")
     signed = await signer.sign(priced, offer, order, ground, keys[agent["id"]])

@@ -16,9 +16,10 @@ has to be, because
 1. an idempotency key (`access/store.py`), by its hash. A spend does not lock its key: two spends
    with one key have the same agent, so the wallet's lock makes them take turns
 2. realm: changes of the directory, new webhooks and the stop take turns on it (`recipient/`,
-   `webhook/`, `stop/`); what stores a signed payment takes it FOR SHARE (`stop/store.py`); spends
-   compare its `rules` and do not lock it
-3. wallet: here, in `wallet/store.py`, in `spend/refusal_store.py` and in `write_spends`
+   `webhook/`, `stop/`); what stores a signed payment takes it FOR SHARE (`stop/store.py`,
+   `standing_to_sign`); spends compare its `rules` and do not lock it
+3. wallet: here, in `wallet/store.py`, in `spend/refusal_store.py`, in `write_spends` and in
+   `standing_to_sign`
    then meter, of budgets and of limits with a recipient: `close_meters`, `release_meters`,
    `write_spends`, and `budget/store.py`, which changes budgets; then budget, by whoever puts
    something under it (FOR KEY SHARE) or deletes it

@@ -26,31 +26,24 @@ from bursar.access.model import IdempotencyKey
 from bursar.chain.networks import network_name
 from bursar.chain.port import ChainOutOfReach
 from bursar.chain.solana import Solana
-from bursar.chain.store import Pinned
 from bursar.clock import Clock
 from bursar.config import Config, Mode
-from bursar.custody.model import SealedKey
 from bursar.custody.vault import KeyUnusable, Vault
 from bursar.db import NOT_ALONE, Database, Tx
 from bursar.errors import ApiError, ErrorCode, present
 from bursar.ids import new_id
 from bursar.policy.cache import PolicyCache
 from bursar.policy.engine import RejectCode
-from bursar.purchase import end, mpp, outflow_store, pin_store, secret_store, store, x402
+from bursar.purchase import end, mpp, outflow_store, secret_store, store, x402
 from bursar.purchase.choose import (
-    Ground,
-    Offers,
     choose,
-    pinned_network,
-    read_ground,
-    read_offers,
     same_terms,
 )
 from bursar.purchase.decide import Judge, Priced, Standing
+from bursar.purchase.look import Lookout
 from bursar.purchase.model import FailureCode, PurchaseRow
 from bursar.purchase.offer import Offer
 from bursar.purchase.order import Order
-from bursar.purchase.payee import Binding
 from bursar.purchase.pin_store import Books
 from bursar.purchase.secret_store import Kept, Secrets, Sent
 from bursar.purchase.seller import Seller, SellerAnswer, SellerUnreachable
@@ -90,17 +83,6 @@ class PurchaseRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True, slots=True)
-class _Seen:
-    """What a seller offers, and all that has to be known to choose from it and to sign. What of it
-    can change is looked at again under the wallet's lock."""
-
-    offers: Offers
-    ground: Ground
-    binding: Binding
-    wallet_key: SealedKey
-
-
-@dataclass(frozen=True, slots=True)
 class Bought:
     """A purchase as it stands, and what of it the process has at hand: nothing that was stored has
     to be read again to show it."""
@@ -124,29 +106,26 @@ class Buyer:
         seller: Seller,
     ) -> None:
         self._config = config
-        self._clock = clock
         self._db = db
         self._vault = vault
-        self._chains = chains
         self._seller = seller
+        self._lookout = Lookout(clock, db, chains)
         self._signer = Signer(db, vault)
         self._judge = Judge(
             policies, directory, bounds_of(config), approval_seconds=config.approval_seconds
         )
         self._busy_seconds = 2.0 * config.purchases_timeout_seconds + _OWN_SECONDS
-        self._networks: dict[Mode, Pinned] = {}
         self._running: set[asyncio.Task[Any]] = set()
 
     # The three ways in --------------------------------------------------------------------------
 
     async def buy(self, request: PurchaseRequest) -> tuple[Bought, bool]:
         """(the purchase as it stands now, whether it was there before)."""
-        async with self._db.connection() as tx:
-            agent, now = await self._judge.agent(tx, request.realm_id, request.agent_id)
+        (agent, now), books = await self._read(request.realm_id, request.agent_id, request.order)
         purchase, found = await self._begin(request, agent, now)
         if found or purchase.status != "open":
             return Bought(purchase), found
-        work = self._buy(purchase, agent, request.order, request.brought)
+        work = self._buy(purchase, agent, books, request.order, request.brought)
         return await self._to_the_end(work), False
 
     async def retry(self, purchase: PurchaseRow) -> PurchaseRow:
@@ -251,26 +230,33 @@ class Buyer:
         self,
         purchase: PurchaseRow,
         agent: Remembered,
+        books: Books,
         order: Order,
         brought: SellerAnswer | None,
     ) -> Bought:
-        answer = brought
-        if answer is None:
+        async with self._lookout.early(purchase.mode, books.bound) as early:
+            answer = brought
+            if answer is None:
+                try:
+                    answer = await self._seller.ask(purchase.mode, purchase.realm_id, order)
+                except SellerUnreachable as problem:
+                    return Bought(await self._fail(purchase, "seller_unreachable", str(problem)))
+                if answer.status != PAYMENT_REQUIRED:
+                    return Bought(await self._free(purchase, answer))
             try:
-                answer = await self._seller.ask(purchase.mode, purchase.realm_id, order)
-            except SellerUnreachable as problem:
-                return Bought(await self._fail(purchase, "seller_unreachable", str(problem)))
-            if answer.status != PAYMENT_REQUIRED:
-                return Bought(await self._free(purchase, answer))
-        try:
-            seen = await self._look(purchase, agent, order, answer)
-        except ChainOutOfReach:
-            return Bought(await self._fail(purchase, "interrupted", "The chain is out of reach."))
-        offer = choose(seen.offers.usable, seen.ground, seen.binding)
+                seen = await self._lookout.look(purchase.mode, books, order, answer, early)
+            except ChainOutOfReach:
+                problem = "The chain is out of reach."
+                return Bought(await self._fail(purchase, "interrupted", problem))
+        binding = self._judge.binding(purchase, agent, seen.bound)
+        offer = choose(seen.offers.usable, seen.ground, binding)
         if offer is None:
             problem = seen.offers.problem
             return Bought(await self._fail(purchase, "unsupported_payment", problem, answer))
-        priced = await self._price(purchase, agent, offer, seen)
+        network = network_name(self._config, purchase.mode)
+        has_account = seen.ground.has_account(offer.pay_to)
+        standing = Standing(agent, binding, network, has_account)
+        priced = await self._price(purchase, offer, standing)
         if priced is None:
             return Bought(await self._now(purchase))
         if priced.purchase.status != "open":
@@ -289,15 +275,12 @@ class Buyer:
         return replace(bought, spend=priced.spend if is_as_before else None)
 
     async def _price(
-        self, purchase: PurchaseRow, agent: Remembered, offer: Offer, seen: _Seen
+        self, purchase: PurchaseRow, offer: Offer, standing: Standing
     ) -> Priced | None:
         """None when it ended meanwhile. On what was read before, in one statement; under the locks
         where that did not stand."""
-        network = network_name(self._config, purchase.mode)
-        has_account = seen.ground.has_account(offer.pay_to)
         with suppress(*NOT_ALONE):
             async with self._db.connection() as tx:
-                standing = Standing(agent, seen.binding, network, has_account)
                 priced = await self._judge.price_at_once(tx, purchase, offer, standing)
                 if priced is not None:
                     return priced
@@ -306,9 +289,9 @@ class Buyer:
                 tx,
                 purchase,
                 offer,
-                network,
-                has_account=has_account,
-                may_pin=seen.binding.pins,
+                standing.network,
+                has_account=standing.has_account,
+                may_pin=standing.binding.pins,
             )
         )
 
@@ -318,9 +301,8 @@ class Buyer:
         """What goes wrong before the seller has spoken leaves it as it is, to be tried again."""
         try:
             answer = brought or await self._seller.ask(purchase.mode, purchase.realm_id, order)
-            async with self._db.connection() as tx:
-                agent, _ = await self._judge.agent(tx, purchase.realm_id, purchase.agent_id)
-            seen = await self._look(purchase, agent, order, answer)
+            (agent, _), books = await self._read(purchase.realm_id, purchase.agent_id, order)
+            seen = await self._lookout.look(purchase.mode, books, order, answer, None)
         except SellerUnreachable as problem:
             return await self._give_back(purchase, str(problem))
         except ChainOutOfReach:
@@ -331,7 +313,7 @@ class Buyer:
         if answer.status != PAYMENT_REQUIRED or offer is None:
             problem = "The seller no longer asks for what was approved."
             return await self._change_of_terms(purchase, problem, answer)
-        binding = seen.binding
+        binding = self._judge.binding(purchase, agent, seen.bound)
         if (fault := binding.fault(pay_to)) is not None:
             problem = f"{fault}: the approved payee is not where this seller is paid now."
             return await self._change_of_terms(purchase, problem, answer)
@@ -347,40 +329,6 @@ class Buyer:
         if signed is None:
             return await self._now(purchase)
         return (await self._presented(answer.order, *signed)).purchase
-
-    async def _look(
-        self, purchase: PurchaseRow, agent: Remembered, order: Order, answer: SellerAnswer
-    ) -> _Seen:
-        """What the seller offers, and what the chain and the books say of it, asked side by side.
-        Raises ChainOutOfReach."""
-        chain = self._chains.get(purchase.mode)
-        if chain is None:
-            raise ChainOutOfReach(f"there is no {purchase.mode} network")
-        network = await self._network(purchase.mode)
-        chain.expect(network.genesis_hash)
-        offers = read_offers(
-            network,
-            answer,
-            self._clock.now(),
-            sends_authorization=any(name.lower() == "authorization" for name, _ in order.headers),
-        )
-
-        async def read_books() -> Books:
-            async with self._db.connection() as tx:
-                return await pin_store.books(tx, purchase, offers.fee_payers)
-
-        ground, books = await asyncio.gather(
-            read_ground(chain, network, offers.usable), read_books()
-        )
-        binding = self._judge.binding(purchase, agent, books.bound)
-        return _Seen(offers.but_ours(books.ours), ground, binding, books.wallet_key)
-
-    async def _network(self, mode: Mode) -> Pinned:
-        """It never changes once it is pinned. Raises ApiError (503) before that."""
-        if mode not in self._networks:
-            async with self._db.connection() as tx:
-                self._networks[mode] = await pinned_network(tx, mode)
-        return self._networks[mode]
 
     async def _presented(
         self, order: Order, purchase: PurchaseRow, header: PaymentHeader
@@ -471,6 +419,18 @@ class Buyer:
     def _sealed(self, purchase: PurchaseRow, answer: SellerAnswer) -> Kept:
         response = secret_store.as_response(answer)
         return secret_store.seal_response(self._vault, purchase.id, response)
+
+    async def _read(
+        self, realm_id: int, agent_id: str, order: Order
+    ) -> tuple[tuple[Remembered, datetime], Books]:
+        """The agent, the moment it was read at, and what the books say. Raises ApiError (404)."""
+
+        async def agent() -> tuple[Remembered, datetime]:
+            async with self._db.connection() as tx:
+                return await self._judge.agent(tx, realm_id, agent_id)
+
+        found, books = await asyncio.gather(agent(), self._lookout.books(realm_id, agent_id, order))
+        return found, present(books, "an agent has a wallet, and that a key")
 
     async def _secrets(self, purchase: PurchaseRow) -> Secrets:
         async with self._db.connection() as tx:

@@ -35,6 +35,10 @@ class Ground:
     final: Height
     accounts: Mapping[str, Account | None]
 
+    def covers(self, offers: Sequence[Offer]) -> bool:
+        """Whether it was asked for all of their payees."""
+        return {offer.pay_to for offer in offers} <= self.accounts.keys()
+
     def is_wallet(self, address: str) -> bool:
         """Absent or owned by the System program; nothing else is ever paid."""
         account = self.accounts.get(address)
@@ -112,10 +116,9 @@ def read_offers(
     return Offers(usable, reasons)
 
 
-async def read_ground(chain: Chain, network: Pinned, offers: Sequence[Offer]) -> Ground:
+async def read_ground(chain: Chain, network: Pinned, payees: Collection[str]) -> Ground:
     """Raises ChainOutOfReach."""
-    payees = {offer.pay_to for offer in offers}
-    addresses = sorted(payees | {token_account(payee, network.mint) for payee in payees})
+    addresses = sorted({*payees, *(token_account(payee, network.mint) for payee in payees)})
     # A seller that offers nothing usable names nobody.
     seen = await chain.look(addresses or [network.mint])
     return Ground(network, seen.blockhash, seen.final, seen.accounts)

@@ -169,8 +169,8 @@ class Judge:
         locked_at, locked = await lock_to_decide(
             tx, self._memory, [purchase.agent_id], [purchase.realm_id]
         )
-        bound = await pin_store.bound(tx, purchase)
-        if not bound.is_open:
+        bound, is_open = await pin_store.bound(tx, purchase)
+        if not is_open:
             return None
         agent = (await self._memory.seen(tx, locked, windows_are_new=True))[purchase.agent_id]
         binding = self.binding(purchase, agent, bound)

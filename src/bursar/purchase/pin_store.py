@@ -1,8 +1,7 @@
 """Queries on pins: where origins are paid, as they said themselves."""
 
-from collections.abc import Collection, Sequence
 from datetime import datetime
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -26,16 +25,15 @@ _BINDING: Final = """
     (SELECT r.address FROM recipient r
       WHERE r.realm_id = :realm_id AND r.hostname = :host) AS listed,
     (SELECT n.address FROM pin n
-      WHERE n.realm_id = :realm_id AND n.origin = :origin) AS pinned,
-    EXISTS (SELECT FROM purchase p WHERE p.id = :purchase_id AND p.status = 'open') AS is_open
+      WHERE n.realm_id = :realm_id AND n.origin = :origin) AS pinned
 """
-_BOUND = Query(f"SELECT {_BINDING}")
-_BOOKS = Query(f"""
+_BOUND = Query(f"""
     SELECT {_BINDING},
-           ARRAY(SELECT address FROM wallet WHERE address = ANY(:fee_payers)
-                 UNION ALL
-                 SELECT address FROM system_key WHERE address = ANY(:fee_payers)) AS ours,
-           k.agent_id AS owner, {columns(SealedKey, "k", but=["owner"])}
+           EXISTS (SELECT FROM purchase p
+                    WHERE p.id = :purchase_id AND p.status = 'open') AS is_open
+""")
+_BOOKS = Query(f"""
+    SELECT {_BINDING}, k.agent_id AS owner, {columns(SealedKey, "k", but=["owner"])}
       FROM wallet_key k
      WHERE k.agent_id = :agent_id
 """)
@@ -82,39 +80,35 @@ async def lock_pin(tx: Tx, realm_id: int, origin: str) -> PinRow | None:
 
 
 class Bound(msgspec.Struct, frozen=True):
-    """Where the directory and a pin say that the seller of a purchase is paid, and whether the
-    purchase is still open."""
+    """Where the directory and a pin say that a seller is paid."""
 
     listed: str | None
     pinned: str | None
-    is_open: bool
 
 
-async def bound(tx: Tx, purchase: PurchaseRow) -> Bound:
-    return made(Bound, await _BOUND.one(tx, **_of(purchase)))
+async def bound(tx: Tx, purchase: PurchaseRow) -> tuple[Bound, bool]:
+    """Of the seller of a purchase; and whether that is still open."""
+    row = await _BOUND.one(
+        tx,
+        purchase_id=purchase.id,
+        realm_id=purchase.realm_id,
+        host=purchase.host,
+        origin=purchase.origin,
+    )
+    return made(Bound, row), row["is_open"]
 
 
 class Books(NamedTuple):
-    """What the books say of a purchase whose seller has made its offers: who of those that would
-    pay the fee are ours, and the key that would sign."""
+    """What the books say of a seller, and the key that would sign for an agent."""
 
     bound: Bound
-    ours: Collection[str]
     wallet_key: SealedKey
 
 
-async def books(tx: Tx, purchase: PurchaseRow, fee_payers: Sequence[str]) -> Books:
-    row = await _BOOKS.one(tx, agent_id=purchase.agent_id, fee_payers=fee_payers, **_of(purchase))
-    return Books(made(Bound, row), row["ours"], made(SealedKey, row))
-
-
-def _of(purchase: PurchaseRow) -> dict[str, Any]:
-    return {
-        "purchase_id": purchase.id,
-        "realm_id": purchase.realm_id,
-        "host": purchase.host,
-        "origin": purchase.origin,
-    }
+async def books(tx: Tx, realm_id: int, agent_id: str, host: str, origin: str) -> Books | None:
+    """None where there is no such agent."""
+    row = await _BOOKS.row(tx, realm_id=realm_id, agent_id=agent_id, host=host, origin=origin)
+    return None if row is None else Books(made(Bound, row), made(SealedKey, row))
 
 
 async def list_pins(

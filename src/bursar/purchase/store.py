@@ -31,12 +31,22 @@ _COLUMNS: Final = columns(PurchaseRow)
 # Before there is one -----------------------------------------------------------------------------
 
 _TAKE_TURNS = Query("SELECT pg_advisory_xact_lock(:number, :realm_id)")
+_OURS = Query("""
+    SELECT address FROM wallet WHERE address = ANY(:addresses)
+    UNION ALL
+    SELECT address FROM system_key WHERE address = ANY(:addresses)
+""")
 
 
 async def take_turns(tx: Tx, realm_id: int) -> None:
     """Purchases of a realm that begin, or pin a payee, do so one after the other. Comes before
     every other lock of a transaction."""
     await _TAKE_TURNS.run(tx, number=PURCHASING, realm_id=realm_id)
+
+
+async def ours(tx: Tx, addresses: Sequence[str]) -> set[str]:
+    """Those that Bursar holds the key of."""
+    return {row["address"] for row in await _OURS.rows(tx, addresses=addresses)}
 
 
 # Making one --------------------------------------------------------------------------------------
