@@ -93,9 +93,8 @@ async def desk(
         # Windows are closed by the first decision of an hour, under the locks.
         await tx.execute("SELECT close_windows(ARRAY[$1::text], NULL)", agent.id)
     async with market.db.connection() as tx:
-        seen, _ = await judge.agent(tx, purchase.realm_id, agent.id)
-        bound, _ = await pin_store.bound(tx, purchase)
-    binding = judge.binding(purchase, seen, bound)
+        read = await judge.read(tx, purchase.realm_id, agent.id, order)
+    binding = judge.binding(purchase, read.agent, read.bound)
     offer = Offer(
         protocol="x402",
         scheme="exact",
@@ -107,7 +106,7 @@ async def desk(
         memo=None,
         echo={},
     )
-    standing = Standing(seen, binding, NETWORK, has_account)
+    standing = Standing(read.agent, binding, NETWORK, has_account)
     return Desk(market, agent, purchase, offer, standing, judge)
 
 

@@ -16,9 +16,9 @@ from tests.purchases.market import Market, made
 from tests.sellers.stall import GOODS, Stall
 from tests.support import Service
 
-# The agent and the books, side by side; the purchase is begun; price and spend; the signature; the
-# seller's answer. The four that write are transactions by themselves.
-MOST = 6
+# The books; the purchase is begun; price and spend; the signature; the seller's answer. The four
+# that write are transactions by themselves.
+MOST = 5
 # What a service asks by itself now and then comes in between; on a busy machine each time, too,
 # whether its keys still stand.
 TIMES = 5

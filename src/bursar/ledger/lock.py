@@ -123,7 +123,7 @@ async def lock_agents(
     Agents that do not exist in these realms are not locked, and missing from the answer.
     """
     rows = await _LOCK.rows(tx, agent_ids=agent_ids, realm_ids=realm_ids)
-    return {row["agent_id"]: _locked(row) for row in rows}
+    return {row["agent_id"]: agent_of(row) for row in rows}
 
 
 async def close_windows(
@@ -137,7 +137,7 @@ async def close_windows(
     rows = await _CLOSE_WINDOWS.rows(
         tx, agent_ids=agent_ids, realm_ids=realm_ids, closed_at=closed_at
     )
-    found = {row["agent_id"]: _locked(row) for row in rows if row["agent_id"] is not None}
+    found = {row["agent_id"]: agent_of(row) for row in rows if row["agent_id"] is not None}
     return rows[0]["closed_at"], found
 
 
@@ -156,13 +156,14 @@ async def read_agents(
 ) -> dict[str, LockedAgent]:
     """The same without any lock, for callers that only look."""
     rows = await _READ.rows(tx, agent_ids=agent_ids, realm_ids=realm_ids)
-    return {row["agent_id"]: _locked(row) for row in rows}
+    return {row["agent_id"]: agent_of(row) for row in rows}
 
 
 async def read_agent(tx: Tx, agent_id: str, realm_id: int) -> LockedAgent | None:
     return (await read_agents(tx, [agent_id], [realm_id])).get(agent_id)
 
 
-def _locked(row: Row) -> LockedAgent:
+def agent_of(row: Row) -> LockedAgent:
+    """Of a row that `read_agents` returned."""
     wallet = made(LockedWallet, row, status=row["wallet_status"], moves=[])
     return made(LockedAgent, row, wallet=wallet, numbers=tuple(row["numbers"]))

@@ -15,7 +15,6 @@ import hashlib
 from collections.abc import Coroutine, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -39,12 +38,11 @@ from bursar.purchase.choose import (
     choose,
     same_terms,
 )
-from bursar.purchase.decide import Judge, Priced, Standing
+from bursar.purchase.decide import Judge, Priced, Read, Standing
 from bursar.purchase.look import Lookout
 from bursar.purchase.model import FailureCode, PurchaseRow
 from bursar.purchase.offer import Offer
 from bursar.purchase.order import Order
-from bursar.purchase.pin_store import Books
 from bursar.purchase.secret_store import Kept, Secrets, Sent
 from bursar.purchase.seller import Seller, SellerAnswer, SellerUnreachable
 from bursar.purchase.sign import MayNotSign, OutflowsUnknown, PayeeChanged, Signer
@@ -52,7 +50,6 @@ from bursar.purchase.store import Room
 from bursar.purchase.view import PaymentHeader, SellerResponse
 from bursar.recipient.resolve import Directory
 from bursar.spend import store as spend_store
-from bursar.spend.memory import Remembered
 from bursar.spend.model import SpendRow, bounds_of
 
 T = TypeVar("T")
@@ -121,11 +118,11 @@ class Buyer:
 
     async def buy(self, request: PurchaseRequest) -> tuple[Bought, bool]:
         """(the purchase as it stands now, whether it was there before)."""
-        (agent, now), books = await self._read(request.realm_id, request.agent_id, request.order)
-        purchase, found = await self._begin(request, agent, now)
+        read = await self._read(request.realm_id, request.agent_id, request.order)
+        purchase, found = await self._begin(request, read)
         if found or purchase.status != "open":
             return Bought(purchase), found
-        work = self._buy(purchase, agent, books, request.order, request.brought)
+        work = self._buy(purchase, read, request.order, request.brought)
         return await self._to_the_end(work), False
 
     async def retry(self, purchase: PurchaseRow) -> PurchaseRow:
@@ -170,13 +167,11 @@ class Buyer:
 
     # The steps ----------------------------------------------------------------------------------
 
-    async def _begin(
-        self, request: PurchaseRequest, agent: Remembered, now: datetime
-    ) -> tuple[PurchaseRow, bool]:
+    async def _begin(self, request: PurchaseRequest, read: Read) -> tuple[PurchaseRow, bool]:
         """Stores the purchase, or finds the one that the request made before. Raises ApiError (409
         where its key was used for something else, 429)."""
         order, key = request.order, request.key
-        refusal = self._judge.refusal(agent, order.host, now)
+        refusal = self._judge.refusal(read.agent, order.host, read.at)
         new = store.NewPurchase(
             id=new_id("pur"),
             realm_id=request.realm_id,
@@ -194,7 +189,7 @@ class Buyer:
             idempotency_key=None if key is None else key.key,
             fingerprint=None if key is None else key.fingerprint,
             created_by=request.created_by,
-            created_at=now,
+            created_at=read.at,
             reject_code=None if refusal is None else refusal.code,
             refusal=None if refusal is None else refusal.decision,
         )
@@ -229,12 +224,11 @@ class Buyer:
     async def _buy(
         self,
         purchase: PurchaseRow,
-        agent: Remembered,
-        books: Books,
+        read: Read,
         order: Order,
         brought: SellerAnswer | None,
     ) -> Bought:
-        async with self._lookout.early(purchase.mode, books.bound) as early:
+        async with self._lookout.early(purchase.mode, read.bound) as early:
             answer = brought
             if answer is None:
                 try:
@@ -244,18 +238,18 @@ class Buyer:
                 if answer.status != PAYMENT_REQUIRED:
                     return Bought(await self._free(purchase, answer))
             try:
-                seen = await self._lookout.look(purchase.mode, books, order, answer, early)
+                seen = await self._lookout.look(purchase.mode, order, answer, early)
             except ChainOutOfReach:
                 problem = "The chain is out of reach."
                 return Bought(await self._fail(purchase, "interrupted", problem))
-        binding = self._judge.binding(purchase, agent, seen.bound)
+        binding = self._judge.binding(purchase, read.agent, read.bound)
         offer = choose(seen.offers.usable, seen.ground, binding)
         if offer is None:
             problem = seen.offers.problem
             return Bought(await self._fail(purchase, "unsupported_payment", problem, answer))
         network = network_name(self._config, purchase.mode)
         has_account = seen.ground.has_account(offer.pay_to)
-        standing = Standing(agent, binding, network, has_account)
+        standing = Standing(read.agent, binding, network, has_account)
         priced = await self._price(purchase, offer, standing)
         if priced is None:
             return Bought(await self._now(purchase))
@@ -263,7 +257,7 @@ class Buyer:
             return Bought(priced.purchase, priced.spend)
         try:
             signed = await self._signer.sign(
-                priced.purchase, offer, answer.order, seen.ground, seen.wallet_key
+                priced.purchase, offer, answer.order, seen.ground, read.wallet_key
             )
         except (MayNotSign, KeyUnusable) as problem:
             return Bought(await self._interrupt(priced.purchase, problem))
@@ -301,8 +295,8 @@ class Buyer:
         """What goes wrong before the seller has spoken leaves it as it is, to be tried again."""
         try:
             answer = brought or await self._seller.ask(purchase.mode, purchase.realm_id, order)
-            (agent, _), books = await self._read(purchase.realm_id, purchase.agent_id, order)
-            seen = await self._lookout.look(purchase.mode, books, order, answer, None)
+            read = await self._read(purchase.realm_id, purchase.agent_id, order)
+            seen = await self._lookout.look(purchase.mode, order, answer)
         except SellerUnreachable as problem:
             return await self._give_back(purchase, str(problem))
         except ChainOutOfReach:
@@ -313,13 +307,13 @@ class Buyer:
         if answer.status != PAYMENT_REQUIRED or offer is None:
             problem = "The seller no longer asks for what was approved."
             return await self._change_of_terms(purchase, problem, answer)
-        binding = self._judge.binding(purchase, agent, seen.bound)
+        binding = self._judge.binding(purchase, read.agent, read.bound)
         if (fault := binding.fault(pay_to)) is not None:
             problem = f"{fault}: the approved payee is not where this seller is paid now."
             return await self._change_of_terms(purchase, problem, answer)
         try:
             signed = await self._signer.sign(
-                purchase, offer, answer.order, seen.ground, seen.wallet_key, pins=binding.pins
+                purchase, offer, answer.order, seen.ground, read.wallet_key, pins=binding.pins
             )
         except PayeeChanged as problem:
             return await self._change_of_terms(purchase, str(problem), answer)
@@ -420,17 +414,10 @@ class Buyer:
         response = secret_store.as_response(answer)
         return secret_store.seal_response(self._vault, purchase.id, response)
 
-    async def _read(
-        self, realm_id: int, agent_id: str, order: Order
-    ) -> tuple[tuple[Remembered, datetime], Books]:
-        """The agent, the moment it was read at, and what the books say. Raises ApiError (404)."""
-
-        async def agent() -> tuple[Remembered, datetime]:
-            async with self._db.connection() as tx:
-                return await self._judge.agent(tx, realm_id, agent_id)
-
-        found, books = await asyncio.gather(agent(), self._lookout.books(realm_id, agent_id, order))
-        return found, present(books, "an agent has a wallet, and that a key")
+    async def _read(self, realm_id: int, agent_id: str, order: Order) -> Read:
+        """Raises ApiError (404)."""
+        async with self._db.connection() as tx:
+            return await self._judge.read(tx, realm_id, agent_id, order)
 
     async def _secrets(self, purchase: PurchaseRow) -> Secrets:
         async with self._db.connection() as tx:

@@ -7,9 +7,9 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from bursar.custody.model import SealedKey
 from bursar.db import Tx
 from bursar.errors import not_found
-from bursar.ledger import lock
 from bursar.policy.cache import PolicyCache
 from bursar.policy.engine import RejectCode, Rule, Terms, Used, decide, purchase_terms, terms_of
 from bursar.policy.limits import METER
@@ -17,6 +17,7 @@ from bursar.policy.model import Bounds
 from bursar.purchase import pin_store, store
 from bursar.purchase.model import PurchaseRow
 from bursar.purchase.offer import Offer
+from bursar.purchase.order import Order
 from bursar.purchase.payee import Binding
 from bursar.purchase.pin_store import Bound
 from bursar.recipient.resolve import Directory
@@ -47,6 +48,18 @@ class Refusal:
 
     code: RejectCode
     decision: str
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """What the books say before a seller is asked: of the agent, at that moment; of where the
+    seller is paid; and the key that would sign. What of it can change is looked at again under the
+    wallet's lock."""
+
+    agent: Remembered
+    at: datetime
+    bound: Bound
+    wallet_key: SealedKey
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,13 +96,13 @@ class Judge:
         self._memory = Memory(policies, directory, self._bounds)
         self._approval_seconds = approval_seconds
 
-    async def agent(self, tx: Tx, realm_id: int, agent_id: str) -> tuple[Remembered, datetime]:
-        """The agent, and the moment it was read at. Locks nothing; raises ApiError (404)."""
-        found = await lock.read_agents(tx, [agent_id], [realm_id])
-        if agent_id not in found:
+    async def read(self, tx: Tx, realm_id: int, agent_id: str, order: Order) -> Read:
+        """Locks nothing; raises ApiError (404)."""
+        books = await pin_store.books(tx, realm_id, agent_id, order.host, order.origin)
+        if books is None:
             raise not_found("agent")
-        seen = await self._memory.seen(tx, found)
-        return seen[agent_id], found[agent_id].wallet.now
+        seen = await self._memory.seen(tx, {agent_id: books.agent})
+        return Read(seen[agent_id], books.agent.wallet.now, books.bound, books.wallet_key)
 
     def refusal(self, agent: Remembered, host: str, now: datetime) -> Refusal | None:
         """Why this host is not even visited, if so."""

@@ -1,4 +1,4 @@
-"""What a seller offers, and all that has to be known to choose from it and to sign."""
+"""What a seller offers, and what the chain says of it."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence
@@ -11,13 +11,12 @@ from bursar.chain.solana import Solana
 from bursar.chain.store import Pinned
 from bursar.clock import Clock
 from bursar.config import Mode
-from bursar.custody.model import SealedKey
 from bursar.db import Database
-from bursar.purchase import pin_store, store
+from bursar.purchase import store
 from bursar.purchase.choose import Ground, Offers, pinned_network, read_ground, read_offers
 from bursar.purchase.offer import Offer
 from bursar.purchase.order import Order
-from bursar.purchase.pin_store import Books, Bound
+from bursar.purchase.pin_store import Bound
 from bursar.purchase.seller import SellerAnswer
 
 # A blockhash ages: what was read before a slow seller answered is read again.
@@ -27,12 +26,10 @@ _MOST_STRANGERS: Final = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What of it can change is looked at again under the wallet's lock."""
+    """What the seller offers, and what the chain says of those that it names."""
 
     offers: Offers
     ground: Ground
-    bound: Bound
-    wallet_key: SealedKey
 
 
 class Lookout:
@@ -46,10 +43,6 @@ class Lookout:
         # Addresses whose keys are not ours. They never will be: ours are drawn when they are
         # stored.
         self._strangers: set[str] = set()
-
-    async def books(self, realm_id: int, agent_id: str, order: Order) -> Books | None:
-        async with self._db.connection() as tx:
-            return await pin_store.books(tx, realm_id, agent_id, order.host, order.origin)
 
     @asynccontextmanager
     async def early(self, mode: Mode, bound: Bound) -> AsyncGenerator["Early | None"]:
@@ -68,7 +61,7 @@ class Lookout:
             task.cancel()
 
     async def look(
-        self, mode: Mode, books: Books, order: Order, answer: SellerAnswer, early: "Early | None"
+        self, mode: Mode, order: Order, answer: SellerAnswer, early: "Early | None" = None
     ) -> Seen:
         """Raises ChainOutOfReach, and ApiError (503) before the network was ever reached."""
         chain = self._chains.get(mode)
@@ -84,7 +77,7 @@ class Lookout:
         ground, ours = await asyncio.gather(
             _ground(chain, network, offers.usable, early), self._ours(offers.fee_payers)
         )
-        return Seen(offers.but_ours(ours), ground, books.bound, books.wallet_key)
+        return Seen(offers.but_ours(ours), ground)
 
     async def _ours(self, addresses: Sequence[str]) -> set[str]:
         """Those that Bursar holds the key of."""

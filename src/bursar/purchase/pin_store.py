@@ -7,6 +7,7 @@ import msgspec
 
 from bursar.custody.model import SealedKey
 from bursar.db import Tx
+from bursar.ledger.lock import LockedAgent, agent_of
 from bursar.purchase.model import PinRow, PurchaseRow
 from bursar.sql import Listing, Query, columns, made, made_or_none
 
@@ -33,9 +34,10 @@ _BOUND = Query(f"""
                     WHERE p.id = :purchase_id AND p.status = 'open') AS is_open
 """)
 _BOOKS = Query(f"""
-    SELECT {_BINDING}, k.agent_id AS owner, {columns(SealedKey, "k", but=["owner"])}
-      FROM wallet_key k
-     WHERE k.agent_id = :agent_id
+    SELECT a.*, {_BINDING}, k.agent_id AS owner, k.address AS key_address,
+           {columns(SealedKey, "k", but=["owner", "address"])}
+      FROM read_agents(ARRAY[:agent_id::text], ARRAY[:realm_id::int], lock => false) a
+      JOIN wallet_key k ON k.agent_id = a.agent_id
 """)
 _LIST = Listing(
     f"""
@@ -99,16 +101,21 @@ async def bound(tx: Tx, purchase: PurchaseRow) -> tuple[Bound, bool]:
 
 
 class Books(NamedTuple):
-    """What the books say of a seller, and the key that would sign for an agent."""
+    """What the books say before a seller is asked: of the agent, of where the seller is paid, and
+    the key that would sign."""
 
+    agent: LockedAgent
     bound: Bound
     wallet_key: SealedKey
 
 
 async def books(tx: Tx, realm_id: int, agent_id: str, host: str, origin: str) -> Books | None:
-    """None where there is no such agent."""
+    """Locks nothing. None where there is no such agent."""
     row = await _BOOKS.row(tx, realm_id=realm_id, agent_id=agent_id, host=host, origin=origin)
-    return None if row is None else Books(made(Bound, row), made(SealedKey, row))
+    if row is None:
+        return None
+    key = made(SealedKey, row, address=row["key_address"])
+    return Books(agent_of(row), made(Bound, row), key)
 
 
 async def list_pins(
