@@ -259,9 +259,10 @@ class Database:
             yield connection
 
     async def alone(self, work: Callable[[Tx], Awaitable[T]]) -> T:
-        """Runs `work`, whose statement is a transaction by itself and calls `durably()` (in the
+        """Runs `work`, whose statements are transactions by themselves and call `durably()` (in the
         schema): without the round trips that begin and commit one. As a transaction after all where
-        it lost a deadlock, say, or where the database's defaults are not what it needs."""
+        one lost a deadlock, say, or where the database's defaults are not what it needs: those
+        before it are then done twice."""
         try:
             async with self.connection() as tx:
                 return await work(tx)

@@ -130,9 +130,10 @@ async def test_while_the_seller_is_asked(market: Market, stall: Stall):
 
 
 @asynccontextmanager
-async def unsigned(market: Market, agent: Agent) -> AsyncGenerator[None]:
-    """Nothing is signed for the agent meanwhile: whoever signs looks at its realm, which a stop
-    might be changing."""
+async def unsigned(market: Market, agent: Agent, *, notices: bool = True) -> AsyncGenerator[None]:
+    """What was signed for the agent is not stored meanwhile: whoever does looks at its realm, which
+    a stop might be changing. `notices`: the server notices the end of those that waited for it,
+    before their turn comes."""
     # By itself: the service's own connections would not let a transaction idle for so long.
     connection = await asyncpg.connect(market.config.database_url)
     try:
@@ -143,6 +144,11 @@ async def unsigned(market: Market, agent: Agent) -> AsyncGenerator[None]:
                 agent.id,
             )
             yield
+            if notices:
+                await connection.execute(
+                    "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity"
+                    " WHERE pg_backend_pid() = ANY(pg_blocking_pids(pid))"
+                )
     finally:
         await connection.close()
 
@@ -162,6 +168,39 @@ async def test_between_decision_and_signature(market: Market, stall: Stall):
     assert ended["transaction"]["status"] == "rejected"
     assert stall.presented == []
     await assert_given_back(agent)
+
+
+async def test_a_signature_that_is_stored_for_nobody(market: Market, stall: Stall):
+    """Goal: a statement that was waiting when its process died goes on without it. What it stored
+    never left: it is proven dead and given back, or the same bytes are presented after all."""
+    stall.settles = False
+    for asked_again in (False, True):
+        agent = await market.agent()
+        stall.presented.clear()
+        async with unsigned(market, agent, notices=False):
+            task = await started(agent, stall.url)
+            await reached(market, agent, lambda row: row["spend_id"] is not None)
+            await _blocked(market)
+            await killed(market, task)
+        await reached(market, agent, lambda row: row["status"] == "presented")
+        purchase = await found(agent, stall.url)
+        assert (purchase["response"], stall.presented) == (None, [])
+        if asked_again:
+            stall.settles = True
+            assert shown(await agent.retry(purchase))["response"]["body"] == GOODS
+            assert (await agent.ended(purchase))["status"] == "paid"
+            assert await market.paid(agent, stall.payee) == [1_000]
+        else:
+            await market.pass_blocks()
+            assert (await agent.ended(purchase))["status"] == "unpaid"
+            await assert_given_back(agent)
+
+
+async def _blocked(market: Market) -> None:
+    """Returns when somebody waits for a lock."""
+    async with market.db.connection() as tx:
+        query = "SELECT count(*) FROM pg_locks WHERE NOT granted"
+        await until(lambda: tx.fetchval(query), seconds=PATIENCE_SECONDS)
 
 
 async def pending(market: Market, stall: Stall) -> tuple[Agent, dict[str, Any]]:

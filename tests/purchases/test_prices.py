@@ -4,9 +4,10 @@ have given; and where what it rests on has changed since, nothing is written.
 In this process, on the market's database: what happens in between is up to the test.
 """
 
+import asyncio
 import secrets
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import asyncpg
@@ -14,21 +15,24 @@ import pytest
 from solders.keypair import Keypair
 
 from bursar.policy.cache import PolicyCache
-from bursar.purchase import pin_store
-from bursar.purchase.decide import Judge, Priced, Standing
+from bursar.purchase import pin_store, store
+from bursar.purchase.choose import Choice
+from bursar.purchase.decide import Judge, Priced, Read
 from bursar.purchase.model import PurchaseRow
 from bursar.purchase.offer import Offer
 from bursar.purchase.order import Order
+from bursar.purchase.payee import Binding
 from bursar.recipient.resolve import Directory
 from bursar.spend.model import bounds_of
 from bursar.spend.view import show_decision
 from bursar_localnet.genesis import TEST_MINT
+from tests.processes import until
 from tests.purchases.market import Agent, Market, shown
 from tests.settlement.bought import open_purchase
 
 HOST = "seller.example"
 NETWORK = "solana:localnet"
-PAYEE, OTHER = (str(Keypair().pubkey()) for _ in range(2))
+PAYEE, OTHER = (str(Keypair.from_seed(bytes([number] * 32)).pubkey()) for number in (1, 2))
 
 
 @dataclass
@@ -38,24 +42,34 @@ class Desk:
     market: Market
     agent: Agent
     purchase: PurchaseRow
-    offer: Offer
-    standing: Standing
+    choice: Choice
+    read: Read
     judge: Judge
+
+    def choose(self, _: Binding) -> Choice:
+        return self.choice
 
     async def at_once(self) -> Priced | None:
         async with self.market.db.connection() as tx:
-            return await self.judge.price_at_once(tx, self.purchase, self.offer, self.standing)
+            return await self.judge.price_at_once(
+                tx, self.purchase, self.read, self.choose, NETWORK
+            )
+
+    @property
+    def can_be_at_once(self) -> bool:
+        binding = self.judge.binding(self.purchase, self.read.agent, self.read.bound)
+        return self.judge.can_decide_at_once(self.read.agent, binding, self.choice)
 
     async def locked(self) -> Priced | None:
         return await self.market.db.transact(
-            lambda tx: self.judge.price(
-                tx,
-                self.purchase,
-                self.offer,
-                NETWORK,
-                has_account=self.standing.has_account,
-                may_pin=False,
+            lambda tx: self.judge.price_under_locks(
+                tx, self.purchase, self.choose, NETWORK, takes_turn=True
             )
+        )
+
+    async def priced(self) -> Priced | None:
+        return await self.judge.price(
+            self.market.db, self.purchase, self.read, self.choose, NETWORK
         )
 
     async def spends(self) -> int:
@@ -79,10 +93,11 @@ async def desk(
     has_account: bool = True,
     max_micros: int | None = None,
     pinned: bool = True,
+    account: str | None = None,
 ) -> Desk:
     """Of an agent of its own. `pinned`: the origin is paid at `PAYEE`, as it said before."""
     rules: dict[str, Any] = {"allowlist": [HOST], "payees": "pinned", **(policy or {})}
-    agent = await market.agent(funds, **rules)
+    agent = await market.agent(funds, account=account, **rules)
     order = Order(f"https://{HOST}/{secrets.token_hex(4)}", "GET", (), b"")
     purchase = await open_purchase(market.db, agent.id, order, max_micros)
     judge = Judge(PolicyCache(), Directory(), bounds_of(market.config), approval_seconds=600)
@@ -94,7 +109,6 @@ async def desk(
         await tx.execute("SELECT close_windows(ARRAY[$1::text], NULL)", agent.id)
     async with market.db.connection() as tx:
         read = await judge.read(tx, purchase.realm_id, agent.id, order)
-    binding = judge.binding(purchase, read.agent, read.bound)
     offer = Offer(
         protocol="x402",
         scheme="exact",
@@ -106,8 +120,7 @@ async def desk(
         memo=None,
         echo={},
     )
-    standing = Standing(read.agent, binding, NETWORK, has_account)
-    return Desk(market, agent, purchase, offer, standing, judge)
+    return Desk(market, agent, purchase, Choice(offer, has_account), read, judge)
 
 
 # The same ----------------------------------------------------------------------------------------
@@ -173,9 +186,9 @@ async def test_as_under_the_locks(market: Market, case: dict[str, Any], ends: st
 async def test_what_only_the_locks_can_decide(market: Market, case: dict[str, Any]):
     """Goal: a payee that has to be pinned, one that differs, limits: nothing is written at once."""
     found = await desk(market, **case)
-    assert await found.at_once() is None
-    assert await found.spends() == 0
-    assert await found.locked() is not None
+    assert not found.can_be_at_once
+    assert (await desk(market)).can_be_at_once
+    assert await found.priced() is not None
     assert await found.spends() == 1
 
 
@@ -212,15 +225,15 @@ async def _spend_the_money(found: Desk) -> None:
     offer = Offer(
         protocol="x402",
         scheme="exact",
-        network=found.offer.network,
+        network=found.choice.offer.network,
         asset=TEST_MINT,
         amount="1700000",
         pay_to=PAYEE,
-        fee_payer=found.offer.fee_payer,
+        fee_payer=found.choice.offer.fee_payer,
         memo=None,
         echo={},
     )
-    spent = Desk(found.market, found.agent, other, offer, found.standing, found.judge)
+    spent = Desk(found.market, found.agent, other, Choice(offer, True), found.read, found.judge)
     priced = await spent.locked()
     assert priced is not None
     assert priced.spend.verdict == "approved"
@@ -245,26 +258,70 @@ async def test_a_change_since_is_decided_under_the_locks(
     await change(found)
     assert await found.at_once() is None
     assert await found.spends() == 0
-    priced = await found.locked()
+    priced = await found.priced()
     assert priced is not None
     assert priced.spend.reject_code == code
 
 
+async def test_a_listing_that_changed_before_the_rules_were_read(market: Market):
+    """Goal: the address is compared too, and not only the numbers that change with it: a statement
+    may have read the one before the change and the others after it."""
+    found = await desk(market)
+    await _list_another_payee(found)
+    async with market.db.connection() as tx:
+        order = Order(found.purchase.url, "GET", (), b"")
+        read = await found.judge.read(tx, found.purchase.realm_id, found.agent.id, order)
+    found.read = replace(read, bound=found.read.bound)
+    with pytest.raises(asyncpg.SerializationError):
+        await found.at_once()
+    assert await found.spends() == 0
+    priced = await found.priced()
+    assert priced is not None
+    assert priced.spend.reject_code == "payee_mismatch"
+
+
 @pytest.mark.parametrize(
-    "statement",
+    ("statement", "ends"),
     [
-        "DELETE FROM pin WHERE realm_id = $1 AND origin = $2",
-        "UPDATE pin SET address = '" + OTHER + "' WHERE realm_id = $1 AND origin = $2",
+        ("DELETE FROM pin WHERE realm_id = $1 AND origin = $2", "approved"),
+        (
+            f"UPDATE pin SET address = '{OTHER}' WHERE realm_id = $1 AND origin = $2",
+            "payee_changed",
+        ),
     ],
     ids=["forgotten", "accepted"],
 )
-async def test_a_pin_that_changed_since(market: Market, statement: str):
-    """Goal: nothing is approved for a payee that is no longer where the origin is paid."""
+async def test_a_pin_that_changed_since(market: Market, statement: str, ends: str):
+    """Goal: nothing is approved for a payee that is no longer where the origin is paid; one that
+    is new to it by now is pinned, in turn."""
     found = await desk(market)
     await found.run(statement, found.purchase.realm_id, found.purchase.origin)
     with pytest.raises(asyncpg.SerializationError):
         await found.at_once()
     assert await found.spends() == 0
+    priced = await found.priced()
+    assert priced is not None
+    assert (priced.spend.reject_code or priced.spend.verdict) == ends
+    async with market.db.connection() as tx:
+        pin = await pin_store.get_pin(tx, found.purchase.realm_id, found.purchase.origin)
+    assert pin is not None
+    assert pin.address == (PAYEE if ends == "approved" else OTHER)
+
+
+async def test_two_that_find_no_pin_any_more(market: Market):
+    """Goal: of two purchases whose pin was forgotten while their seller was asked, one pins its
+    payee and the other is held to it."""
+    one = await desk(market)
+    other = await desk(market, account=one.agent.account, pinned=False)
+    other.read = replace(other.read, bound=one.read.bound)
+    other.choice = Choice(replace(other.choice.offer, pay_to=OTHER), True)
+    pin = one.purchase.realm_id, one.purchase.origin
+    await one.run("DELETE FROM pin WHERE realm_id = $1 AND origin = $2", *pin)
+    both = await asyncio.gather(one.priced(), other.priced())
+    ends = sorted(
+        str(priced.spend.reject_code or priced.spend.verdict) for priced in both if priced
+    )
+    assert ends == ["approved", "payee_changed"]
 
 
 async def test_a_purchase_that_ended_since(market: Market):
@@ -277,6 +334,24 @@ async def test_a_purchase_that_ended_since(market: Market):
     )
     with pytest.raises(asyncpg.SerializationError):
         await found.at_once()
-    assert await found.locked() is None
+    assert await found.priced() is None
     assert await found.spends() == 0
     assert (await found.agent.balance())["available"] == "2.000000"
+
+
+async def test_a_statement_by_itself_waits_for_who_changes_its_row(market: Market):
+    """Goal: it is written on what the other left, and nothing of the other is lost."""
+    found = await desk(market)
+    free = "UPDATE purchase SET busy_until = NULL, problem = $2 WHERE id = $1"
+    await found.run(free, found.purchase.id, "before")
+    async with market.db.transaction() as tx:
+        await tx.execute(free, found.purchase.id, "meanwhile")
+        taking = asyncio.create_task(
+            market.db.alone(lambda tx: store.take(tx, found.purchase.id, 60))
+        )
+        waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted"
+        await until(lambda: tx.fetchval(waiting), seconds=60)
+    taken = await taking
+    assert taken is not None
+    assert taken.problem == "meanwhile"
+    assert taken.busy_until is not None

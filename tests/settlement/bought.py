@@ -14,7 +14,7 @@ from bursar.ids import new_id
 from bursar.policy.cache import PolicyCache
 from bursar.purchase import secret_store, store
 from bursar.purchase.buy import MOST
-from bursar.purchase.choose import pinned_network, read_ground
+from bursar.purchase.choose import Choice, pinned_network, read_ground
 from bursar.purchase.decide import Judge, Priced
 from bursar.purchase.follow import Follower
 from bursar.purchase.model import PurchaseRow
@@ -111,8 +111,8 @@ async def price(stage: Stage, purchase: PurchaseRow, offer: Offer) -> PurchaseRo
     judge = Judge(PolicyCache(), Directory(), bounds_of(config), approval_seconds=600)
 
     async def work(tx: Any) -> Priced | None:
-        return await judge.price(
-            tx, purchase, offer, "solana:localnet", has_account=True, may_pin=False
+        return await judge.price_under_locks(
+            tx, purchase, lambda _: Choice(offer, True), "solana:localnet", takes_turn=True
         )
 
     priced = await stage.db.transact(work)

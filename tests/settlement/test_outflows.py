@@ -9,7 +9,7 @@ import pytest
 from bursar.chain.sponsored import Sponsored
 from bursar.custody import store as custody_store
 from bursar.errors import CommandFailed
-from bursar.purchase import compare, outflow_store, sign_store
+from bursar.purchase import compare, outflow_store
 from bursar.purchase.compare import OutflowCheck
 from bursar.purchase.sign import OutflowsUnknown
 from bursar.settlement.adopt import adopt
@@ -40,9 +40,11 @@ async def round_of(stage: Stage, check: OutflowCheck) -> None:
 
 async def may_sign(stage: Stage, agent: dict[str, Any]) -> bool:
     async with stage.db.connection() as tx:
-        realm_id = await tx.fetchval("SELECT realm_id FROM agent WHERE id = $1", agent["id"])
-        standing = await sign_store.standing(tx, realm_id, "test", agent["id"], None)
-    return standing.outflows_are_known
+        return await tx.fetchval(
+            "SELECT s.outflows_are_known FROM agent a,"
+            " standing_to_sign(a.realm_id, a.id, 'test', NULL) s WHERE a.id = $1",
+            agent["id"],
+        )
 
 
 async def problem(stage: Stage, agent: dict[str, Any]) -> str | None:

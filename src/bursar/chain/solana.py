@@ -126,13 +126,15 @@ class Solana:
 
     async def look(self, addresses: Sequence[str]) -> Look:
         if len(addresses) <= MOST_ACCOUNTS:
-            node = self._nodes[self._first]
+            index = self._first
+            node = self._nodes[index]
             try:
                 await self._check_genesis(node)
                 return await _looked(node, addresses)
             except (ChainOutOfReach, Unreadable):
                 # Some nodes take no batches, and one that is out of reach is not asked first again.
-                self._first = (self._first + 1) % len(self._nodes)
+                if self._first == index:
+                    self._first = (index + 1) % len(self._nodes)
         blockhash, final, accounts = await asyncio.gather(
             self.latest_blockhash(), self.finalized(), self.accounts(addresses)
         )

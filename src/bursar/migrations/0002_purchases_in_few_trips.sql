@@ -28,8 +28,9 @@ CREATE FUNCTION begin_purchase(
   kept_days integer)
 RETURNS SETOF purchase LANGUAGE plpgsql AS $$
 DECLARE
-  asked  purchase := jsonb_populate_record(NULL::purchase, given);
-  others record;
+  asked    purchase := jsonb_populate_record(NULL::purchase, given);
+  others   record;
+  began_at timestamptz;
 BEGIN
   PERFORM durably();
   -- Takes turns, so it comes first.
@@ -59,6 +60,8 @@ BEGIN
   THEN
     RETURN;
   END IF;
+  -- It may have waited for its turn since it was read.
+  began_at := greatest(asked.created_at, moment());
   RETURN QUERY
     INSERT INTO purchase (id, realm_id, agent_id, mode, url, method, host, origin, max_micros, memo,
                           metadata, brought, digest, idempotency_key, fingerprint, created_by,
@@ -66,7 +69,7 @@ BEGIN
     VALUES (asked.id, asked.realm_id, asked.agent_id, asked.mode, asked.url, asked.method,
             asked.host, asked.origin, asked.max_micros, asked.memo, asked.metadata, asked.brought,
             asked.digest, asked.idempotency_key, asked.fingerprint, asked.created_by,
-            asked.created_at, asked.status, asked.reject_code, asked.refusal, asked.created_at,
+            began_at, asked.status, asked.reject_code, asked.refusal, began_at,
             CASE WHEN asked.status = 'open'
                  THEN clock_timestamp() + make_interval(secs => busy_seconds) END)
     RETURNING *;
@@ -79,10 +82,10 @@ BEGIN
 END $$;
 
 -- The price of a purchase, and what its spend, written just before, was decided to be: one that was
--- approved leaves it open. Raises where it is no longer open, or where its origin is not pinned to
--- what was decided on: then nothing of the transaction stands.
+-- approved leaves it open. Raises where it is no longer open, or where its seller is not paid at
+-- what was decided on, by the directory and by the pin: then nothing of the transaction stands.
 CREATE FUNCTION price_purchase(
-  buyer text, priced text, decided text, spoken text, pinned_to text)
+  buyer text, priced text, decided text, spoken text, listed_at text, pinned_to text)
 RETURNS SETOF purchase LANGUAGE plpgsql AS $$
 BEGIN
   RETURN QUERY
@@ -94,11 +97,13 @@ BEGIN
       FROM spend s
      WHERE p.id = priced AND p.agent_id = buyer AND p.status = 'open'
        AND s.id = decided AND s.agent_id = buyer
-       AND (SELECT n.address FROM pin n WHERE n.realm_id = p.realm_id AND n.origin = p.origin)
-           IS NOT DISTINCT FROM pinned_to
+       AND (SELECT r.address FROM recipient r
+             WHERE r.realm_id = p.realm_id AND r.hostname = p.host) IS NOT DISTINCT FROM listed_at
+       AND (SELECT n.address FROM pin n
+             WHERE n.realm_id = p.realm_id AND n.origin = p.origin) IS NOT DISTINCT FROM pinned_to
     RETURNING p.*;
   IF NOT FOUND THEN
-    RAISE EXCEPTION 'the purchase, or where its origin is paid, has changed'
+    RAISE EXCEPTION 'the purchase, or where its seller is paid, has changed'
       USING ERRCODE = 'serialization_failure';
   END IF;
 END $$;

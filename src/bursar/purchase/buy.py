@@ -2,7 +2,7 @@
 
     stored          before the seller is asked
     asked           what the policy refuses is not visited
-    decided         under the wallet's lock; its spend, price and payee are one commit
+    decided         its spend, price and payee are one commit, under the wallet's lock
     signed          and committed, before it leaves
     presented       to the same URL; from then on the worker follows it on the chain
 
@@ -13,7 +13,6 @@ counts as spent until it is proven dead. Nothing here is ever signed twice.
 import asyncio
 import hashlib
 from collections.abc import Coroutine, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeVar
 
@@ -28,20 +27,18 @@ from bursar.chain.solana import Solana
 from bursar.clock import Clock
 from bursar.config import Config, Mode
 from bursar.custody.vault import KeyUnusable, Vault
-from bursar.db import NOT_ALONE, Database, Tx
+from bursar.db import Database, Tx
 from bursar.errors import ApiError, ErrorCode, present
 from bursar.ids import new_id
 from bursar.policy.cache import PolicyCache
 from bursar.policy.engine import RejectCode
 from bursar.purchase import end, mpp, outflow_store, secret_store, store, x402
 from bursar.purchase.choose import (
-    choose,
     same_terms,
 )
-from bursar.purchase.decide import Judge, Priced, Read, Standing
+from bursar.purchase.decide import Judge, Read
 from bursar.purchase.look import Lookout
 from bursar.purchase.model import FailureCode, PurchaseRow
-from bursar.purchase.offer import Offer
 from bursar.purchase.order import Order
 from bursar.purchase.secret_store import Kept, Secrets, Sent
 from bursar.purchase.seller import Seller, SellerAnswer, SellerUnreachable
@@ -168,7 +165,7 @@ class Buyer:
     # The steps ----------------------------------------------------------------------------------
 
     async def _begin(self, request: PurchaseRequest, read: Read) -> tuple[PurchaseRow, bool]:
-        """Stores the purchase, or finds the one that the request made before. Raises ApiError (409
+        """Stores the purchase, or finds the one that the request made before. Raises ApiError (422
         where its key was used for something else, 429)."""
         order, key = request.order, request.key
         refusal = self._judge.refusal(read.agent, order.host, read.at)
@@ -242,22 +239,19 @@ class Buyer:
             except ChainOutOfReach:
                 problem = "The chain is out of reach."
                 return Bought(await self._fail(purchase, "interrupted", problem))
-        binding = self._judge.binding(purchase, read.agent, read.bound)
-        offer = choose(seen.offers.usable, seen.ground, binding)
-        if offer is None:
+        if seen.choose(self._judge.binding(purchase, read.agent, read.bound)) is None:
             problem = seen.offers.problem
             return Bought(await self._fail(purchase, "unsupported_payment", problem, answer))
-        network = network_name(self._config, purchase.mode)
-        has_account = seen.ground.has_account(offer.pay_to)
-        standing = Standing(read.agent, binding, network, has_account)
-        priced = await self._price(purchase, offer, standing)
+        priced = await self._judge.price(
+            self._db, purchase, read, seen.choose, network_name(self._config, purchase.mode)
+        )
         if priced is None:
             return Bought(await self._now(purchase))
         if priced.purchase.status != "open":
             return Bought(priced.purchase, priced.spend)
         try:
             signed = await self._signer.sign(
-                priced.purchase, offer, answer.order, seen.ground, read.wallet_key
+                priced.purchase, priced.offer, answer.order, seen.ground, read.wallet_key
             )
         except (MayNotSign, KeyUnusable) as problem:
             return Bought(await self._interrupt(priced.purchase, problem))
@@ -267,27 +261,6 @@ class Buyer:
         # Its spend changes with it.
         is_as_before = bought.purchase.status == "presented"
         return replace(bought, spend=priced.spend if is_as_before else None)
-
-    async def _price(
-        self, purchase: PurchaseRow, offer: Offer, standing: Standing
-    ) -> Priced | None:
-        """None when it ended meanwhile. On what was read before, in one statement; under the locks
-        where that did not stand."""
-        with suppress(*NOT_ALONE):
-            async with self._db.connection() as tx:
-                priced = await self._judge.price_at_once(tx, purchase, offer, standing)
-                if priced is not None:
-                    return priced
-        return await self._db.transact(
-            lambda tx: self._judge.price(
-                tx,
-                purchase,
-                offer,
-                standing.network,
-                has_account=standing.has_account,
-                may_pin=standing.binding.pins,
-            )
-        )
 
     async def _continue(
         self, purchase: PurchaseRow, order: Order, brought: SellerAnswer | None
@@ -446,16 +419,17 @@ def _digest(order: Order) -> bytes:
 
 
 def _no_room(others: Room) -> ApiError:
-    """Names the bound that was reached: the account's, where there is room again by now."""
-    count, whose = others.of_account, "This account"
+    """Names the bound that was reached, unless there is room again by now."""
+    whose = "There were as many"
     if others.of_agent >= MOST.of_agent:
-        count, whose = others.of_agent, "This agent"
+        whose = f"This agent has {others.of_agent}"
     elif others.of_host >= MOST.of_host:
-        count, whose = others.of_host, "This account, from this host,"
+        whose = f"This account, from this host, has {others.of_host}"
+    elif others.of_account >= MOST.of_account:
+        whose = f"This account has {others.of_account}"
     return ApiError(
         ErrorCode.RATE_LIMIT_EXCEEDED,
-        f"{whose} has {count} purchases under way, the most there may be. Try again when some have"
-        " ended.",
+        f"{whose} purchases under way, the most there may be. Try again when some have ended.",
         headers=_RETRY_AFTER,
     )
 

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final
+from typing import Final, NamedTuple
 
 from solders.pubkey import Pubkey
 
@@ -124,16 +124,24 @@ async def read_ground(chain: Chain, network: Pinned, payees: Collection[str]) ->
     return Ground(network, seen.blockhash, seen.final, seen.accounts)
 
 
-def choose(offers: Sequence[Offer], ground: Ground, binding: Binding) -> Offer | None:
+class Choice(NamedTuple):
+    """The offer that is taken, and whether its payee has an account to be paid at."""
+
+    offer: Offer
+    has_account: bool
+
+
+def choose(offers: Sequence[Offer], ground: Ground, binding: Binding) -> Choice | None:
     """Of those whose payee fits the cheapest; where none does, the cheapest: its refusal says why.
-    None where no payee is a wallet."""
+    None where no payee is a wallet, however the seller is bound."""
     payable = [offer for offer in offers if ground.is_wallet(offer.pay_to)]
     fitting = [
         offer
         for offer in payable
         if binding.fault(offer.pay_to) is None and ground.has_account(offer.pay_to)
     ]
-    return cheapest(fitting or payable)
+    offer = cheapest(fitting or payable)
+    return None if offer is None else Choice(offer, ground.has_account(offer.pay_to))
 
 
 def same_terms(

@@ -1,20 +1,24 @@
 """Judging a purchase: its host before anything is sent there, its price and payee once the seller
 has named them."""
 
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import Final, NamedTuple
 
 import msgspec
 
 from bursar.custody.model import SealedKey
-from bursar.db import Tx
-from bursar.errors import not_found
+from bursar.db import NOT_ALONE, Database, Tx
+from bursar.errors import not_found, present
 from bursar.policy.cache import PolicyCache
 from bursar.policy.engine import RejectCode, Rule, Terms, Used, decide, purchase_terms, terms_of
 from bursar.policy.limits import METER
 from bursar.policy.model import Bounds
 from bursar.purchase import pin_store, store
+from bursar.purchase.choose import Choice
 from bursar.purchase.model import PurchaseRow
 from bursar.purchase.offer import Offer
 from bursar.purchase.order import Order
@@ -62,23 +66,20 @@ class Read:
     wallet_key: SealedKey
 
 
-@dataclass(frozen=True, slots=True)
-class Standing:
-    """What a price is decided on, as it was read."""
-
-    agent: Remembered
-    binding: Binding
-    # The chain's name.
-    network: str
-    # Whether the payee can be paid.
-    has_account: bool
+# Which offer is taken, where the seller is bound so.
+Choose = Callable[[Binding], Choice | None]
 
 
 class Priced(NamedTuple):
-    """A purchase that has its price, and the spend that was decided."""
+    """A purchase that has its price, by this offer, and the spend that was decided."""
 
     purchase: PurchaseRow
     spend: SpendRow
+    offer: Offer
+
+
+class _TurnNeeded(Exception):
+    """A payee is new to its origin by now, so it has to be pinned."""
 
 
 class Judge:
@@ -142,42 +143,47 @@ class Judge:
             pinned=bound.pinned,
         )
 
-    async def price_at_once(
-        self, tx: Tx, purchase: PurchaseRow, offer: Offer, standing: Standing
-    ) -> Priced | None:
-        """Decides the purchase at this offer on what was read before, and writes its spend, price
-        and state in one statement that is a transaction by itself. None where that does not stand
-        on what it finds, or cannot be known by it: then nothing was written.
-
-        Raises SerializationError where the purchase has ended, or its origin is pinned to something
-        else by now.
-        """
-        agent, binding = standing.agent, standing.binding
-        # Under the locks only: windows that are over have to be closed, limits and budgets count
-        # with others, and what the origin is paid at has to be noted.
-        if (
-            agent.is_metered
-            or not agent.hour_runs
-            or binding.pins
-            or binding.fault(offer.pay_to) is RejectCode.PAYEE_CHANGED
-        ):
-            return None
-        return await self._decide(tx, purchase, offer, standing, None)
-
     async def price(
-        self,
-        tx: Tx,
-        purchase: PurchaseRow,
-        offer: Offer,
-        network: str,
-        *,
-        has_account: bool,
-        may_pin: bool,
+        self, db: Database, purchase: PurchaseRow, read: Read, choose: Choose, network: str
     ) -> Priced | None:
-        """The same under the wallet's lock; None when the purchase ended meanwhile. In the commit
-        that approves a first payee it is pinned; who expects that takes turns, so that the second
-        to name one sees the first."""
-        if may_pin:
+        """Decides the purchase and writes its spend, price and state; None when it ended meanwhile.
+        On what was read before, in one statement; under the locks where that did not stand, or
+        cannot. `choose` has something to choose from."""
+        binding = self.binding(purchase, read.agent, read.bound)
+        if self.can_decide_at_once(read.agent, binding, _chosen(choose, binding)):
+            with suppress(*NOT_ALONE):
+                async with db.connection() as tx:
+                    priced = await self.price_at_once(tx, purchase, read, choose, network)
+                    if priced is not None:
+                        return priced
+        for takes_turn in (binding.pins, True):
+            with suppress(_TurnNeeded):
+                work = partial(
+                    self.price_under_locks,
+                    purchase=purchase,
+                    choose=choose,
+                    network=network,
+                    takes_turn=takes_turn,
+                )
+                return await db.transact(work)
+        raise AssertionError("unreachable")
+
+    async def price_at_once(
+        self, tx: Tx, purchase: PurchaseRow, read: Read, choose: Choose, network: str
+    ) -> Priced | None:
+        """By a statement that is a transaction by itself. None, and nothing written, where the
+        decision does not stand on what it finds. Raises SerializationError where the purchase has
+        ended, or its seller is paid elsewhere by now."""
+        binding = self.binding(purchase, read.agent, read.bound)
+        choice = _chosen(choose, binding)
+        return await self._decide(tx, purchase, read.agent, binding, choice, network, None)
+
+    async def price_under_locks(
+        self, tx: Tx, purchase: PurchaseRow, choose: Choose, network: str, *, takes_turn: bool
+    ) -> Priced | None:
+        """In the commit that approves a first payee it is pinned; who expects that takes turns, so
+        that the second to name one sees the first."""
+        if takes_turn:
             await store.take_turns(tx, purchase.realm_id)
         locked_at, locked = await lock_to_decide(
             tx, self._memory, [purchase.agent_id], [purchase.realm_id]
@@ -187,29 +193,41 @@ class Judge:
             return None
         agent = (await self._memory.seen(tx, locked, windows_are_new=True))[purchase.agent_id]
         binding = self.binding(purchase, agent, bound)
-        priced = await self._decide(
-            tx, purchase, offer, Standing(agent, binding, network, has_account), locked_at
-        )
-        if binding.fault(offer.pay_to) is RejectCode.PAYEE_CHANGED:
-            await pin_store.note_offer(tx, purchase.realm_id, purchase.origin, offer.pay_to)
+        if binding.pins and not takes_turn:
+            raise _TurnNeeded
+        choice = _chosen(choose, binding)
+        priced = await self._decide(tx, purchase, agent, binding, choice, network, locked_at)
+        pay_to = choice.offer.pay_to
+        if binding.fault(pay_to) is RejectCode.PAYEE_CHANGED:
+            await pin_store.note_offer(tx, purchase.realm_id, purchase.origin, pay_to)
         elif priced is not None and priced.spend.verdict == "approved" and binding.pins:
-            await pin_store.pin(
-                tx, purchase.realm_id, purchase.origin, offer.pay_to, purchase.created_by
-            )
+            await pin_store.pin(tx, purchase.realm_id, purchase.origin, pay_to, purchase.created_by)
         return priced
+
+    def can_decide_at_once(self, agent: Remembered, binding: Binding, choice: Choice) -> bool:
+        """Not where windows that are over have to be closed first, where limits and budgets count
+        with others, or where it has to be noted what the origin is paid at."""
+        return (
+            agent.hour_runs
+            and not agent.is_metered
+            and not binding.pins
+            and binding.fault(choice.offer.pay_to) is not RejectCode.PAYEE_CHANGED
+        )
 
     async def _decide(
         self,
         tx: Tx,
         purchase: PurchaseRow,
-        offer: Offer,
-        standing: Standing,
+        agent: Remembered,
+        binding: Binding,
+        choice: Choice,
+        network: str,
         locked_at: datetime | None,
     ) -> Priced | None:
-        agent, binding = standing.agent, standing.binding
+        offer = choice.offer
         fault = binding.fault(offer.pay_to)
         faults = {fault} if fault is not None else set[RejectCode]()
-        if not standing.has_account:
+        if not choice.has_account:
             faults.add(RejectCode.PAYEE_ACCOUNT_MISSING)
         terms = purchase_terms(
             await self._terms_of_payee(tx, purchase, agent, offer.pay_to),
@@ -227,10 +245,10 @@ class Judge:
                 memo=purchase.memo,
                 metadata=purchase.metadata,
                 created_by=purchase.created_by,
-                network=standing.network,
+                network=network,
                 key=None,
             ),
-            OfPurchase(purchase.id, offer.protocol, binding.pinned),
+            OfPurchase(purchase.id, offer.protocol, binding.listed, binding.pinned),
             agent,
             Known(terms, _encode(terms).decode(), offer.pay_to),
             self._bounds,
@@ -241,7 +259,7 @@ class Judge:
         if written is None:
             return None
         spend, at = written
-        return Priced(_priced(purchase, offer, spend, at), spend)
+        return Priced(_priced(purchase, offer, spend, at), spend, offer)
 
     async def _terms_of_payee(
         self, tx: Tx, purchase: PurchaseRow, agent: Remembered, pay_to: str
@@ -270,6 +288,10 @@ class Judge:
             pays_blocked_host=pays_blocked_host,
             budgets=agent.budgets,
         )
+
+
+def _chosen(choose: Choose, binding: Binding) -> Choice:
+    return present(choose(binding), "what can be paid does not depend on whom the seller names")
 
 
 def _priced(purchase: PurchaseRow, offer: Offer, spend: SpendRow, at: datetime) -> PurchaseRow:

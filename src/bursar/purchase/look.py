@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Final
 
@@ -13,9 +13,18 @@ from bursar.clock import Clock
 from bursar.config import Mode
 from bursar.db import Database
 from bursar.purchase import store
-from bursar.purchase.choose import Ground, Offers, pinned_network, read_ground, read_offers
+from bursar.purchase.choose import (
+    Choice,
+    Ground,
+    Offers,
+    choose,
+    pinned_network,
+    read_ground,
+    read_offers,
+)
 from bursar.purchase.offer import Offer
 from bursar.purchase.order import Order
+from bursar.purchase.payee import Binding
 from bursar.purchase.pin_store import Bound
 from bursar.purchase.seller import SellerAnswer
 
@@ -31,6 +40,9 @@ class Seen:
     offers: Offers
     ground: Ground
 
+    def choose(self, binding: Binding) -> Choice | None:
+        return choose(self.offers.usable, self.ground, binding)
+
 
 class Lookout:
     """One for a process: it remembers what never changes."""
@@ -40,8 +52,8 @@ class Lookout:
         self._db = db
         self._chains = chains
         self._networks: dict[Mode, Pinned] = {}
-        # Addresses whose keys are not ours. They never will be: ours are drawn when they are
-        # stored.
+        # Addresses whose keys are not ours. They never will be, but for one that a provider of keys
+        # had ready and that somebody named before it was taken: its purchases would fail.
         self._strangers: set[str] = set()
 
     @asynccontextmanager
@@ -108,16 +120,18 @@ class Early:
     began: float
 
     @property
-    def is_fresh(self) -> bool:
-        return asyncio.get_running_loop().time() - self.began < _FRESH_SECONDS
+    def is_of_use(self) -> bool:
+        """Young enough, and not in vain so far: what fails from now on need not be tried again."""
+        if asyncio.get_running_loop().time() - self.began > _FRESH_SECONDS:
+            return False
+        return not self.task.done() or self.task.exception() is None
 
 
 async def _ground(
     chain: Chain, network: Pinned, offers: Sequence[Offer], early: Early | None
 ) -> Ground:
-    if early is not None and early.is_fresh:
-        with suppress(ChainOutOfReach):
-            ground = await early.task
-            if ground.covers(offers):
-                return ground
+    if early is not None and early.is_of_use:
+        ground = await early.task
+        if ground.covers(offers):
+            return ground
     return await read_ground(chain, network, {offer.pay_to for offer in offers})

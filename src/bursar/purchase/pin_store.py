@@ -37,7 +37,7 @@ _BOOKS = Query(f"""
     SELECT a.*, {_BINDING}, k.agent_id AS owner, k.address AS key_address,
            {columns(SealedKey, "k", but=["owner", "address"])}
       FROM read_agents(ARRAY[:agent_id::text], ARRAY[:realm_id::int], lock => false) a
-      JOIN wallet_key k ON k.agent_id = a.agent_id
+      JOIN wallet_key k ON k.agent_id = :agent_id
 """)
 _LIST = Listing(
     f"""

@@ -17,7 +17,7 @@ from bursar.purchase.choose import Ground
 from bursar.purchase.model import PurchaseRow, Signed
 from bursar.purchase.offer import Offer
 from bursar.purchase.order import Order
-from bursar.purchase.secret_store import Sent
+from bursar.purchase.secret_store import Kept, Sent
 from bursar.purchase.view import PaymentHeader
 
 # How often another variation is tried when one is taken: by a purchase of the same moment, with the
@@ -62,6 +62,7 @@ class Signer:
         run = self._db.transact if pins or _is_led(order, purchase) else self._db.alone
         for attempt in range(_TRIES):
             signed, header = await self._signed(purchase, offer, ground, wallet_key)
+            kept = secret_store.seal_header(self._vault, purchase.id, header)
             try:
                 return await run(
                     partial(
@@ -70,6 +71,7 @@ class Signer:
                         order=order,
                         signed=signed,
                         header=header,
+                        kept=kept,
                         pins=pins,
                     )
                 )
@@ -120,13 +122,13 @@ class Signer:
         order: Order,
         signed: Signed,
         header: PaymentHeader,
+        kept: Kept,
         pins: bool,
     ) -> tuple[PurchaseRow, PaymentHeader] | None:
         """Under the wallet's lock everything is checked again that could have changed."""
         if pins:
             await store.take_turns(tx, purchase.realm_id)
             await self._pin(tx, purchase)
-        kept = secret_store.seal_header(self._vault, purchase.id, header)
         standing, stored = await sign_store.present_purchase(tx, purchase, signed, kept)
         if standing.is_stopped:
             raise MayNotSign("The account was stopped before the payment was signed.")

@@ -2,7 +2,6 @@
 
 import msgspec
 
-from bursar.config import Mode
 from bursar.db import Tx
 from bursar.purchase.model import PurchaseRow, Signed
 from bursar.purchase.secret_store import KEEPING, Kept
@@ -30,7 +29,6 @@ _PRESENT = Query(f"""
       FROM standing s
       LEFT JOIN of_purchase p ON true
 """)
-_STANDING = Query("SELECT * FROM standing_to_sign(:realm_id, :agent_id, :mode, :spend_id)")
 
 
 class Standing(msgspec.Struct, frozen=True):
@@ -43,21 +41,11 @@ class Standing(msgspec.Struct, frozen=True):
     outflows_are_known: bool
 
 
-async def standing(
-    tx: Tx, realm_id: int, mode: Mode, agent_id: str, spend_id: str | None
-) -> Standing:
-    """Locks the realm, for the stop, then the wallet: until the commit it stays so."""
-    row = await _STANDING.one(
-        tx, realm_id=realm_id, mode=mode, agent_id=agent_id, spend_id=spend_id
-    )
-    return made(Standing, row)
-
-
 async def present_purchase(
     tx: Tx, purchase: PurchaseRow, signed: Signed, header: Kept
 ) -> tuple[Standing, PurchaseRow | None]:
     """open | pending -> presented, with all that was signed, where its standing allows it and it
-    has not ended meanwhile. Locks as `standing` does."""
+    has not ended meanwhile. Locks the realm, for the stop, then the wallet."""
     row = await _PRESENT.one(
         tx,
         purchase_id=purchase.id,

@@ -22,7 +22,6 @@ from bursar.spend.model import SpendRow
 from bursar.spend.store import spend_of
 from bursar.sql import Listing, Query, columns, made
 
-KEY_CONSTRAINT: Final = "purchase_key"
 SIGNATURE_CONSTRAINT: Final = "purchase_signature_key"
 _decode_metadata = msgspec.json.Decoder(dict[str, str]).decode
 _encode = msgspec.json.Encoder().encode
@@ -58,8 +57,10 @@ _BEGIN = Query(f"""
         :owner, :kind, :master_version, :sealed, :bytes, :days)
 """)
 _UNDER_WAY = Query("""
-    SELECT of_account, of_agent, of_host
-      FROM purchases_under_way(:realm_id, :agent_id, :host)
+    SELECT count(*) AS of_account, count(*) FILTER (WHERE agent_id = :agent_id) AS of_agent,
+           count(*) FILTER (WHERE host = :host) AS of_host
+      FROM purchase
+     WHERE realm_id = :realm_id AND status = 'open'
 """)
 _NOTHING_KEPT: Final = dict.fromkeys(("owner", "kind", "master_version", "sealed", "bytes", "days"))
 
@@ -131,7 +132,7 @@ async def begin(
 
 
 async def under_way(tx: Tx, realm_id: int, agent_id: str, host: str) -> Room:
-    """How many are being made, counted in turn."""
+    """How many are being made now."""
     return Room(*await _UNDER_WAY.one(tx, realm_id=realm_id, agent_id=agent_id, host=host))
 
 

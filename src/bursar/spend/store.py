@@ -167,7 +167,8 @@ _WRITE = Query(f"SELECT * FROM {_WRITING}")
 _WRITE_AND_PRICE = Query(f"""
     SELECT w.*, p.updated_at
       FROM {_WRITING} w
-     CROSS JOIN LATERAL price_purchase(w.agent_id, :purchase_id, :spend_id, :protocol, :pinned) p
+     CROSS JOIN LATERAL price_purchase(
+             w.agent_id, :purchase_id, :spend_id, :protocol, :listed, :pinned) p
 """)
 # Of a batch that is not metered.
 _NO_METERS: Final[dict[str, None]] = dict.fromkeys(
@@ -304,10 +305,11 @@ class Found(NamedTuple):
 
 class OfPurchase(NamedTuple):
     """The purchase that a spend pays for, which gets its price in the same commit: what the seller
-    speaks, and the address that its origin is pinned to."""
+    speaks, and where the directory and a pin say that it is paid."""
 
     id: str
     protocol: str
+    listed: str | None
     pinned: str | None
 
 
@@ -349,7 +351,7 @@ async def write_spends(
 
     Raises UniqueViolationError of `KEY_CONSTRAINT` when an idempotency key was used before, and
     SerializationError when only some wallets of a metered batch would have been written, or when
-    the purchase has ended or its origin is pinned to something else.
+    the purchase has ended or its seller is paid elsewhere by now.
     """
     guards = [t.guard for t in touched]
     query, more = _WRITE, {"purchase_id": None}
@@ -359,6 +361,7 @@ async def write_spends(
             "purchase_id": of_purchase.id,
             "spend_id": decided[0].id,
             "protocol": of_purchase.protocol,
+            "listed": of_purchase.listed,
             "pinned": of_purchase.pinned,
         }
     rows = await query.rows(
