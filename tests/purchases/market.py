@@ -13,7 +13,7 @@ import aiohttp
 import httpx
 from solders.pubkey import Pubkey
 
-from bursar.config import Config, load_config
+from bursar.config import MODES, Config, load_config
 from bursar.db import Database
 from bursar.service import serve
 from bursar.service.localnets import choose_ports, localnet_children
@@ -22,6 +22,7 @@ from bursar.service.supervisor import Child, Supervisor
 from tests.localnet.support import Rpc
 from tests.processes import Finished, bursar, clean_environment, until
 from tests.sellers.chain import transfers
+from tests.sellers.served import until_signing
 from tests.support import Service, new_account, new_agent
 
 # Where nothing follows a purchase any more.
@@ -203,15 +204,9 @@ async def open_market(
         async with aiohttp.ClientSession(timeout=timeout) as session, AsyncExitStack() as stack:
             db = await Database.open(dsn, 4, 10)
             stack.push_async_callback(db.close)
-            await until(lambda: _may_sign(db), seconds=PATIENCE_SECONDS)
+            await until_signing(db, *MODES)
             rpc = Rpc(config.localnet_port, session)
             yield Market(config, supervisor, db, rpc, log, stack)
-
-
-async def _may_sign(db: Database) -> bool:
-    """A worker has noted, in both modes, which history of the database this is."""
-    async with db.connection() as tx:
-        return await tx.fetchval("SELECT count(*) FROM settlement_watch") == 2
 
 
 def made(answer: httpx.Response) -> dict[str, Any]:
