@@ -6,9 +6,10 @@ from contextlib import asynccontextmanager
 
 import asyncpg
 
-from bursar.db import Database
+from bursar.db import Database, Tx
 from bursar.migrations.migrate import migrate
 from bursar.service.postgres import ROLE, EmbeddedPostgres
+from tests.processes import until
 
 _numbers = itertools.count(1)
 
@@ -35,3 +36,11 @@ async def administer(postgres: EmbeddedPostgres, statement: str) -> None:
         await connection.execute(statement)
     finally:
         await connection.close()
+
+
+async def until_waited_for(holder: Tx | asyncpg.Connection) -> None:
+    """Returns when another session waits for a lock that this one holds."""
+    query = """
+        SELECT count(*) FROM pg_stat_activity WHERE pg_backend_pid() = ANY(pg_blocking_pids(pid))
+    """
+    await until(lambda: holder.fetchval(query), seconds=60)

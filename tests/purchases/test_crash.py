@@ -14,6 +14,7 @@ import httpx
 import pytest
 
 from bursar.service.postgres import EmbeddedPostgres
+from tests.databases import until_waited_for
 from tests.processes import until
 from tests.purchases.market import PATIENCE_SECONDS, Agent, Market, open_market, shown
 from tests.sellers.stall import GOODS, Stall, open_stall
@@ -130,7 +131,9 @@ async def test_while_the_seller_is_asked(market: Market, stall: Stall):
 
 
 @asynccontextmanager
-async def unsigned(market: Market, agent: Agent, *, notices: bool = True) -> AsyncGenerator[None]:
+async def unsigned(
+    market: Market, agent: Agent, *, notices: bool = True
+) -> AsyncGenerator["asyncpg.Connection[Any]"]:
     """What was signed for the agent is not stored meanwhile: whoever does looks at its realm, which
     a stop might be changing. `notices`: the server notices the end of those that waited for it,
     before their turn comes."""
@@ -143,7 +146,7 @@ async def unsigned(market: Market, agent: Agent, *, notices: bool = True) -> Asy
                 " FOR NO KEY UPDATE OF r",
                 agent.id,
             )
-            yield
+            yield connection
             if notices:
                 await connection.execute(
                     "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity"
@@ -177,10 +180,9 @@ async def test_a_signature_that_is_stored_for_nobody(market: Market, stall: Stal
     for asked_again in (False, True):
         agent = await market.agent()
         stall.presented.clear()
-        async with unsigned(market, agent, notices=False):
+        async with unsigned(market, agent, notices=False) as holder:
             task = await started(agent, stall.url)
-            await reached(market, agent, lambda row: row["spend_id"] is not None)
-            await _blocked(market)
+            await until_waited_for(holder)
             await killed(market, task)
         await reached(market, agent, lambda row: row["status"] == "presented")
         purchase = await found(agent, stall.url)
@@ -194,13 +196,6 @@ async def test_a_signature_that_is_stored_for_nobody(market: Market, stall: Stal
             await market.pass_blocks()
             assert (await agent.ended(purchase))["status"] == "unpaid"
             await assert_given_back(agent)
-
-
-async def _blocked(market: Market) -> None:
-    """Returns when somebody waits for a lock."""
-    async with market.db.connection() as tx:
-        query = "SELECT count(*) FROM pg_locks WHERE NOT granted"
-        await until(lambda: tx.fetchval(query), seconds=PATIENCE_SECONDS)
 
 
 async def pending(market: Market, stall: Stall) -> tuple[Agent, dict[str, Any]]:

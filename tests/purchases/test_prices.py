@@ -19,16 +19,14 @@ from bursar.purchase import pin_store, store
 from bursar.purchase.choose import Choice
 from bursar.purchase.decide import Judge, Priced, Read
 from bursar.purchase.model import PurchaseRow
-from bursar.purchase.offer import Offer
 from bursar.purchase.order import Order
 from bursar.purchase.payee import Binding
 from bursar.recipient.resolve import Directory
 from bursar.spend.model import bounds_of
 from bursar.spend.view import show_decision
-from bursar_localnet.genesis import TEST_MINT
-from tests.processes import until
+from tests.databases import until_waited_for
 from tests.purchases.market import Agent, Market, shown
-from tests.settlement.bought import open_purchase
+from tests.settlement.bought import offered, open_purchase
 
 HOST = "seller.example"
 NETWORK = "solana:localnet"
@@ -50,15 +48,9 @@ class Desk:
         return self.choice
 
     async def at_once(self) -> Priced | None:
-        async with self.market.db.connection() as tx:
-            return await self.judge.price_at_once(
-                tx, self.purchase, self.read, self.choose, NETWORK
-            )
-
-    @property
-    def can_be_at_once(self) -> bool:
-        binding = self.judge.binding(self.purchase, self.read.agent, self.read.bound)
-        return self.judge.can_decide_at_once(self.read.agent, binding, self.choice)
+        return await self.judge.price_at_once(
+            self.market.db, self.purchase, self.read, self.choose, NETWORK
+        )
 
     async def locked(self) -> Priced | None:
         return await self.market.db.transact(
@@ -109,17 +101,7 @@ async def desk(
         await tx.execute("SELECT close_windows(ARRAY[$1::text], NULL)", agent.id)
     async with market.db.connection() as tx:
         read = await judge.read(tx, purchase.realm_id, agent.id, order)
-    offer = Offer(
-        protocol="x402",
-        scheme="exact",
-        network="solana:EtWTRABZaYq6iMfeYKouRu166VU2xqa1",
-        asset=TEST_MINT,
-        amount=str(micros),
-        pay_to=pay_to,
-        fee_payer=str(Keypair().pubkey()),
-        memo=None,
-        echo={},
-    )
+    offer = offered(micros, Keypair(), pay_to)
     return Desk(market, agent, purchase, Choice(offer, has_account), read, judge)
 
 
@@ -186,8 +168,8 @@ async def test_as_under_the_locks(market: Market, case: dict[str, Any], ends: st
 async def test_what_only_the_locks_can_decide(market: Market, case: dict[str, Any]):
     """Goal: a payee that has to be pinned, one that differs, limits: nothing is written at once."""
     found = await desk(market, **case)
-    assert not found.can_be_at_once
-    assert (await desk(market)).can_be_at_once
+    assert await found.at_once() is None
+    assert await found.spends() == 0
     assert await found.priced() is not None
     assert await found.spends() == 1
 
@@ -222,18 +204,8 @@ async def _spend_the_money(found: Desk) -> None:
     other = await open_purchase(
         found.market.db, found.agent.id, Order(found.purchase.url, "GET", (), b"")
     )
-    offer = Offer(
-        protocol="x402",
-        scheme="exact",
-        network=found.choice.offer.network,
-        asset=TEST_MINT,
-        amount="1700000",
-        pay_to=PAYEE,
-        fee_payer=found.choice.offer.fee_payer,
-        memo=None,
-        echo={},
-    )
-    spent = Desk(found.market, found.agent, other, Choice(offer, True), found.read, found.judge)
+    choice = Choice(offered(1_700_000, Keypair(), PAYEE), True)
+    spent = Desk(found.market, found.agent, other, choice, found.read, found.judge)
     priced = await spent.locked()
     assert priced is not None
     assert priced.spend.verdict == "approved"
@@ -349,8 +321,7 @@ async def test_a_statement_by_itself_waits_for_who_changes_its_row(market: Marke
         taking = asyncio.create_task(
             market.db.alone(lambda tx: store.take(tx, found.purchase.id, 60))
         )
-        waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted"
-        await until(lambda: tx.fetchval(waiting), seconds=60)
+        await until_waited_for(tx)
     taken = await taking
     assert taken is not None
     assert taken.problem == "meanwhile"

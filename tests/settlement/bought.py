@@ -120,7 +120,7 @@ async def price(stage: Stage, purchase: PurchaseRow, offer: Offer) -> PurchaseRo
     return priced.purchase
 
 
-async def offered(stage: Stage, micros: int, facilitator: Keypair, payee: str) -> Offer:
+def offered(micros: int, facilitator: Keypair, payee: str) -> Offer:
     return Offer(
         protocol="x402",
         scheme="exact",
@@ -147,7 +147,7 @@ async def buy(
     """Asked, approved, signed and stored; what the seller does with it is up to the test."""
     await note_history(stage)
     facilitator = await stage.rpc.wallet()
-    offer = await offered(stage, micros, facilitator, payee or await new_payee(stage))
+    offer = offered(micros, facilitator, payee or await new_payee(stage))
     priced = await price(stage, await open_purchase(stage.db, agent["id"]), offer)
     chain = await stage.chain()
     async with stage.db.connection() as tx:

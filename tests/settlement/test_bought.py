@@ -246,7 +246,7 @@ async def test_a_wallet_whose_commit_raises_stops_no_other(stage: Stage):
 async def test_an_interrupted_purchase_gives_its_money_back(stage: Stage):
     """Goal: once nobody is at work on it: with a price and without."""
     agent = await stage.agent("10")
-    offer = await offered(stage, 1_500_000, Keypair(), await new_payee(stage))
+    offer = offered(1_500_000, Keypair(), await new_payee(stage))
     early = await open_purchase(stage.db, agent["id"])
     late = await price(stage, await open_purchase(stage.db, agent["id"]), offer)
     assert late.status == "open"
@@ -269,7 +269,7 @@ async def test_an_approved_purchase_that_nobody_continues_ends(stage: Stage):
     agent = await stage.agent("10")
     limits = {"policy": {"approvalThreshold": "1.00"}}
     assert (await stage.client.patch(f"/v1/agents/{agent['id']}", json=limits)).is_success
-    offer = await offered(stage, 1_500_000, Keypair(), await new_payee(stage))
+    offer = offered(1_500_000, Keypair(), await new_payee(stage))
     purchase = await price(stage, await open_purchase(stage.db, agent["id"]), offer)
     assert purchase.status == "pending"
     async with stage.db.connection() as tx:
@@ -299,7 +299,7 @@ async def test_a_stop_that_held_purchases_can_call_them_off(stage: Stage):
     """Goal: none is signed any more, and the money is back; one that was signed goes on."""
     agent = await stage.agent("10")
     signed = await buy(stage, agent)
-    offer = await offered(stage, 1_500_000, Keypair(), await new_payee(stage))
+    offer = offered(1_500_000, Keypair(), await new_payee(stage))
     held = await price(stage, await open_purchase(stage.db, agent["id"]), offer)
     stop: dict[str, Any] = {"reason": "a drill", "alsoUnsigned": True}
     assert (await stage.client.post("/v1/stop", json=stop)).is_success

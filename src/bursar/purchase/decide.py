@@ -149,13 +149,11 @@ class Judge:
         """Decides the purchase and writes its spend, price and state; None when it ended meanwhile.
         On what was read before, in one statement; under the locks where that did not stand, or
         cannot. `choose` has something to choose from."""
+        with suppress(*NOT_ALONE):
+            priced = await self.price_at_once(db, purchase, read, choose, network)
+            if priced is not None:
+                return priced
         binding = self.binding(purchase, read.agent, read.bound)
-        if self.can_decide_at_once(read.agent, binding, _chosen(choose, binding)):
-            with suppress(*NOT_ALONE):
-                async with db.connection() as tx:
-                    priced = await self.price_at_once(tx, purchase, read, choose, network)
-                    if priced is not None:
-                        return priced
         for takes_turn in (binding.pins, True):
             with suppress(_TurnNeeded):
                 work = partial(
@@ -169,14 +167,21 @@ class Judge:
         raise AssertionError("unreachable")
 
     async def price_at_once(
-        self, tx: Tx, purchase: PurchaseRow, read: Read, choose: Choose, network: str
+        self, db: Database, purchase: PurchaseRow, read: Read, choose: Choose, network: str
     ) -> Priced | None:
         """By a statement that is a transaction by itself. None, and nothing written, where the
-        decision does not stand on what it finds. Raises SerializationError where the purchase has
+        decision does not stand on what it finds, or cannot be made by it: where windows that are
+        over have to be closed first, where limits and budgets count with others, and where it has
+        to be noted what the origin is paid at. Raises SerializationError where the purchase has
         ended, or its seller is paid elsewhere by now."""
-        binding = self.binding(purchase, read.agent, read.bound)
+        agent = read.agent
+        binding = self.binding(purchase, agent, read.bound)
         choice = _chosen(choose, binding)
-        return await self._decide(tx, purchase, read.agent, binding, choice, network, None)
+        is_changed = binding.fault(choice.offer.pay_to) is RejectCode.PAYEE_CHANGED
+        if not agent.hour_runs or agent.is_metered or binding.pins or is_changed:
+            return None
+        async with db.connection() as tx:
+            return await self._decide(tx, purchase, agent, binding, choice, network, None)
 
     async def price_under_locks(
         self, tx: Tx, purchase: PurchaseRow, choose: Choose, network: str, *, takes_turn: bool
@@ -203,16 +208,6 @@ class Judge:
         elif priced is not None and priced.spend.verdict == "approved" and binding.pins:
             await pin_store.pin(tx, purchase.realm_id, purchase.origin, pay_to, purchase.created_by)
         return priced
-
-    def can_decide_at_once(self, agent: Remembered, binding: Binding, choice: Choice) -> bool:
-        """Not where windows that are over have to be closed first, where limits and budgets count
-        with others, or where it has to be noted what the origin is paid at."""
-        return (
-            agent.hour_runs
-            and not agent.is_metered
-            and not binding.pins
-            and binding.fault(choice.offer.pay_to) is not RejectCode.PAYEE_CHANGED
-        )
 
     async def _decide(
         self,
