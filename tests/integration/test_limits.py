@@ -53,7 +53,7 @@ async def test_an_amount_is_never_passed(service: Service, client: httpx.AsyncCl
         {
             "rule": "limit",
             "outcome": "fail",
-            "limit": "5.000000",
+            "limit": "5.00",
             "observed": "5.000001",
             "limitId": limit["id"],
         }
@@ -111,6 +111,36 @@ async def test_what_was_spent_before_counts(service: Service, client: httpx.Asyn
     elsewhere = await spend(client, agent["id"], "5", recipient="example.org")
     assert elsewhere["status"] == "approved"
     assert len(check_of(elsewhere, "limit")) == 1
+
+
+async def test_setting_what_is_set_changes_nothing(service: Service, client: httpx.AsyncClient):
+    """Goal: limits that are sent again, without their ids, are those that stand: no new version,
+    and what they have counted goes on counting."""
+    limit = {"window": "day", "amount": "5.00", "recipient": "api.example.com"}
+    limits = [limit, {"window": "day", "count": 9}, {"window": "day", "count": 9}]
+    agent = await funded(service, client, policy={"limits": limits})
+    stands = agent["policy"]["limits"]
+    assert (await spend(client, agent["id"], "5"))["status"] == "approved"
+    again = await client.patch(f"/v1/agents/{agent['id']}", json={"policy": {"limits": limits}})
+    policy = again.json()["data"]["policy"]
+    assert (policy["version"], policy["limits"]) == (agent["policy"]["version"], stands)
+    assert (await spend(client, agent["id"], "1"))["rejectCode"] == "limit_exceeded"
+    bulk = await client.patch("/v1/agents?status=active", json={"policy": {"limits": limits}})
+    assert bulk.json()["data"]["changed"] == 0
+    # What is new beside them is new, and what is named is not given to another.
+    more = [{"window": "day", "count": 9, "id": stands[1]["id"]}, *limits]
+    changed = await client.patch(f"/v1/agents/{agent['id']}", json={"policy": {"limits": more}})
+    ids = [one["id"] for one in changed.json()["data"]["policy"]["limits"]]
+    assert ids[:3] == [stands[1]["id"], stands[0]["id"], stands[2]["id"]]
+    assert ids[3] not in [one["id"] for one in stands]
+    made = await client.post(
+        "/v1/budgets", json={"name": "all", "limits": [{"window": "day", "amount": "5.00"}]}
+    )
+    budget = made.json()["data"]
+    kept = await client.patch(
+        f"/v1/budgets/{budget['id']}", json={"limits": [{"window": "day", "amount": "5.00"}]}
+    )
+    assert kept.json()["data"]["limits"][0]["id"] == budget["limits"][0]["id"]
 
 
 async def test_limits_of_agents_are_apart(service: Service, client: httpx.AsyncClient):

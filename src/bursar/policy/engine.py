@@ -329,7 +329,7 @@ def decide(
         beyond = exceeds(each.limit, micros, count, amount_micros)
         if beyond:
             beyond_limits.append(each)
-        observed = measure(each.limit, micros + amount_micros, count + 1)
+        observed = measure(each.limit, format_micros(micros + amount_micros), count + 1)
         rule = Rule.LIMIT if each.budget_id is None else Rule.BUDGET
         limit_checks.append(
             Check(rule, _passes(not beyond), each.allows, observed, each.limit.id, each.budget_id)

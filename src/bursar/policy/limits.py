@@ -13,7 +13,7 @@ import msgspec
 
 from bursar.errors import Fault, ValidationFailed
 from bursar.ids import new_id
-from bursar.money import format_micros
+from bursar.money import format_cents
 
 Window = Literal["hour", "day", "week", "month", "lifetime"]
 WINDOWS: Final[tuple[Window, ...]] = get_args(Window)
@@ -82,7 +82,7 @@ def applied(limits: tuple[Limit, ...], budgets: tuple[BudgetTerms, ...]) -> tupl
             budget_id,
             meter,
             meter * METER + PLACES[limit.window],
-            measure(limit, limit.amount_micros or 0, limit.count or 0),
+            measure(limit, format_cents(limit.amount_micros or 0), limit.count or 0),
         )
         for limit, budget_id, meter in found
     )
@@ -100,8 +100,10 @@ def named_limits(
     limits: Sequence[Limit], standing: Sequence[Limit], path: str = "policy.limits"
 ) -> tuple[Limit, ...]:
     """With ids: new ones get theirs here, and not when they are read, because a request that is
-    repeated is the same. An id that is given is of a limit that stands, for the same recipient:
-    what another one has counted is not to be had by naming it. Raises ValidationFailed."""
+    repeated is the same. One without an id that stands already, word for word, is that one: setting
+    what is set changes nothing, and what it has counted goes on counting. An id that is given is of
+    a limit that stands, for the same recipient: what another one has counted is not to be had by
+    naming it. Raises ValidationFailed."""
     known = {(limit.id, limit.recipient) for limit in standing}
     named = [limit.id for limit in limits if limit.id]
     faults = [
@@ -111,9 +113,19 @@ def named_limits(
     ]
     if faults:
         raise ValidationFailed(faults)
-    return tuple(
-        limit if limit.id else msgspec.structs.replace(limit, id=new_id("lim")) for limit in limits
-    )
+    left = {limit.id: limit for limit in standing if limit.id not in named}
+    found: list[Limit] = []
+    for limit in limits:
+        known = (one for one in left.values() if one == _with_id(limit, one.id))
+        same = None if limit.id else next(known, None)
+        if same is not None:
+            del left[same.id]
+        found.append(limit if limit.id else same or _with_id(limit, new_id("lim")))
+    return tuple(found)
+
+
+def _with_id(limit: Limit, id_: str) -> Limit:
+    return msgspec.structs.replace(limit, id=id_)
 
 
 def exceeds(limit: Limit, micros: int, count: int, amount_micros: int) -> bool:
@@ -123,12 +135,12 @@ def exceeds(limit: Limit, micros: int, count: int, amount_micros: int) -> bool:
     )
 
 
-def measure(limit: Limit, micros: int, count: int) -> str:
-    """Such as `12.500000 in 3 spends`, of what the limit speaks of."""
+def measure(limit: Limit, amount: str, count: int) -> str:
+    """Such as `12.50 in 3 spends`, of what the limit speaks of."""
     if limit.count is None:
-        return format_micros(micros)
+        return amount
     spends = f"{count} spend{'' if count == 1 else 's'}"
-    return spends if limit.amount_micros is None else f"{format_micros(micros)} in {spends}"
+    return spends if limit.amount_micros is None else f"{amount} in {spends}"
 
 
 def window_start(window: Window, at: datetime) -> datetime | None:
