@@ -53,6 +53,29 @@ async def test_approved_and_continued(market: Market, stall: Stall, agent: Agent
     assert len(stall.presented) == 1
 
 
+async def test_the_service_asks_again_whom_it_has_asked(market: Market, stall: Stall, agent: Agent):
+    """Goal: the word of an agent does not stand in for the seller's, nor an empty request for the
+    one that was approved."""
+    purchase = await pending(agent, stall, headers={"X-One": "1"}, method="POST", body="x")
+    await decide(agent, purchase)
+    brought = {"paymentRequired": {"status": 402, "headers": stall.required()}}
+    path = f"/v1/purchases/{purchase['id']}/continue"
+    error_of(await agent.client.post(path, json=brought), 409, "invalid_state")
+    assert stall.presented == []
+    assert shown(await agent.resume(purchase))["response"]["body"] == GOODS
+    assert len(stall.presented) == 1
+
+
+async def test_a_payee_that_the_directory_has_meanwhile(market: Market, stall: Stall, agent: Agent):
+    purchase = await pending(agent, stall)
+    entry = {"address": await new_payee(market.rpc)}
+    shown(await agent.admin.put("/v1/recipients/127.0.0.1", json=entry))
+    answer = await agent.admin.post(
+        f"/v1/transactions/{purchase['transactionId']}/approve", json={}
+    )
+    assert "payee_mismatch" in error_of(answer, 409, "invalid_state")["message"]
+
+
 @pytest.mark.parametrize(
     ("change", "free"),
     [("price", False), ("lower price", False), ("payee", False), ("free", True), ("offer", False)],

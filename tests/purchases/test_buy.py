@@ -212,8 +212,9 @@ async def test_a_key_finds_the_purchase_as_it_stands(market: Market, stall: Stal
     assert again.headers["idempotent-replayed"] == "true"
     assert (made(again)["id"], made(again)["status"]) == (first["id"], "paid")
     assert made(again)["response"] == first["response"]
-    # Naming the agent, or leaving it to the key, is the same request.
+    # Naming the agent, or leaving it to the key, is the same request; so is naming a default.
     assert (await agent.buy(stall.url, agentId=agent.id, **of_key("k-1")))["id"] == first["id"]
+    assert (await agent.buy(stall.url, method="GET", **of_key("k-1")))["id"] == first["id"]
     error_of(
         await agent.post(stall.url, maxAmount="1", **of_key("k-1")), 422, "idempotency_key_reused"
     )
@@ -239,6 +240,20 @@ async def test_a_key_at_the_same_time_is_one_purchase(market: Market, stall: Sta
     assert (await agent.ended(answers[0]))["status"] == "paid"
     assert (len(stall.asked), len(stall.presented)) == (1, 1)
     assert await market.paid(agent, stall.payee) == [1_000]
+
+
+async def test_waiting_for_what_another_request_makes(market: Market, stall: Stall):
+    agent = await market.agent()
+    stall.open.clear()
+    first = asyncio.create_task(agent.post(stall.url, **of_key("once")))
+    await stall.until_asked()
+    waiting = asyncio.create_task(agent.post(stall.url, **of_key("once", Prefer="wait=30")))
+    short = made(await agent.post(stall.url, **of_key("once", Prefer="wait=1")))
+    assert (short["status"], waiting.done()) == ("open", False)
+    stall.open.set()
+    assert made(await waiting)["status"] == "paid"
+    assert made(await first)["id"] == made(await waiting)["id"]
+    assert len(stall.presented) == 1
 
 
 async def test_a_key_finds_what_failed_and_what_was_refused(market: Market, stall: Stall):

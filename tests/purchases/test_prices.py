@@ -100,7 +100,7 @@ async def desk(
         # Windows are closed by the first decision of an hour, under the locks.
         await tx.execute("SELECT close_windows(ARRAY[$1::text], NULL)", agent.id)
     async with market.db.connection() as tx:
-        read = await judge.read(tx, purchase.realm_id, agent.id, order)
+        read = await judge.read(tx, "test", purchase.realm_id, agent.id, order)
     offer = offered(micros, Keypair(), pay_to)
     return Desk(market, agent, purchase, Choice(offer, has_account), read, judge)
 
@@ -242,7 +242,7 @@ async def test_a_listing_that_changed_before_the_rules_were_read(market: Market)
     await _list_another_payee(found)
     async with market.db.connection() as tx:
         order = Order(found.purchase.url, "GET", (), b"")
-        read = await found.judge.read(tx, found.purchase.realm_id, found.agent.id, order)
+        read = await found.judge.read(tx, "test", found.purchase.realm_id, found.agent.id, order)
     found.read = replace(read, bound=found.read.bound)
     with pytest.raises(asyncpg.SerializationError):
         await found.at_once()

@@ -423,6 +423,18 @@ async def test_a_slow_seller_delays_its_own_buyers_only(shop: Shop):
     assert {type(one) for one in ended} == {SellerUnreachable}
 
 
+async def test_its_time_begins_with_its_turn():
+    """Goal: what waits for others of its account is not taken for a seller that is away."""
+
+    async def slow(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await asyncio.sleep(0.6)
+        writer.write(_head(b"Content-Length: 0"))
+
+    async with _raw(slow) as url, _asking(HASTY) as seller:
+        asked = [seller.ask("test", OURS, _order(url)) for _ in range(12)]
+        assert [one.status for one in await asyncio.gather(*asked)] == [200] * 12
+
+
 async def test_asks_at_once_are_bounded(seller: Seller):
     """Goal: however many buy, only so many answers are read at the same time."""
     here, most = 0, 0

@@ -120,9 +120,33 @@ async def test_the_first_of_two_payees_at_once_is_pinned(market: Market, stall: 
 async def test_policies_that_do_not_take_its_word(market: Market, stall: Stall, payees: str):
     """Goal: `directory` takes nobody's word, `host` only what a certificate vouches for."""
     agent = await market.agent(payees=payees)
-    await refused(agent, stall, "recipient_unresolved")
+    unvisited = await agent.buy(stall.url)
+    assert (unvisited["status"], unvisited["rejectCode"]) == ("rejected", "recipient_unresolved")
+    failing = [check for check in unvisited["decision"]["checks"] if check["outcome"] == "fail"]
+    assert [check["rule"] for check in failing] == ["recipient_resolved"]
+    assert (unvisited["transactionId"], stall.asked) == (None, []), "whatever it would name"
     await enter(agent, stall.payee)
     assert (await agent.buy(stall.url))["status"] in ("presented", "paid")
+
+
+@pytest.mark.parametrize("blocked", ["its address", "another host of its address"])
+async def test_an_address_that_is_blocked_is_not_visited(
+    market: Market, stall: Stall, blocked: str
+):
+    """Goal: host and address stand for each other, before anything is sent there."""
+    agent = await market.agent()
+    await enter(agent, stall.payee)
+    entry = stall.payee
+    if blocked != "its address":
+        entry = "other.example.com"
+        path = f"/v1/recipients/{entry}"
+        shown(await agent.admin.put(path, json={"address": stall.payee}))
+    change = {"policy": {"blocklist": [entry]}}
+    shown(await agent.admin.patch(f"/v1/agents/{agent.id}", json=change))
+    purchase = await agent.buy(stall.url)
+    assert (purchase["status"], purchase["rejectCode"]) == ("rejected", "recipient_blocked")
+    assert (purchase["transactionId"], purchase["payTo"], stall.asked) == (None, None, [])
+    assert stall.payee not in str(purchase), "an agent cannot read the directory by asking"
 
 
 async def test_a_payee_without_a_token_account(market: Market, stall: Stall):

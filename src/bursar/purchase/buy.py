@@ -28,7 +28,7 @@ from bursar.clock import Clock
 from bursar.config import Config, Mode
 from bursar.custody.vault import KeyUnusable, Vault
 from bursar.db import Database, Tx
-from bursar.errors import ApiError, ErrorCode, present
+from bursar.errors import ApiError, ErrorCode, present, unavailable
 from bursar.ids import new_id
 from bursar.policy.cache import PolicyCache
 from bursar.policy.engine import RejectCode
@@ -52,11 +52,11 @@ from bursar.spend.model import SpendRow, bounds_of
 T = TypeVar("T")
 
 PAYMENT_REQUIRED: Final = 402
-# Purchases being made at once: Bursar is no way to flood a seller.
-MOST: Final = Room(of_account=200, of_agent=20, of_host=50)
-# What a purchase takes beyond its two requests to the seller, at the very most.
+# Purchases being made or waiting for their turn at the seller, which has a few at a time
+# (`seller.py`): each holds its request in memory.
+MOST: Final = Room(of_account=200, of_agent=100, of_host=100)
+# What a purchase takes beyond its two requests to the seller and their turns, at the very most.
 _OWN_SECONDS: Final = 30
-_RETRY_AFTER: Final = {"Retry-After": "1"}
 
 
 class PurchaseRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -108,14 +108,14 @@ class Buyer:
         self._judge = Judge(
             policies, directory, bounds_of(config), approval_seconds=config.approval_seconds
         )
-        self._busy_seconds = 2.0 * config.purchases_timeout_seconds + _OWN_SECONDS
+        self._busy_seconds = 4.0 * config.purchases_timeout_seconds + _OWN_SECONDS
         self._running: set[asyncio.Task[Any]] = set()
 
     # The three ways in --------------------------------------------------------------------------
 
     async def buy(self, request: PurchaseRequest) -> tuple[Bought, bool]:
         """(the purchase as it stands now, whether it was there before)."""
-        read = await self._read(request.realm_id, request.agent_id, request.order)
+        read = await self._read(request.mode, request.realm_id, request.agent_id, request.order)
         purchase, found = await self._begin(request, read)
         if found or purchase.status != "open":
             return Bought(purchase), found
@@ -138,7 +138,8 @@ class Buyer:
         return (await self._to_the_end(self._present(taken, order, header))).purchase
 
     async def resume(self, purchase: PurchaseRow, brought: SellerAnswer | None) -> PurchaseRow:
-        """Goes on with a purchase that a person has approved. Raises ApiError (409)."""
+        """Goes on with a purchase that a person has approved. `brought` is a newer 402 of one whose
+        402 was brought in the first place. Raises ApiError (409)."""
         if purchase.status != "pending":
             raise _invalid(f"Only a pending purchase is continued; this one is {purchase.status}.")
         async with self._db.connection() as tx:
@@ -149,6 +150,11 @@ class Buyer:
             raise _invalid("Nobody has approved this purchase yet.")
         if purchase.called_off_by is not None:
             raise _invalid("It was cancelled after a stop of the account: buy again.")
+        if brought is not None and not purchase.brought:
+            raise _invalid(
+                "The service itself asked this seller, and asks it again: continue without"
+                " `paymentRequired`."
+            )
         kept = await self._secrets(purchase)
         if kept.sent is None:
             raise _invalid("What was asked for is kept for three days, and it is gone by now.")
@@ -166,9 +172,10 @@ class Buyer:
 
     async def _begin(self, request: PurchaseRequest, read: Read) -> tuple[PurchaseRow, bool]:
         """Stores the purchase, or finds the one that the request made before. Raises ApiError (422
-        where its key was used for something else, 429)."""
+        where its key was used for something else, 503)."""
         order, key = request.order, request.key
-        refusal = self._judge.refusal(read.agent, order.host, read.at)
+        is_brought = request.brought is not None
+        refusal = self._judge.refusal(request.mode, read, order, brought=is_brought)
         new = store.NewPurchase(
             id=new_id("pur"),
             realm_id=request.realm_id,
@@ -181,7 +188,7 @@ class Buyer:
             max_micros=request.max_micros,
             memo=request.memo,
             metadata=request.metadata,
-            brought=request.brought is not None,
+            brought=is_brought,
             digest=_digest(order),
             idempotency_key=None if key is None else key.key,
             fingerprint=None if key is None else key.fingerprint,
@@ -268,7 +275,7 @@ class Buyer:
         """What goes wrong before the seller has spoken leaves it as it is, to be tried again."""
         try:
             answer = brought or await self._seller.ask(purchase.mode, purchase.realm_id, order)
-            read = await self._read(purchase.realm_id, purchase.agent_id, order)
+            read = await self._read(purchase.mode, purchase.realm_id, purchase.agent_id, order)
             seen = await self._lookout.look(purchase.mode, order, answer)
         except SellerUnreachable as problem:
             return await self._give_back(purchase, str(problem))
@@ -387,10 +394,10 @@ class Buyer:
         response = secret_store.as_response(answer)
         return secret_store.seal_response(self._vault, purchase.id, response)
 
-    async def _read(self, realm_id: int, agent_id: str, order: Order) -> Read:
+    async def _read(self, mode: Mode, realm_id: int, agent_id: str, order: Order) -> Read:
         """Raises ApiError (404)."""
         async with self._db.connection() as tx:
-            return await self._judge.read(tx, realm_id, agent_id, order)
+            return await self._judge.read(tx, mode, realm_id, agent_id, order)
 
     async def _secrets(self, purchase: PurchaseRow) -> Secrets:
         async with self._db.connection() as tx:
@@ -427,10 +434,9 @@ def _no_room(others: Room) -> ApiError:
         whose = f"This account, from this host, has {others.of_host}"
     elif others.of_account >= MOST.of_account:
         whose = f"This account has {others.of_account}"
-    return ApiError(
-        ErrorCode.RATE_LIMIT_EXCEEDED,
-        f"{whose} purchases under way, the most there may be. Try again when some have ended.",
-        headers=_RETRY_AFTER,
+    return unavailable(
+        f"{whose} purchases under way, the most there may be. Nothing was asked for; try again when"
+        " some have ended."
     )
 
 

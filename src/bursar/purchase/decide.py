@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from bursar.config import Mode
 from bursar.custody.model import SealedKey
 from bursar.db import NOT_ALONE, Database, Tx
 from bursar.errors import not_found, present
@@ -63,6 +64,8 @@ class Read:
     agent: Remembered
     at: datetime
     bound: Bound
+    # Whether the directory gives the seller's address to a host that the policy blocks, too.
+    pays_blocked_host: bool
     wallet_key: SealedKey
 
 
@@ -97,19 +100,26 @@ class Judge:
         self._memory = Memory(policies, directory, self._bounds)
         self._approval_seconds = approval_seconds
 
-    async def read(self, tx: Tx, realm_id: int, agent_id: str, order: Order) -> Read:
+    async def read(self, tx: Tx, mode: Mode, realm_id: int, agent_id: str, order: Order) -> Read:
         """Locks nothing; raises ApiError (404)."""
         books = await pin_store.books(tx, realm_id, agent_id, order.host, order.origin)
         if books is None:
             raise not_found("agent")
-        seen = await self._memory.seen(tx, {agent_id: books.agent})
-        return Read(seen[agent_id], books.agent.wallet.now, books.bound, books.wallet_key)
+        agent = (await self._memory.seen(tx, {agent_id: books.agent}))[agent_id]
+        listed = books.bound.listed
+        blocked = listed is not None and await self._pays_blocked_host(
+            tx, mode, realm_id, agent, listed
+        )
+        return Read(agent, books.agent.wallet.now, books.bound, blocked, books.wallet_key)
 
-    def refusal(self, agent: Remembered, host: str, now: datetime) -> Refusal | None:
-        """Why this host is not even visited, if so."""
-        terms = self._terms(agent, host, None, pays_blocked_host=False)
-        # That no address is known yet says nothing.
-        terms = msgspec.structs.replace(terms, lists=terms.lists[:2] + "p")
+    def refusal(self, mode: Mode, read: Read, order: Order, *, brought: bool) -> Refusal | None:
+        """Why this host is not even visited, if so: it cannot come to a payment."""
+        agent, host = read.agent, order.host
+        listed, pays_blocked_host = read.bound.listed, read.pays_blocked_host
+        terms = self._terms(agent, host, listed, pays_blocked_host=pays_blocked_host)
+        # That the directory names no address says nothing yet where the seller may name one.
+        unresolved = _bound(mode, agent, order.origin, read.bound, brought=brought).pays_nobody
+        terms = msgspec.structs.replace(terms, lists=terms.lists[:2] + "pf"[unresolved])
         code = terms.standing
         if code is None:
             return None
@@ -123,10 +133,11 @@ class Judge:
             # What its limits have counted is not looked at.
             (0,) * (METER * (1 + len(terms.meter_ids))),
         )
-        decision = decide(terms, used, 0, host, None, now)
+        decision = decide(terms, used, 0, host, None, read.at)
+        judged = _OF_HOSTS | {Rule.RECIPIENT_RESOLVED} if unresolved else _OF_HOSTS
         checks = [
             check
-            if check.rule in _OF_HOSTS
+            if check.rule in judged
             else msgspec.structs.replace(check, outcome="not_evaluated", observed=None)
             for check in decision.checks
         ]
@@ -134,14 +145,7 @@ class Judge:
         return Refusal(code, _encode(shown).decode())
 
     def binding(self, purchase: PurchaseRow, agent: Remembered, bound: Bound) -> Binding:
-        return Binding(
-            mode=purchase.mode,
-            payees=agent.policy.payees,
-            is_https=purchase.origin.startswith("https:"),
-            brought=purchase.brought,
-            listed=bound.listed,
-            pinned=bound.pinned,
-        )
+        return _bound(purchase.mode, agent, purchase.origin, bound, brought=purchase.brought)
 
     async def price(
         self, db: Database, purchase: PurchaseRow, read: Read, choose: Choose, network: str
@@ -259,15 +263,17 @@ class Judge:
     async def _terms_of_payee(
         self, tx: Tx, purchase: PurchaseRow, agent: Remembered, pay_to: str
     ) -> Terms:
-        blocked = await self._directory.paid_to_blocked(
-            tx,
-            purchase.mode,
-            purchase.realm_id,
-            agent.directory_epoch,
-            (agent.policy_key, agent.policy.blocks),
-            [pay_to],
+        blocked = await self._pays_blocked_host(tx, purchase.mode, purchase.realm_id, agent, pay_to)
+        return self._terms(agent, purchase.host, pay_to, pays_blocked_host=blocked)
+
+    async def _pays_blocked_host(
+        self, tx: Tx, mode: Mode, realm_id: int, agent: Remembered, pay_to: str
+    ) -> bool:
+        policy = agent.policy_key, agent.policy.blocks
+        epoch = agent.directory_epoch
+        return bool(
+            await self._directory.paid_to_blocked(tx, mode, realm_id, epoch, policy, [pay_to])
         )
-        return self._terms(agent, purchase.host, pay_to, pays_blocked_host=pay_to in blocked)
 
     def _terms(
         self, agent: Remembered, host: str, pay_to: str | None, *, pays_blocked_host: bool
@@ -283,6 +289,17 @@ class Judge:
             pays_blocked_host=pays_blocked_host,
             budgets=agent.budgets,
         )
+
+
+def _bound(mode: Mode, agent: Remembered, origin: str, bound: Bound, *, brought: bool) -> Binding:
+    return Binding(
+        mode=mode,
+        payees=agent.policy.payees,
+        is_https=origin.startswith("https:"),
+        brought=brought,
+        listed=bound.listed,
+        pinned=bound.pinned,
+    )
 
 
 def _chosen(choose: Choose, binding: Binding) -> Choice:

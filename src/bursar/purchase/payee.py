@@ -20,20 +20,25 @@ class Binding:
     listed: str | None
     pinned: str | None
 
+    @property
+    def pays_nobody(self) -> bool:
+        """Whether it can be said beforehand that no payee will do, whomever the seller names."""
+        if self.listed is not None:
+            return False
+        if self.brought:
+            return self.mode == "live"
+        return self.payees == "directory" or (self.payees == "host" and not self.is_https)
+
     def fault(self, pay_to: str) -> RejectCode | None:
         """Why this payee is not to be paid; None if it may be."""
         if self.listed is not None:
             return None if pay_to == self.listed else RejectCode.PAYEE_MISMATCH
-        if self.brought:
-            return None if self.mode == "test" else RejectCode.RECIPIENT_UNRESOLVED
-        match self.payees:
-            case "pinned":
-                known = self.pinned in (None, pay_to)
-                return None if known else RejectCode.PAYEE_CHANGED
-            case "host":
-                return None if self.is_https else RejectCode.RECIPIENT_UNRESOLVED
-            case "directory":
-                return RejectCode.RECIPIENT_UNRESOLVED
+        if self.pays_nobody:
+            return RejectCode.RECIPIENT_UNRESOLVED
+        is_changed = self.pinned not in (None, pay_to)
+        if self.payees == "pinned" and not self.brought and is_changed:
+            return RejectCode.PAYEE_CHANGED
+        return None
 
     @property
     def pins(self) -> bool:

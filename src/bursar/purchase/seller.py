@@ -106,19 +106,21 @@ class Seller:
         Follows redirects within the origin while nothing is paid; others are answers. Raises
         SellerUnreachable when there is none, which does not mean that the seller got nothing.
         """
-        deadline = asyncio.get_running_loop().time() + self._timeout_seconds
         door = self._doors[mode]
         target = _checked(order, door.allowed)
+        clock = asyncio.get_running_loop().time
         async with contextlib.AsyncExitStack() as stack:
             try:
+                turn = clock() + self._timeout_seconds
                 # Who waits for a slow seller takes nothing from the account's other purchases.
-                both = self._of_both.one_of((realm_id, target.host, target.port), deadline)
+                both = self._of_both.one_of((realm_id, target.host, target.port), turn)
                 await stack.enter_async_context(both)
-                account = self._of_account.one_of(realm_id, deadline)
+                account = self._of_account.one_of(realm_id, turn)
                 await stack.enter_async_context(account)
             except TimeoutError:
                 raise _no_answer("others of this account are still being asked") from None
-            return await self._ask(door, order, payment, deadline)
+            # Its own time begins with its turn: that others were asked before is not its fault.
+            return await self._ask(door, order, payment, clock() + self._timeout_seconds)
 
     async def _ask(
         self, door: _Door, order: Order, payment: tuple[str, str] | None, deadline: float

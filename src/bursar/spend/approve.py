@@ -72,8 +72,10 @@ async def approve_spend(
         raise _invalid(f"This spend expired at {expires_at:%Y-%m-%d %H:%M:%S} UTC.")
     pay_to = await _pay_to(tx, directory, approver, locked, spend)
     if pay_to != spend.pay_to:
+        is_plain = spend.purchase_id is None
+        code = RejectCode.RECIPIENT_UNRESOLVED if is_plain else RejectCode.PAYEE_MISMATCH
         raise _invalid(
-            f"{RejectCode.RECIPIENT_UNRESOLVED.value}: the directory now names another address for"
+            f"{code.value}: the directory now names another address for"
             f" {spend.recipient}. Deny this spend; the agent may ask again."
         )
     policy = (await policies.get(tx, [locked.policy_key]))[locked.policy_key]

@@ -28,7 +28,7 @@ class Waiter:
         self._waiting: dict[str, set[asyncio.Future[SpendRow]]] = {}
         self._polling: asyncio.Task[None] | None = None
 
-    async def wait(self, spend_id: str, seconds: int) -> SpendRow | None:
+    async def wait(self, spend_id: str, seconds: float) -> SpendRow | None:
         """The spend once it is settled or rejected; None when it still is not after that long."""
         future: asyncio.Future[SpendRow] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(spend_id, set()).add(future)
