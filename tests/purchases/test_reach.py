@@ -213,3 +213,18 @@ async def test_purchases_under_way_are_bounded(market: Market, stall: Stall):
     assert len(taken) == 100
     # There is room again.
     assert (await agents[0].buy(stall.url))["status"] in ("presented", "paid")
+
+
+async def test_what_is_signed_waits_for_nobody(market: Market, stall: Stall):
+    """Goal: a purchase has its turn from the question to the payment. While as many as there may be
+    are being paid for, no other is asked for, let alone signed."""
+    agent = await market.agent()
+    stall.paying.clear()
+    tasks = [asyncio.create_task(agent.post(stall.url)) for _ in range(12)]
+    await stall.until_presented(8)
+    waiting = [task for task in tasks if not task.done()]
+    assert (len(waiting), len(stall.asked), len(stall.presented)) == (12, 8, 8)
+    stall.paying.set()
+    bought = [made(task) for task in await asyncio.gather(*tasks)]
+    assert {one["response"]["status"] for one in bought} == {200}
+    assert (len(stall.asked), len(stall.presented)) == (12, 12)

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from bursar.config import Config, load_config
+from bursar.config import Config, Mode, load_config
 from bursar.errors import InvariantBroken
 from bursar.outbound.gate import Lookup
 from bursar.purchase.order import Order
@@ -46,11 +46,24 @@ def _order(url: str, method: str = "GET", body: bytes = b"", **headers: str) -> 
     return Order(url, method, named, body)
 
 
+class Buying:
+    """A purchase of one request: its turn, and what it asks then."""
+
+    def __init__(self, seller: Seller) -> None:
+        self._seller = seller
+
+    async def ask(
+        self, mode: Mode, realm_id: int, order: Order, payment: tuple[str, str] | None = None
+    ) -> SellerAnswer:
+        async with self._seller.turn(mode, realm_id, order):
+            return await self._seller.ask(mode, order, payment)
+
+
 @asynccontextmanager
-async def _asking(config: Config = CONFIG, lookup: Lookup | None = None) -> AsyncGenerator[Seller]:
+async def _asking(config: Config = CONFIG, lookup: Lookup | None = None) -> AsyncGenerator[Buying]:
     seller = Seller(config, lookup)
     try:
-        yield seller
+        yield Buying(seller)
     finally:
         await seller.close()
 
@@ -70,7 +83,7 @@ async def _raw(behave: Behaviour) -> AsyncGenerator[str]:
         yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/x"
 
 
-async def _answer(seller: Seller, said: bytes) -> SellerAnswer:
+async def _answer(seller: Buying, said: bytes) -> SellerAnswer:
     """What is made of these bytes, after which the seller hangs up."""
 
     async def say(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -126,7 +139,7 @@ async def shop() -> AsyncGenerator[Shop]:
 
 
 @pytest.fixture(scope="module")
-async def seller() -> AsyncGenerator[Seller]:
+async def seller() -> AsyncGenerator[Buying]:
     async with _asking() as made:
         yield made
 
@@ -134,7 +147,7 @@ async def seller() -> AsyncGenerator[Seller]:
 # What is sent ------------------------------------------------------------------------------------
 
 
-async def test_what_was_ordered_is_sent_and_nothing_else(shop: Shop, seller: Seller):
+async def test_what_was_ordered_is_sent_and_nothing_else(shop: Shop, seller: Buying):
     order = _order(f"{shop.url}/a/%2e%2E//b?q=1&q=|", "POST", b'{"a": 1}', X_One="1", Cookie="c=d")
     answer = await seller.ask("test", OURS, order)
     assert (answer.status, answer.body, answer.truncated) == (402, b"pay", False)
@@ -153,7 +166,7 @@ async def test_what_was_ordered_is_sent_and_nothing_else(shop: Shop, seller: Sel
     }
 
 
-async def test_headers_of_the_caller_win(shop: Shop, seller: Seller):
+async def test_headers_of_the_caller_win(shop: Shop, seller: Buying):
     await seller.ask(
         "test", OURS, _order(shop.url, User_Agent="me", Accept="a/b", Content_Type="c/d")
     )
@@ -162,7 +175,7 @@ async def test_headers_of_the_caller_win(shop: Shop, seller: Seller):
     assert headers["content-type"] == "c/d"
 
 
-async def test_a_seller_is_not_remembered(shop: Shop, seller: Seller):
+async def test_a_seller_is_not_remembered(shop: Shop, seller: Buying):
     """Goal: no cookie of one answer is in the next request."""
     for _ in range(2):
         answer = await seller.ask("test", OURS, _order(shop.url))
@@ -184,14 +197,14 @@ async def test_the_environment_sends_it_nowhere_else(
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"])
-async def test_methods(shop: Shop, seller: Seller, method: str):
+async def test_methods(shop: Shop, seller: Buying, method: str):
     answer = await seller.ask("test", OURS, _order(shop.url, method), PAYMENT)
     assert (answer.status, answer.body) == (402, b"" if method == "HEAD" else b"pay")
     assert shop.methods == [method]
     assert shop.asked[0][2]["payment-signature"] == PAYMENT[1]
 
 
-async def test_only_the_service_pays(shop: Shop, seller: Seller):
+async def test_only_the_service_pays(shop: Shop, seller: Buying):
     order = _order(shop.url, authorization="Bearer x")
     with pytest.raises(InvariantBroken):
         await seller.ask("test", OURS, order, ("Authorization", "Payment x"))
@@ -204,7 +217,7 @@ async def test_only_the_service_pays(shop: Shop, seller: Seller):
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
 @pytest.mark.parametrize("method", ["GET", "HEAD", "POST", "PUT"])
 async def test_a_redirect_within_the_origin_is_followed_as_browsers_do(
-    shop: Shop, seller: Seller, method: str, status: int
+    shop: Shop, seller: Buying, method: str, status: int
 ):
     changes = (status == 303 and method in ("POST", "PUT")) or (
         status in (301, 302) and method == "POST"
@@ -232,7 +245,7 @@ async def test_a_redirect_within_the_origin_is_followed_as_browsers_do(
      "http://127.0.0.2:{port}/b", "http://[::1]:{port}/", "ftp://127.0.0.1:{port}/", "data:,x",
      "http://127.0.0.1:{port}0000/", "http://[::1", "/a b", "/ä", "http:\\\\evil.example"],
 )  # fmt: skip
-async def test_a_redirect_out_of_the_origin_is_an_answer(shop: Shop, seller: Seller, place: str):
+async def test_a_redirect_out_of_the_origin_is_an_answer(shop: Shop, seller: Buying, place: str):
     port = shop.url.rpartition(":")[2]
     to = place.format(port=port).replace("ä", "%C3%A4")
     order = _order(f"{shop.url}/a?to={to}".replace(" ", "%20").replace("\\", "%5C"))
@@ -241,13 +254,13 @@ async def test_a_redirect_out_of_the_origin_is_an_answer(shop: Shop, seller: Sel
     assert len(shop.asked) == 1
 
 
-async def test_redirects_end(shop: Shop, seller: Seller):
+async def test_redirects_end(shop: Shop, seller: Buying):
     answer = await seller.ask("test", OURS, _order(f"{shop.url}/loop"))
     assert answer.status == 302
     assert len(shop.asked) == 1 + MOST_REDIRECTS
 
 
-async def test_a_payment_is_not_carried_elsewhere(shop: Shop, seller: Seller):
+async def test_a_payment_is_not_carried_elsewhere(shop: Shop, seller: Buying):
     """Goal: what pays goes to the URL that was decided on and nowhere else."""
     for place in ("/b", f"{shop.url}/b"):
         answer = await seller.ask("test", OURS, _order(f"{shop.url}/a?to={place}"), PAYMENT)
@@ -255,7 +268,7 @@ async def test_a_payment_is_not_carried_elsewhere(shop: Shop, seller: Seller):
     assert len(shop.asked) == 2
 
 
-async def test_two_places_are_none(seller: Seller):
+async def test_two_places_are_none(seller: Buying):
     said = b"HTTP/1.1 302 Found\r\nLocation: /a\r\nLocation: /b\r\nContent-Length: 0\r\n\r\n"
     assert (await _answer(seller, said)).status == 302
 
@@ -285,19 +298,19 @@ def _head(*lines: bytes, status: bytes = b"200 OK") -> bytes:
     ],
     ids=lambda said: repr(said[:40]),
 )  # fmt: skip
-async def test_what_is_not_an_answer_is_none(seller: Seller, said: bytes):
+async def test_what_is_not_an_answer_is_none(seller: Buying, said: bytes):
     with pytest.raises(SellerUnreachable) as problem:
         await _answer(seller, said)
     assert str(problem.value).startswith("The seller gave no answer: ")
     assert "127.0.0.1" not in str(problem.value)
 
 
-async def test_interim_answers_are_passed_over(seller: Seller):
+async def test_interim_answers_are_passed_over(seller: Buying):
     said = _head(b"Link: x", status=b"103 Early Hints") + _head(b"Content-Length: 2") + b"ok"
     assert (await _answer(seller, said)).body == b"ok"
 
 
-async def test_odd_headers_are_harmless(seller: Seller):
+async def test_odd_headers_are_harmless(seller: Buying):
     """Goal: whatever is shown later can be written as JSON and stored."""
     said = _head(b"X-A: s\xfc\xdf\x01\x7f", b"x-a: again", b"Content-Length: 0")
     answer = await _answer(seller, said)
@@ -311,7 +324,7 @@ async def test_odd_headers_are_harmless(seller: Seller):
         (_head(b"Transfer-Encoding: chunked") + b"3\r\nabc\r\n", b"abc"),
     ],
 )
-async def test_a_body_that_breaks_off_leaves_the_answer(seller: Seller, said: bytes, body: bytes):
+async def test_a_body_that_breaks_off_leaves_the_answer(seller: Buying, said: bytes, body: bytes):
     answer = await _answer(seller, said)
     assert (answer.status, answer.body, answer.truncated) == (200, body, True)
 
@@ -325,7 +338,7 @@ async def test_a_body_is_cut_at_the_limit():
                 assert (len(answer.body), answer.truncated) == (min(size, 1_024), truncated)
 
 
-async def test_an_endless_body_is_cut_by_size(seller: Seller):
+async def test_an_endless_body_is_cut_by_size(seller: Buying):
     async def pour(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(_head())
         while True:
@@ -356,7 +369,7 @@ async def test_a_slow_body_is_cut_by_time():
     assert len(answer.body) > 1
 
 
-async def test_nothing_unpacks(seller: Seller):
+async def test_nothing_unpacks(seller: Buying):
     """Goal: a thousand bytes that would unpack to a million stay a thousand."""
     packed = gzip.compress(bytes(10**6))
     for encoding in (b"gzip", b"br", b"zstd", b"nonsense"):
@@ -382,7 +395,7 @@ async def test_a_seller_that_says_nothing_is_given_up(silent: bool):
 
 
 @pytest.mark.parametrize("method", ["GET", "POST"])
-async def test_a_broken_connection_is_not_tried_again(seller: Seller, method: str):
+async def test_a_broken_connection_is_not_tried_again(seller: Buying, method: str):
     """Goal: when a seller is asked again is the caller's to decide, above all with a payment."""
     asked = 0
 
@@ -397,7 +410,7 @@ async def test_a_broken_connection_is_not_tried_again(seller: Seller, method: st
     assert asked == 1
 
 
-async def test_an_answer_before_the_body_was_read_stands(seller: Seller):
+async def test_an_answer_before_the_body_was_read_stands(seller: Buying):
     """Goal: a seller that answers a large body unread, and hangs up, is heard."""
 
     async def early(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -435,7 +448,7 @@ async def test_its_time_begins_with_its_turn():
         assert [one.status for one in await asyncio.gather(*asked)] == [200] * 12
 
 
-async def test_asks_at_once_are_bounded(seller: Seller):
+async def test_asks_at_once_are_bounded(seller: Buying):
     """Goal: however many buy, only so many answers are read at the same time."""
     here, most = 0, 0
     release = asyncio.Event()
@@ -508,7 +521,7 @@ class Guarded:
     async def refusal(self, url: str, *resolved: str) -> str:
         self._resolved = resolved
         with pytest.raises(SellerUnreachable) as problem:
-            await self._seller.ask("live", OURS, _order(url))
+            await Buying(self._seller).ask("live", OURS, _order(url))
         return str(problem.value)
 
     async def _lookup(self, host: str, port: int) -> list[str]:
@@ -627,7 +640,7 @@ async def test_the_certificate_must_be_the_sellers(tmp_path: Path, monkeypatch: 
     assert len(shop.asked) == 1
 
 
-async def test_a_seller_that_speaks_no_tls(seller: Seller):
+async def test_a_seller_that_speaks_no_tls(seller: Buying):
     async def plain(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(_head(status=b"400 Bad Request"))
         writer.close()

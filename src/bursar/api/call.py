@@ -25,9 +25,11 @@ from bursar.form.query import PageSize
 from bursar.form.record import Field, Record
 from bursar.policy.cache import PolicyCache
 from bursar.purchase.buy import Buyer
+from bursar.purchase.model import PurchaseRow
 from bursar.recipient.resolve import Directory
 from bursar.settlement.faucet import TestFunds
 from bursar.spend.authorise import Authoriser
+from bursar.spend.model import SpendRow
 from bursar.spend.wait import Waiter
 
 T = TypeVar("T")
@@ -46,7 +48,9 @@ class Services:
     policies: PolicyCache
     directory: Directory
     authoriser: Authoriser
-    waiter: Waiter
+    waiter: Waiter[SpendRow]
+    # Until a purchase is no longer being made.
+    purchase_waiter: Waiter[PurchaseRow]
     buyer: Buyer
     # By mode, for configured networks. Not yet checked to be the pinned ones: see `chain/pin.py`.
     chains: Mapping[Mode, Chain]

@@ -1,6 +1,5 @@
 """/v1/purchases: buying from sellers that answer 402."""
 
-import asyncio
 import re
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -31,7 +30,6 @@ endpoints = Resource("Purchases", Category.SPEND_AUTHORISE, reads=Category.TRANS
 _MOST_HEADERS: Final = 100
 _MOST_BROUGHT: Final = 128 * 1024
 _MOST_SAME_SECONDS: Final = 86_400
-_POLL_SECONDS: Final = 0.2
 _SAME = re.compile(r"\bsame-within\s*=\s*\"?(\d{1,6})\"?", re.ASCII | re.IGNORECASE)
 
 
@@ -78,6 +76,12 @@ _PAYMENT_REQUIRED = Field(
     "The 402 that you got from the seller yourself. Then the service fetches nothing, and `header`"
     " of the answer is what to send with your request.",
 )
+_PAYMENT_REQUIRED_AGAIN = Field(
+    "paymentRequired",
+    BROUGHT,
+    "A newer 402 of the seller, for a purchase that was made with one. 409 for any other: the"
+    " service asked its seller itself, and asks it again.",
+)
 PURCHASE = Record(
     "NewPurchase",
     (
@@ -93,7 +97,7 @@ PURCHASE = Record(
         Field("metadata", Metadata(), "Up to 50 pairs of your own, string values, 8 KiB in all."),
     ),
 )
-CONTINUE = Record("Continue", (_PAYMENT_REQUIRED,))
+CONTINUE = Record("Continue", (_PAYMENT_REQUIRED_AGAIN,))
 PREFER = Field(
     "Prefer",
     Text(0, 1_000),
@@ -220,9 +224,6 @@ def _request(call: Call) -> PurchaseRequest:
     if not is_id("ag", agent_id) or not call.caller.may_see_agent(agent_id):
         raise not_found("agent")
     order = read_order(call.body)
-    # Removed for the same reason: naming what is the default changes nothing.
-    if order.method == "GET":
-        call.body.pop("method", None)
     return PurchaseRequest(
         realm_id=call.caller.realm_id,
         mode=call.caller.mode,
@@ -279,8 +280,10 @@ async def _waited(call: Call, bought: Bought) -> Purchase:
     ends in the commit of its spend."""
     seconds, purchase = float(wanted_seconds(call.prefer)), bought.purchase
     if seconds and purchase.status == "open":
+        # Another request is making it.
         began = call.services.clock.monotonic_ns()
-        bought = Bought(purchase := await _made(call, purchase, seconds))
+        purchase = await call.services.purchase_waiter.wait(purchase.id, seconds) or purchase
+        bought = Bought(purchase)
         seconds = max(0.0, seconds - (call.services.clock.monotonic_ns() - began) / 1e9)
     if seconds and purchase.spend_id is not None and purchase.status not in ENDED:
         await call.services.waiter.wait(purchase.spend_id, seconds)
@@ -291,19 +294,6 @@ async def _waited(call: Call, bought: Bought) -> Purchase:
         secret = bought if _may_read_secrets(call) else Bought(purchase)
         return show_purchase(purchase, bought.spend, secret.header, secret.response)
     return await _shown(call, purchase)
-
-
-async def _made(call: Call, purchase: PurchaseRow, seconds: float) -> PurchaseRow:
-    """Once it is no longer being made, by another request that is; or as it stands after that
-    long."""
-    for _ in range(int(seconds / _POLL_SECONDS)):
-        await asyncio.sleep(_POLL_SECONDS)
-        async with call.services.db.connection() as tx:
-            found = await store.get_purchase(tx, purchase.realm_id, purchase.id)
-        purchase = present(found, "purchases stay")
-        if purchase.status != "open":
-            break
-    return purchase
 
 
 async def _shown(call: Call, purchase: PurchaseRow) -> Purchase:

@@ -7,8 +7,9 @@ from bursar.client.codec import Amount, When, amount_text, when_text
 from bursar.client.endpoint import Carrier, Request, Resource, listing, operation, present
 from bursar.client.model import Pin, Purchase, PurchaseStatus
 
-# The service asks the seller twice, and gives it half of this each time unless set otherwise.
-_SELLER_SECONDS: Final = 60
+# A purchase may wait for its turn, and the service asks the seller twice: a third of this each,
+# unless set otherwise.
+_SELLER_SECONDS: Final = 90
 
 
 class Purchases(Resource[Carrier]):

@@ -10,8 +10,8 @@ from bursar.client.address import check_address, past_proxies
 from bursar.errors import ApiError, ErrorCode, present, unavailable
 from bursar.mcp.tool import CONSOLE, WAIT_SECONDS, ApiAnswer, ApiRequest
 
-# A seller may take its time, twice.
-_TIMEOUT: Final = httpx.Timeout(15, read=WAIT_SECONDS + 75)
+# A purchase may wait for its turn, and its seller may take its time, twice.
+_TIMEOUT: Final = httpx.Timeout(15, read=WAIT_SECONDS + 105)
 
 
 @asynccontextmanager

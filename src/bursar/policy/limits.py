@@ -116,11 +116,13 @@ def named_limits(
     left = {limit.id: limit for limit in standing if limit.id not in named}
     found: list[Limit] = []
     for limit in limits:
-        known = (one for one in left.values() if one == _with_id(limit, one.id))
-        same = None if limit.id else next(known, None)
+        if limit.id:
+            found.append(limit)
+            continue
+        same = next((one for one in left.values() if one == _with_id(limit, one.id)), None)
         if same is not None:
             del left[same.id]
-        found.append(limit if limit.id else same or _with_id(limit, new_id("lim")))
+        found.append(same or _with_id(limit, new_id("lim")))
     return tuple(found)
 
 

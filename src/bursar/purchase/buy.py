@@ -12,7 +12,8 @@ counts as spent until it is proven dead. Nothing here is ever signed twice.
 
 import asyncio
 import hashlib
-from collections.abc import Coroutine, Mapping
+from collections.abc import AsyncGenerator, Coroutine, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeVar
 
@@ -54,8 +55,9 @@ T = TypeVar("T")
 PAYMENT_REQUIRED: Final = 402
 # Purchases being made or waiting for their turn at the seller, which has a few at a time
 # (`seller.py`): each holds its request in memory.
-MOST: Final = Room(of_account=200, of_agent=100, of_host=100)
-# What a purchase takes beyond its two requests to the seller and their turns, at the very most.
+MOST: Final = Room(of_account=400, of_agent=100, of_host=100)
+# What a purchase takes beyond its turn and its first request to the seller, at the very most. Once
+# it is signed nobody has to wait for it: the worker follows it.
 _OWN_SECONDS: Final = 30
 
 
@@ -108,7 +110,7 @@ class Buyer:
         self._judge = Judge(
             policies, directory, bounds_of(config), approval_seconds=config.approval_seconds
         )
-        self._busy_seconds = 4.0 * config.purchases_timeout_seconds + _OWN_SECONDS
+        self._busy_seconds = 2.0 * config.purchases_timeout_seconds + _OWN_SECONDS
         self._running: set[asyncio.Task[Any]] = set()
 
     # The three ways in --------------------------------------------------------------------------
@@ -135,7 +137,7 @@ class Buyer:
             raise _invalid("What was sent is kept for a day, and it is gone by now.")
         order, header = kept.sent.order, kept.header
         taken = await self._take(purchase)
-        return (await self._to_the_end(self._present(taken, order, header))).purchase
+        return await self._to_the_end(self._present_again(taken, order, header))
 
     async def resume(self, purchase: PurchaseRow, brought: SellerAnswer | None) -> PurchaseRow:
         """Goes on with a purchase that a person has approved. `brought` is a newer 402 of one whose
@@ -232,13 +234,23 @@ class Buyer:
         order: Order,
         brought: SellerAnswer | None,
     ) -> Bought:
+        try:
+            async with self._turn(purchase, order):
+                return await self._buy_in_turn(purchase, read, order, brought)
+        except SellerUnreachable as problem:
+            return Bought(await self._fail(purchase, "seller_unreachable", str(problem)))
+
+    async def _buy_in_turn(
+        self,
+        purchase: PurchaseRow,
+        read: Read,
+        order: Order,
+        brought: SellerAnswer | None,
+    ) -> Bought:
         async with self._lookout.early(purchase.mode, read.bound) as early:
             answer = brought
             if answer is None:
-                try:
-                    answer = await self._seller.ask(purchase.mode, purchase.realm_id, order)
-                except SellerUnreachable as problem:
-                    return Bought(await self._fail(purchase, "seller_unreachable", str(problem)))
+                answer = await self._seller.ask(purchase.mode, order)
                 if answer.status != PAYMENT_REQUIRED:
                     return Bought(await self._free(purchase, answer))
             try:
@@ -274,11 +286,18 @@ class Buyer:
     ) -> PurchaseRow:
         """What goes wrong before the seller has spoken leaves it as it is, to be tried again."""
         try:
-            answer = brought or await self._seller.ask(purchase.mode, purchase.realm_id, order)
-            read = await self._read(purchase.mode, purchase.realm_id, purchase.agent_id, order)
-            seen = await self._lookout.look(purchase.mode, order, answer)
+            async with self._turn(purchase, order):
+                return await self._continue_in_turn(purchase, order, brought)
         except SellerUnreachable as problem:
             return await self._give_back(purchase, str(problem))
+
+    async def _continue_in_turn(
+        self, purchase: PurchaseRow, order: Order, brought: SellerAnswer | None
+    ) -> PurchaseRow:
+        answer = brought or await self._seller.ask(purchase.mode, order)
+        try:
+            read = await self._read(purchase.mode, purchase.realm_id, purchase.agent_id, order)
+            seen = await self._lookout.look(purchase.mode, order, answer)
         except ChainOutOfReach:
             return await self._give_back(purchase, "The chain is out of reach.")
         amount = present(purchase.amount_micros, "a pending purchase has a price")
@@ -312,12 +331,19 @@ class Buyer:
             return Bought(purchase, header=header)
         return await self._present(purchase, order, header)
 
+    async def _present_again(
+        self, purchase: PurchaseRow, order: Order, header: PaymentHeader
+    ) -> PurchaseRow:
+        try:
+            async with self._turn(purchase, order):
+                return (await self._present(purchase, order, header)).purchase
+        except SellerUnreachable as problem:
+            return await self._give_back(purchase, str(problem))
+
     async def _present(self, purchase: PurchaseRow, order: Order, header: PaymentHeader) -> Bought:
         """Whatever the seller answers, or does not, decides nothing: the worker asks the chain."""
         try:
-            answer = await self._seller.ask(
-                purchase.mode, purchase.realm_id, order, (header.name, header.value)
-            )
+            answer = await self._seller.ask(purchase.mode, order, (header.name, header.value))
         except SellerUnreachable as problem:
             given_back = await self._give_back(
                 purchase, f"The payment was presented, and no answer came: {problem}"
@@ -382,6 +408,15 @@ class Buyer:
             await outflow_store.ask(self._db, purchase.mode, purchase.agent_id)
 
     # Around them --------------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def _turn(self, purchase: PurchaseRow, order: Order) -> AsyncGenerator[None]:
+        """Nobody is asked for one whose 402 was brought."""
+        if purchase.brought:
+            yield
+            return
+        async with self._seller.turn(purchase.mode, purchase.realm_id, order):
+            yield
 
     async def _take(self, purchase: PurchaseRow) -> PurchaseRow:
         """Nobody else asks the seller for it meanwhile. Raises ApiError (409)."""

@@ -117,8 +117,10 @@ class Judge:
         agent, host = read.agent, order.host
         listed, pays_blocked_host = read.bound.listed, read.pays_blocked_host
         terms = self._terms(agent, host, listed, pays_blocked_host=pays_blocked_host)
-        # That the directory names no address says nothing yet where the seller may name one.
-        unresolved = _bound(mode, agent, order.origin, read.bound, brought=brought).pays_nobody
+        # That the directory names no address says nothing yet where the seller may name one. What a
+        # brought 402 asks for is known without a visit, and refused with its price.
+        binding = _bound(mode, agent, order.origin, read.bound, brought=brought)
+        unresolved = binding.pays_nobody and not brought
         terms = msgspec.structs.replace(terms, lists=terms.lists[:2] + "pf"[unresolved])
         code = terms.standing
         if code is None:

@@ -6,6 +6,7 @@ A seller is a stranger that an agent chose. What it does may spoil its own answe
 import asyncio
 import contextlib
 import re
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field, replace
 from typing import Final
 from urllib.parse import urljoin
@@ -98,33 +99,34 @@ class Seller:
             await door.session.close()
             door.gate.shut()
 
+    @contextlib.asynccontextmanager
+    async def turn(self, mode: Mode, realm_id: int, order: Order) -> AsyncGenerator[None]:
+        """A purchase waits once, for all that it asks of its seller: what it has signed must not
+        wait for others. Raises SellerUnreachable when its turn does not come."""
+        target = _checked(order, self._doors[mode].allowed)
+        deadline = asyncio.get_running_loop().time() + self._timeout_seconds
+        async with contextlib.AsyncExitStack() as stack:
+            try:
+                # Who waits for a slow seller takes nothing from the account's other purchases.
+                both = self._of_both.one_of((realm_id, target.host, target.port), deadline)
+                await stack.enter_async_context(both)
+                account = self._of_account.one_of(realm_id, deadline)
+                await stack.enter_async_context(account)
+            except TimeoutError:
+                raise _no_answer("others of this account are still being asked") from None
+            yield
+
     async def ask(
-        self, mode: Mode, realm_id: int, order: Order, payment: tuple[str, str] | None = None
+        self, mode: Mode, order: Order, payment: tuple[str, str] | None = None
     ) -> SellerAnswer:
-        """The seller's answer, whatever its status. `payment` is a header that is sent with it.
+        """The seller's answer, whatever its status, by a purchase whose turn it is. `payment` is a
+        header that is sent with it.
 
         Follows redirects within the origin while nothing is paid; others are answers. Raises
         SellerUnreachable when there is none, which does not mean that the seller got nothing.
         """
         door = self._doors[mode]
-        target = _checked(order, door.allowed)
-        clock = asyncio.get_running_loop().time
-        async with contextlib.AsyncExitStack() as stack:
-            try:
-                turn = clock() + self._timeout_seconds
-                # Who waits for a slow seller takes nothing from the account's other purchases.
-                both = self._of_both.one_of((realm_id, target.host, target.port), turn)
-                await stack.enter_async_context(both)
-                account = self._of_account.one_of(realm_id, turn)
-                await stack.enter_async_context(account)
-            except TimeoutError:
-                raise _no_answer("others of this account are still being asked") from None
-            # Its own time begins with its turn: that others were asked before is not its fault.
-            return await self._ask(door, order, payment, clock() + self._timeout_seconds)
-
-    async def _ask(
-        self, door: _Door, order: Order, payment: tuple[str, str] | None, deadline: float
-    ) -> SellerAnswer:
+        deadline = asyncio.get_running_loop().time() + self._timeout_seconds
         for _ in range(MOST_REDIRECTS):
             answer = await self._send(door, order, payment, deadline)
             further = None if payment is not None else _redirected(answer, door.allowed)

@@ -179,6 +179,11 @@ async def get_purchases(tx: Tx, purchase_ids: Sequence[str]) -> list[PurchaseRow
     return [purchase_of(row) for row in await _MANY.rows(tx, purchase_ids=purchase_ids)]
 
 
+async def no_longer_open(tx: Tx, purchase_ids: Sequence[str]) -> list[PurchaseRow]:
+    """Those that are no longer being made."""
+    return [row for row in await get_purchases(tx, purchase_ids) if row.status != "open"]
+
+
 async def list_purchases(
     tx: Tx, filters: PurchaseFilter, before: tuple[datetime, str] | None, limit: int
 ) -> list[PurchaseRow]:

@@ -25,6 +25,7 @@ from bursar.db import Database
 from bursar.errors import check, present
 from bursar.metrics import UP
 from bursar.policy.cache import PolicyCache
+from bursar.purchase import store as purchase_store
 from bursar.purchase.buy import Buyer
 from bursar.purchase.seller import Seller
 from bursar.recipient.resolve import Directory
@@ -36,6 +37,7 @@ from bursar.service.limits import SocketLimiter
 from bursar.service.networks import open_chain
 from bursar.service.ports import free_port
 from bursar.service.postgres import EmbeddedPostgres
+from bursar.spend import store as spend_store
 from bursar.spend.authorise import Authoriser
 from bursar.spend.model import bounds_of
 from bursar.spend.wait import Waiter
@@ -152,7 +154,8 @@ class Api:
                 bounds_of(config),
                 approval_seconds=config.approval_seconds,
             ),
-            waiter=Waiter(db),
+            waiter=Waiter(db, spend_store.finished),
+            purchase_waiter=Waiter(db, purchase_store.no_longer_open),
             buyer=buyer,
             chains=chains,
             test_funds=funds,

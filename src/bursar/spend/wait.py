@@ -1,12 +1,11 @@
-"""`Prefer: wait=N`: the answer waits until the spend is settled or rejected."""
+"""`Prefer: wait=N`: the answer waits until a spend is settled or rejected, or a purchase made."""
 
 import asyncio
 import re
-from typing import Final
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final, Generic, Protocol, TypeVar
 
-from bursar.db import OUT_OF_REACH, Database
-from bursar.spend import store
-from bursar.spend.model import SpendRow
+from bursar.db import OUT_OF_REACH, Database, Tx
 
 MAX_SECONDS: Final = 30
 _POLL_SECONDS: Final = 0.1
@@ -19,19 +18,31 @@ def wanted_seconds(prefer: str | None) -> int:
     return 0 if match is None else min(int(match[1]), MAX_SECONDS)
 
 
-class Waiter:
-    """One poll for all requests of this process that wait, however many there are."""
+class Named(Protocol):
+    @property
+    def id(self) -> str: ...
 
-    def __init__(self, db: Database) -> None:
+
+R = TypeVar("R", bound=Named)
+
+
+class Waiter(Generic[R]):
+    """One poll for all requests of this process that wait, however many there are. `ended` tells
+    which of these ids need not be waited for any longer."""
+
+    def __init__(
+        self, db: Database, ended: Callable[[Tx, Sequence[str]], Awaitable[Sequence[R]]]
+    ) -> None:
         self._db = db
+        self._ended = ended
         # A future for each request: one that gives up must not end the wait of the others.
-        self._waiting: dict[str, set[asyncio.Future[SpendRow]]] = {}
+        self._waiting: dict[str, set[asyncio.Future[R]]] = {}
         self._polling: asyncio.Task[None] | None = None
 
-    async def wait(self, spend_id: str, seconds: float) -> SpendRow | None:
-        """The spend once it is settled or rejected; None when it still is not after that long."""
-        future: asyncio.Future[SpendRow] = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(spend_id, set()).add(future)
+    async def wait(self, id_: str, seconds: float) -> R | None:
+        """The row once it has ended; None when it still has not after that long."""
+        future: asyncio.Future[R] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(id_, set()).add(future)
         if self._polling is None:
             self._polling = asyncio.create_task(self._poll())
         try:
@@ -39,10 +50,10 @@ class Waiter:
         except TimeoutError:
             return None
         finally:
-            others = self._waiting.get(spend_id, set())
+            others = self._waiting.get(id_, set())
             others.discard(future)
             if not others:
-                self._waiting.pop(spend_id, None)
+                self._waiting.pop(id_, None)
 
     async def _poll(self) -> None:
         try:
@@ -50,12 +61,12 @@ class Waiter:
                 await asyncio.sleep(_POLL_SECONDS)
                 try:
                     async with self._db.connection() as tx:
-                        done = await store.finished(tx, list(self._waiting))
+                        done = await self._ended(tx, list(self._waiting))
                 except OUT_OF_REACH:
                     continue  # each request has its own time-out
-                for spend in done:
-                    for future in self._waiting.pop(spend.id, ()):
+                for row in done:
+                    for future in self._waiting.pop(row.id, ()):
                         if not future.done():
-                            future.set_result(spend)
+                            future.set_result(row)
         finally:
             self._polling = None
