@@ -38,9 +38,9 @@ interface Given {
   options: ReadOptions & WaitOptions;
 }
 
-// A purchase may wait for its turn, and the service asks the seller twice: a third of this each,
-// unless set otherwise.
-const SELLER_MS = 90_000;
+// A purchase may wait for its turn half of this, and the service asks the seller twice: a quarter
+// each, unless set otherwise.
+const SELLER_MS = 120_000;
 
 /** A group of endpoints, over one transport. */
 export class Resource {

@@ -76,12 +76,6 @@ _PAYMENT_REQUIRED = Field(
     "The 402 that you got from the seller yourself. Then the service fetches nothing, and `header`"
     " of the answer is what to send with your request.",
 )
-_PAYMENT_REQUIRED_AGAIN = Field(
-    "paymentRequired",
-    BROUGHT,
-    "A newer 402 of the seller, for a purchase that was made with one. 409 for any other: the"
-    " service asked its seller itself, and asks it again.",
-)
 PURCHASE = Record(
     "NewPurchase",
     (
@@ -97,7 +91,7 @@ PURCHASE = Record(
         Field("metadata", Metadata(), "Up to 50 pairs of your own, string values, 8 KiB in all."),
     ),
 )
-CONTINUE = Record("Continue", (_PAYMENT_REQUIRED_AGAIN,))
+CONTINUE = Record("Continue", (_PAYMENT_REQUIRED,))
 PREFER = Field(
     "Prefer",
     Text(0, 1_000),
@@ -164,7 +158,7 @@ async def buy(call: Call) -> Answer:
     errors=(ErrorCode.INVALID_STATE,),
 )
 async def retry(call: Call) -> Answer:
-    purchase = await _existing(call)
+    purchase = await _existing(call, call.params["id"])
     return await _once(call, lambda: call.services.buyer.retry(purchase))
 
 
@@ -174,7 +168,8 @@ async def retry(call: Call) -> Answer:
     description=(
         "Asks the seller again and goes on if amount and payee are still the approved ones;"
         " otherwise it fails with `terms_changed`, and the amount is given back. 409 while nobody"
-        " has approved it."
+        " has approved it, and for a `paymentRequired` unless the purchase was made with one: any"
+        " other the service asks for itself."
     ),
     scopes=SPENDERS,
     database=DatabaseUse.OWN,
@@ -184,7 +179,7 @@ async def retry(call: Call) -> Answer:
     errors=(ErrorCode.INVALID_STATE,),
 )
 async def continue_(call: Call) -> Answer:
-    purchase = await _existing(call)
+    purchase = await _existing(call, call.params["id"])
     order = Order(purchase.url, purchase.method, (), b"")
     return await _once(call, lambda: call.services.buyer.resume(purchase, _brought(call, order)))
 
@@ -211,7 +206,7 @@ async def list_(call: Call) -> Answer:
 
 @endpoints.get("/v1/purchases/:id", "Get a purchase", scopes=ANYONE, data=Purchase)
 async def get(call: Call) -> Answer:
-    return data(await _shown(call, await _existing(call)))
+    return data(await _shown(call, await _existing(call, call.params["id"])))
 
 
 def _request(call: Call) -> PurchaseRequest:
@@ -252,8 +247,7 @@ def _same_within(prefer: str | None) -> int:
     return 0 if match is None else min(int(match[1]), _MOST_SAME_SECONDS)
 
 
-async def _existing(call: Call) -> PurchaseRow:
-    purchase_id = call.params["id"]
+async def _existing(call: Call, purchase_id: str) -> PurchaseRow:
     row = None
     if is_id("pur", purchase_id):
         async with call.services.db.connection() as tx:
@@ -270,7 +264,7 @@ async def _once(call: Call, work: Callable[[], Awaitable[PurchaseRow]]) -> Answe
         return 200, {"id": (await work()).id}
 
     _, _, replayed = await call.services.once.answer(call.idempotency_key(), run)
-    shown = await _waited(call, Bought(await _existing(call)))
+    shown = await _waited(call, Bought(await _existing(call, call.params["id"])))
     headers = {"Idempotent-Replayed": "true"} if replayed else {}
     return Answer(200, {"data": shown}, headers=headers)
 
@@ -282,14 +276,12 @@ async def _waited(call: Call, bought: Bought) -> Purchase:
     if seconds and purchase.status == "open":
         # Another request is making it.
         began = call.services.clock.monotonic_ns()
-        purchase = await call.services.purchase_waiter.wait(purchase.id, seconds) or purchase
-        bought = Bought(purchase)
+        await call.services.purchase_waiter.wait(purchase.id, seconds)
+        bought = Bought(purchase := await _existing(call, purchase.id))
         seconds = max(0.0, seconds - (call.services.clock.monotonic_ns() - began) / 1e9)
     if seconds and purchase.spend_id is not None and purchase.status not in ENDED:
         await call.services.waiter.wait(purchase.spend_id, seconds)
-        async with call.services.db.connection() as tx:
-            found = await store.get_purchase(tx, purchase.realm_id, purchase.id)
-        return await _shown(call, present(found, "purchases stay"))
+        return await _shown(call, await _existing(call, purchase.id))
     if bought.spend is not None:
         secret = bought if _may_read_secrets(call) else Bought(purchase)
         return show_purchase(purchase, bought.spend, secret.header, secret.response)

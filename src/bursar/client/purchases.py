@@ -7,9 +7,9 @@ from bursar.client.codec import Amount, When, amount_text, when_text
 from bursar.client.endpoint import Carrier, Request, Resource, listing, operation, present
 from bursar.client.model import Pin, Purchase, PurchaseStatus
 
-# A purchase may wait for its turn, and the service asks the seller twice: a third of this each,
-# unless set otherwise.
-_SELLER_SECONDS: Final = 90
+# A purchase may wait for its turn half of this, and the service asks the seller twice: a quarter
+# each, unless set otherwise.
+_SELLER_SECONDS: Final = 120
 
 
 class Purchases(Resource[Carrier]):

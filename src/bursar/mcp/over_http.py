@@ -11,7 +11,7 @@ from bursar.errors import ApiError, ErrorCode, present, unavailable
 from bursar.mcp.tool import CONSOLE, WAIT_SECONDS, ApiAnswer, ApiRequest
 
 # A purchase may wait for its turn, and its seller may take its time, twice.
-_TIMEOUT: Final = httpx.Timeout(15, read=WAIT_SECONDS + 105)
+_TIMEOUT: Final = httpx.Timeout(15, read=WAIT_SECONDS + 135)
 
 
 @asynccontextmanager

@@ -12,8 +12,8 @@ counts as spent until it is proven dead. Nothing here is ever signed twice.
 
 import asyncio
 import hashlib
-from collections.abc import AsyncGenerator, Coroutine, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Coroutine, Mapping
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeVar
 
@@ -56,7 +56,7 @@ PAYMENT_REQUIRED: Final = 402
 # Purchases being made or waiting for their turn at the seller, which has a few at a time
 # (`seller.py`): each holds its request in memory.
 MOST: Final = Room(of_account=400, of_agent=100, of_host=100)
-# What a purchase takes beyond its turn and its first request to the seller, at the very most. Once
+# What a purchase takes of its own time, beside its turn and its first request to the seller. Once
 # it is signed nobody has to wait for it: the worker follows it.
 _OWN_SECONDS: Final = 30
 
@@ -110,7 +110,7 @@ class Buyer:
         self._judge = Judge(
             policies, directory, bounds_of(config), approval_seconds=config.approval_seconds
         )
-        self._busy_seconds = 2.0 * config.purchases_timeout_seconds + _OWN_SECONDS
+        self._busy_seconds = 3.0 * config.purchases_timeout_seconds + _OWN_SECONDS
         self._running: set[asyncio.Task[Any]] = set()
 
     # The three ways in --------------------------------------------------------------------------
@@ -409,14 +409,10 @@ class Buyer:
 
     # Around them --------------------------------------------------------------------------------
 
-    @asynccontextmanager
-    async def _turn(self, purchase: PurchaseRow, order: Order) -> AsyncGenerator[None]:
-        """Nobody is asked for one whose 402 was brought."""
-        if purchase.brought:
-            yield
-            return
-        async with self._seller.turn(purchase.mode, purchase.realm_id, order):
-            yield
+    def _turn(self, purchase: PurchaseRow, order: Order) -> AbstractAsyncContextManager[None]:
+        if purchase.brought:  # nobody is asked
+            return nullcontext()
+        return self._seller.turn(purchase.mode, purchase.realm_id, order)
 
     async def _take(self, purchase: PurchaseRow) -> PurchaseRow:
         """Nobody else asks the seller for it meanwhile. Raises ApiError (409)."""

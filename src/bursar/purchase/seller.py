@@ -104,7 +104,8 @@ class Seller:
         """A purchase waits once, for all that it asks of its seller: what it has signed must not
         wait for others. Raises SellerUnreachable when its turn does not come."""
         target = _checked(order, self._doors[mode].allowed)
-        deadline = asyncio.get_running_loop().time() + self._timeout_seconds
+        # As long as the two requests of one that has its turn may take.
+        deadline = asyncio.get_running_loop().time() + 2 * self._timeout_seconds
         async with contextlib.AsyncExitStack() as stack:
             try:
                 # Who waits for a slow seller takes nothing from the account's other purchases.
@@ -113,7 +114,9 @@ class Seller:
                 account = self._of_account.one_of(realm_id, deadline)
                 await stack.enter_async_context(account)
             except TimeoutError:
-                raise _no_answer("others of this account are still being asked") from None
+                raise SellerUnreachable(
+                    "The seller was not asked: others of this account are still being served."
+                ) from None
             yield
 
     async def ask(

@@ -153,6 +153,11 @@ _MANY = Query(f"""
       FROM purchase
      WHERE id = ANY(:purchase_ids)
 """)
+_NO_LONGER_OPEN = Query(f"""
+    SELECT {_COLUMNS}
+      FROM purchase
+     WHERE id = ANY(:purchase_ids) AND status <> 'open'
+""")
 _LIST = Listing(f"""
     SELECT {_COLUMNS}
       FROM purchase
@@ -181,7 +186,8 @@ async def get_purchases(tx: Tx, purchase_ids: Sequence[str]) -> list[PurchaseRow
 
 async def no_longer_open(tx: Tx, purchase_ids: Sequence[str]) -> list[PurchaseRow]:
     """Those that are no longer being made."""
-    return [row for row in await get_purchases(tx, purchase_ids) if row.status != "open"]
+    rows = await _NO_LONGER_OPEN.rows(tx, purchase_ids=purchase_ids)
+    return [purchase_of(row) for row in rows]
 
 
 async def list_purchases(

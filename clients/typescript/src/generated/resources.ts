@@ -717,7 +717,9 @@ export class PurchasesResource extends Resource {
   /**
    * Continue a purchase that was approved. Asks the seller again and goes on if amount and payee
    * are still the approved ones; otherwise it fails with `terms_changed`, and the amount is given
-   * back. 409 while nobody has approved it. Scopes: `admin`, `agent`. Counts as Spend Authorise.
+   * back. 409 while nobody has approved it, and for a `paymentRequired` unless the purchase was
+   * made with one: any other the service asks for itself. Scopes: `admin`, `agent`. Counts as Spend
+   * Authorise.
    */
   continue(
     id: string,

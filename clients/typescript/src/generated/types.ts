@@ -1015,8 +1015,8 @@ export interface NewBacktest {
 }
 
 /**
- * A newer 402 of the seller, for a purchase that was made with one. 409 for any other: the service
- * asked its seller itself, and asks it again.
+ * The 402 that you got from the seller yourself. Then the service fetches nothing, and `header` of
+ * the answer is what to send with your request.
  */
 export interface PaymentRequired {
   /** 402. */
@@ -1059,8 +1059,8 @@ export interface NewPurchase {
 
 export interface Continue {
   /**
-   * A newer 402 of the seller, for a purchase that was made with one. 409 for any other: the
-   * service asked its seller itself, and asks it again.
+   * The 402 that you got from the seller yourself. Then the service fetches nothing, and `header`
+   * of the answer is what to send with your request.
    */
   paymentRequired?: PaymentRequired;
 }
