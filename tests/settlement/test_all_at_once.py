@@ -37,7 +37,7 @@ MICROS = 1_000
 # What the others reach of their usual rate. One round proves nothing on a busy machine: what is
 # held up by a fault is so in each.
 SHARE = 0.7
-ROUNDS = 3
+ROUNDS = 10
 
 
 @dataclass
