@@ -440,10 +440,10 @@ async def test_its_time_begins_with_its_turn():
     """Goal: what waits for others of its account is not taken for a seller that is away."""
 
     async def slow(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await asyncio.sleep(0.6)
+        await asyncio.sleep(1.2)
         writer.write(_head(b"Content-Length: 0"))
 
-    async with _raw(slow) as url, _asking(HASTY) as seller:
+    async with _raw(slow) as url, _asking(replace(CONFIG, purchases_timeout_seconds=2)) as seller:
         asked = [seller.ask("test", OURS, _order(url)) for _ in range(12)]
         assert [one.status for one in await asyncio.gather(*asked)] == [200] * 12
 

@@ -276,8 +276,9 @@ async def _waited(call: Call, bought: Bought) -> Purchase:
     if seconds and purchase.status == "open":
         # Another request is making it.
         began = call.services.clock.monotonic_ns()
-        await call.services.purchase_waiter.wait(purchase.id, seconds)
-        bought = Bought(purchase := await _existing(call, purchase.id))
+        made = await call.services.purchase_waiter.wait(purchase.id, seconds)
+        purchase = made or await _existing(call, purchase.id)
+        bought = Bought(purchase)
         seconds = max(0.0, seconds - (call.services.clock.monotonic_ns() - began) / 1e9)
     if seconds and purchase.spend_id is not None and purchase.status not in ENDED:
         await call.services.waiter.wait(purchase.spend_id, seconds)
