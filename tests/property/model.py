@@ -193,9 +193,11 @@ class World:
         """Host and address stand for each other. The test address of a host that only a wildcard
         names is its own, so nobody can tell that it is blocked."""
         pay_to = self.pay_to(recipient)
+        if pay_to is None:  # two hosts that nobody is paid for are not the same one
+            return listed(entries, recipient)
         hosts = {*self.directory, *(entry for entry in entries if entry[:1] != "*")}
-        names = {recipient, *(host for host in hosts if self.pay_to(host) == pay_to)}
-        return any(listed(entries, name) for name in names | {pay_to or recipient})
+        names = {recipient, pay_to, *(host for host in hosts if self.pay_to(host) == pay_to)}
+        return any(listed(entries, name) for name in names)
 
     def told(self, recipient: str, decision: "Decision") -> str | None:
         """The payee that is shown: none of a host that the lists refuse."""
