@@ -6,7 +6,7 @@ import asyncpg
 
 from bursar.access.model import IdempotencyKey
 from bursar.config import load_config
-from bursar.db import Database, numbers, words
+from bursar.db import Database, quoted, records
 from bursar.policy.cache import PolicyCache
 from bursar.recipient.resolve import Directory
 from bursar.spend.authorise import Authorised, Authoriser
@@ -20,13 +20,23 @@ NASTY = [
 ]  # fmt: skip
 
 
-async def test_words_and_numbers_arrive_as_they_are(db: Database):
-    """Goal: no text, however written, becomes another one or another number of them."""
+async def test_rows_arrive_as_they_are(db: Database):
+    """Goal: no text, however written, becomes another one, another field or another row, and null
+    stays null."""
+    texts = [*NASTY, "(", ")", "(1,2)", '"",', ')","(', '\\\\"', None]
+    pairs = list(zip(texts, texts[::-1], strict=True))
     async with db.connection() as tx:
-        for given in ([], ["one"], NASTY, NASTY[::-1], *([text] for text in NASTY)):
-            assert await tx.fetchval("SELECT $1::text::text[]", words(given)) == given
-        for given in ([], [0], [-1, 2**63 - 1, -(2**63)]):
-            assert await tx.fetchval("SELECT $1::text::bigint[]", numbers(given)) == given
+        await tx.execute("CREATE TYPE pg_temp.pair AS (number bigint, one text, other text)")
+        for given in ([], [(None, None)], pairs, *([(text, text)] for text in texts)):
+            made = records(
+                f"{number},{quoted(one)},{quoted(other)}"
+                for number, (one, other) in enumerate(given)
+            )
+            found = await tx.fetch("SELECT * FROM unnest($1::text::pg_temp.pair[])", made)
+            assert [tuple(row) for row in found] == [
+                (number, one, other) for number, (one, other) in enumerate(given)
+            ]
+        await tx.execute("DROP TYPE pg_temp.pair")
 
 
 async def test_a_wallet_that_is_held_fails_only_its_own_spends(service: Service):

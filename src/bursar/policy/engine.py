@@ -135,7 +135,7 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True, array_like=True, dict=Tru
         """The meters beside the wallet's own that count it."""
         return meter_ids(self.limits, self.budgets)
 
-    @property
+    @cached_property
     def standing(self) -> "RejectCode | None":
         """The first rule that fails whatever the amount is, if one does."""
         if self.stopped:
@@ -321,7 +321,7 @@ def decide(
     beyond_network = network_after > terms.network_budget_lamports
     beyond_single = single_cap is not None and amount_micros > single_cap
     lacks_funds = amount_micros > used.available_micros
-    limits = applied(terms.limits, terms.budgets)
+    limits = applied(terms.limits, terms.budgets) if terms.is_metered else ()
     beyond_limits: list[Applied] = []
     limit_checks: list[Check] = []
     for each in limits:
@@ -335,40 +335,26 @@ def decide(
             Check(rule, _passes(not beyond), each.allows, observed, each.limit.id, each.budget_id)
         )
     beyond_own = terms.max_micros is not None and amount_micros > terms.max_micros
-    blocked, refused, unresolved = (letter == "f" for letter in terms.lists[:_PLAIN])
     checks = [
-        Check(
-            Rule.ACCOUNT_STOPPED,
-            _passes(not terms.stopped),
-            "false",
-            "true" if terms.stopped else "false",
-        ),
-        Check(
-            Rule.AGENT_STATUS,
-            _passes(terms.agent_status == "active"),
-            "active",
-            terms.agent_status,
-        ),
-        Check(
-            Rule.POLICY_FROZEN,
-            _passes(not terms.frozen),
-            "false",
-            "true" if terms.frozen else "false",
-        ),
+        *(_status_checks(terms) if terms.standing else _GOES_ON),
         *(
-            Check(
-                Rule.BUDGET_FROZEN,
-                _passes(not budget.frozen),
-                "false",
-                "true" if budget.frozen else "false",
-                budget_id=budget.id,
-            )
-            for budget in terms.budgets
+            [
+                Check(
+                    Rule.BUDGET_FROZEN,
+                    _passes(not budget.frozen),
+                    "false",
+                    "true" if budget.frozen else "false",
+                    budget_id=budget.id,
+                )
+                for budget in terms.budgets
+            ]
+            if terms.budgets
+            else ()
         ),
-        Check(Rule.BLOCKLIST, _passes(not blocked), None, recipient),
-        Check(Rule.ALLOWLIST, _passes(not refused), None, recipient),
-        Check(Rule.RECIPIENT_RESOLVED, _passes(not unresolved), None, pay_to),
-        *_payee_checks(terms, pay_to, amount, beyond_own),
+        Check(Rule.BLOCKLIST, _OUTCOMES[terms.lists[0]], None, recipient),
+        Check(Rule.ALLOWLIST, _OUTCOMES[terms.lists[1]], None, recipient),
+        Check(Rule.RECIPIENT_RESOLVED, _OUTCOMES[terms.lists[2]], None, pay_to),
+        *(_payee_checks(terms, pay_to, amount, beyond_own) if len(terms.lists) > _PLAIN else ()),
         Check(
             Rule.PER_TRANSACTION_CAP,
             "not_evaluated" if single_cap is None else _passes(not beyond_single),
@@ -412,18 +398,24 @@ def decide(
             min(remaining, used.available_micros - taken),
             used.pending_count + (must_wait and not code),
             used.network_today_lamports if code else network_after,
-            [_left(each.limit, used.meters, each.place, taken) for each in limits],
+            [_left(each.limit, used.meters, each.place, taken) for each in limits]
+            if limits
+            else (),
         )
-    time_alone = (
-        terms.standing is None
+    retry_at = None
+    # Whether time alone lets it pass.
+    if (
+        code
+        and terms.standing is None
         and not (beyond_own or beyond_single or crowded or lacks_funds)
         and amount_micros <= terms.cap_micros_daily
         and used.network_cost_lamports <= terms.network_budget_lamports
         and not any(exceeds(each.limit, 0, 0, amount_micros) for each in beyond_limits)
-    )
-    ends: list[datetime | None] = [window_end(each.limit.window, at) for each in beyond_limits]
-    if beyond_day or beyond_network:
-        ends.append(window_end("day", at))
+    ):
+        ends = [window_end(each.limit.window, at) for each in beyond_limits]
+        if beyond_day or beyond_network:
+            ends.append(window_end("day", at))
+        retry_at = _last(ends)
     return Decision(
         status="rejected" if code else "pending" if must_wait else "approved",
         reject_code=code,
@@ -431,14 +423,46 @@ def decide(
         remaining_today_micros=remaining,
         max_amount_now_micros=most,
         max_without_approval_micros=without_approval(terms, most),
-        retry_at=_last(ends) if time_alone else None,
+        retry_at=retry_at,
     )
+
+
+def _status_checks(terms: Terms) -> tuple[Check, ...]:
+    """Whether anything is paid at all."""
+    return (
+        Check(
+            Rule.ACCOUNT_STOPPED,
+            _passes(not terms.stopped),
+            "false",
+            "true" if terms.stopped else "false",
+        ),
+        Check(
+            Rule.AGENT_STATUS,
+            _passes(terms.agent_status == "active"),
+            "active",
+            terms.agent_status,
+        ),
+        Check(
+            Rule.POLICY_FROZEN,
+            _passes(not terms.frozen),
+            "false",
+            "true" if terms.frozen else "false",
+        ),
+    )
+
+
+# The same of nearly every spend: nothing stands in its way.
+_GOES_ON: Final = (
+    Check(Rule.ACCOUNT_STOPPED, "pass", "false", "false"),
+    Check(Rule.AGENT_STATUS, "pass", "active", "active"),
+    Check(Rule.POLICY_FROZEN, "pass", "false", "false"),
+)
+# By the letters of `Terms.lists`.
+_OUTCOMES: Final[dict[str, Outcome]] = {"p": "pass", "f": "fail"}
 
 
 def _payee_checks(terms: Terms, pay_to: str | None, amount: str, beyond_own: bool) -> list[Check]:
     """What only a purchase is judged by."""
-    if len(terms.lists) == _PLAIN:
-        return []
     changed, account = "f" in terms.lists[_PLAIN:-1], terms.lists[-1] == "f"
     return [
         Check(Rule.PAYEE, _passes(not changed), None, pay_to),

@@ -168,7 +168,7 @@ class Authoriser:
     async def _try(self, batch: Sequence[_Waiting]) -> list[_Waiting]:
         """Decides on what is remembered and writes what stands; returns what has to be decided
         again."""
-        agents = await self._remember(batch)
+        agents, strange = await self._remember(batch)
         ready: list[_Waiting] = []
         for waiting in batch:
             agent = _of(agents, waiting.request)
@@ -178,7 +178,7 @@ class Authoriser:
             # have to open the payee's token account.
             elif (
                 agent.hour_runs
-                and self._memory.knows(agent, waiting.request.recipient)
+                and not (strange and not self._memory.knows(agent, waiting.request.recipient))
                 and (not agent.is_metered or self._memory.meters_run(agent))
             ):
                 ready.append(waiting)
@@ -200,20 +200,23 @@ class Authoriser:
         deciding = _Deciding(self._bounds, set(), self._memory, metered=metered)
         for waiting in batch:
             deciding.add(waiting, agents[waiting.request.agent_id])
-        written = Written({}, {})
-        # A metered batch of which a part no longer stands was not written at all.
-        with suppress(asyncpg.SerializationError):
-            async with self._db.connection() as tx:
+        async with self._db.connection() as tx:
+            written = Written({}, {})
+            # A metered batch of which a part no longer stands was not written at all.
+            with suppress(asyncpg.SerializationError):
                 written = await deciding.write(tx, None, self._approval_seconds)
-        missed = deciding.agent_ids - written.found.keys()
-        self._memory.forget(missed)
-        if missed:
-            self._memory.forget_meters(deciding.meter_ids)
-        deciding.answer(written)
+            missed = deciding.agent_ids - written.found.keys()
+            self._memory.forget(missed)
+            if missed:
+                self._memory.forget_meters(deciding.meter_ids)
+            # Before the connection goes back, which takes as long as all the answers of a small
+            # batch.
+            deciding.answer(written)
 
-    async def _remember(self, batch: Sequence[_Waiting]) -> dict[str, Remembered]:
+    async def _remember(self, batch: Sequence[_Waiting]) -> tuple[dict[str, Remembered], bool]:
         """The agents of the batch as they are remembered, or read now; those that do not exist are
-        missing. What the batch rests on is kept here, whatever else is forgotten meanwhile."""
+        missing. What the batch rests on is kept here, whatever else is forgotten meanwhile. And
+        whether recipients had to be read: they may be no better known after that."""
         agents: dict[str, Remembered] = {}
         unknown: list[tuple[str, int]] = []
         for request in (waiting.request for waiting in batch):
@@ -234,7 +237,7 @@ class Authoriser:
             async with self._db.connection() as tx:
                 for mode, wanted in strange.items():
                     await self._memory.read_recipients(tx, mode, wanted)
-        return agents
+        return agents, bool(strange)
 
     async def _under_locks(self, batch: Sequence[_Waiting], hurried: bool) -> None:
         """Decides under the wallets' locks: nothing that counts can change before it is

@@ -166,6 +166,8 @@ class _Wallet:
             cap_micros=agent.policy.cap_micros_daily,
             cap_lamports=agent.policy.network_budget(self.bounds),
             guard=self.guard,
+            bounds=self.meter.bounds() if agent.is_metered else None,
+            budget_id=agent.budgets[0].id if agent.budgets else None,
         )
 
     def remember(self, found: Found) -> None:
@@ -243,14 +245,13 @@ class Batch:
             [wallet.touched() for wallet in wallets],
             [_decided(made, self._wallets[made.request.agent_id]) for made in self.made],
             of_purchase,
-            self._metered_part(wallets) if self._metered else None,
+            self._metered_part() if self._metered else None,
         )
-        meters: dict[str, tuple[int, ...]] = {}
-        for made in self.made:
-            of_wallet = found.get(made.request.agent_id)
-            if of_wallet is not None and of_wallet.meters is not None:
-                numbers = of_wallet.meters[made.decisions_before].strip("{}").split(",")
-                meters[made.spend_id] = tuple(map(int, numbers))
+        numbers = next((f.meters for f in found.values() if f.meters is not None), ())
+        meters = {
+            made.spend_id: tuple(map(int, of_spend.strip("{}").split(",")))
+            for made, of_spend in zip(self.made, numbers, strict=bool(numbers))
+        }
         return Written(found, meters)
 
     def spend(
@@ -326,11 +327,8 @@ class Batch:
             found = self._meters[meter_id] = MeterGuard(known.id, known.rules, known.numbers)
         return found
 
-    def _metered_part(self, wallets: Sequence[_Wallet]) -> Metered:
-        budgets = [wallet.agent.budgets for wallet in wallets]
+    def _metered_part(self) -> Metered:
         return Metered(
-            wallet_bounds=[wallet.meter.bounds() for wallet in wallets],
-            wallet_budgets=[chain[0].id if chain else "" for chain in budgets],
             meters=list(self._meters.values()),
             uses=[
                 (place, use) for place, made in enumerate(self.made, start=1) for use in made.uses
@@ -361,8 +359,6 @@ def _decided(made: Made, wallet: _Wallet) -> Decided:
         micros_before=made.micros_before,
         lamports_before=made.lamports_before,
         pendings_before=made.pendings_before,
-        # Refused ones count under one name: an agent could name a new one each time.
-        total_recipient="" if made.verdict == "rejected" else request.recipient,
-        key="" if key is None else key.key,
-        fingerprint=b"" if key is None else key.fingerprint,
+        key=None if key is None else key.key,
+        fingerprint=None if key is None else key.fingerprint,
     )

@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
 from bursar.chain.port import Paid
-from bursar.db import Row, Tx, numbers, words, words_or_null
+from bursar.db import Row, Tx, quoted, records
 from bursar.policy.engine import RejectCode, Terms, Used, Verdict
 from bursar.policy.guard import Guard, MeterGuard
 from bursar.spend.model import SpendRow, SpendStatus
@@ -136,31 +136,11 @@ _CLOSED_WINDOWS = Query("""
       FROM usage
      WHERE agent_id = :agent_id AND window_start = date_trunc(window_kind, :at, 'UTC')
 """)
-# Arrays come as PostgreSQL's own text: `numbers` and `words` say why.
+# Rows come as PostgreSQL's own text: `records` says why.
 _WRITING: Final = """write_spends(
-        :life, :locked_at, :approval_seconds,
-        :agent_ids::text::text[], :realm_ids::text::int[], :rules::text::bigint[],
-        :realm_rules::text::bigint[], :hours::timestamptz[], :decisions::text::int[],
-        :moves::text::int[],
-        :micros::text::bigint[], :lamports::text::bigint[], :pendings::text::int[],
-        :caps_micros::text::bigint[], :caps_lamports::text::bigint[],
-        :spent_least::text::bigint[], :spent_most::text::bigint[],
-        :available_least::text::bigint[], :available_most::text::bigint[],
-        :lamports_least::text::bigint[], :lamports_most::text::bigint[],
-        :pending_least::text::int[], :pending_most::text::int[],
-        :spend_ids::text::text[], :spend_agent_ids::text::text[], :amounts::text::bigint[],
-        :recipients::text::text[], :pay_tos::text::text[], :verdicts::text::text[],
-        :reject_codes::text::text[], :memos::text::text[], :metadatas::text::text[],
-        :policy_versions::text::int[], :all_terms::text::text[], :networks::text::text[],
-        :created_bys::text::text[], :costs::text::bigint[], :decisions_before::text::int[],
-        :moves_before::text::int[], :micros_before::text::bigint[],
-        :lamports_before::text::bigint[], :pendings_before::text::int[],
-        :total_recipients::text::text[], :idempotency_keys::text::text[],
-        :fingerprints::text::text[], :purchase_id,
-        :wallet_bounds::text[], :wallet_budgets::text[], :meter_ids::text[],
-        :meter_rules::bigint[], :meter_decisions::int[], :meter_micros::bigint[],
-        :meter_moves::int[], :meter_bounds::text[], :use_spends::int[], :use_meters::text[],
-        :use_decisions::int[], :use_micros::bigint[], :use_moves::int[])"""
+        :life, :locked_at, :approval_seconds, :agent_ids::text::text[],
+        :wallets::text::touched_wallet[], :spends::text::decided_spend[], :purchase_id,
+        :meters::text::touched_meter[], :uses::text::use_of_meter[])"""
 _WRITE = Query(f"SELECT * FROM {_WRITING}")
 # With the wallet that was written its purchase is priced; where it may no longer be, that raises,
 # and the spend is not written either.
@@ -170,24 +150,6 @@ _WRITE_AND_PRICE = Query(f"""
      CROSS JOIN LATERAL price_purchase(
              w.agent_id, :purchase_id, :spend_id, :protocol, :listed, :pinned) p
 """)
-# Of a batch that is not metered.
-_NO_METERS: Final[dict[str, None]] = dict.fromkeys(
-    (
-        "wallet_bounds",
-        "wallet_budgets",
-        "meter_ids",
-        "meter_rules",
-        "meter_decisions",
-        "meter_micros",
-        "meter_moves",
-        "meter_bounds",
-        "use_spends",
-        "use_meters",
-        "use_decisions",
-        "use_micros",
-        "use_moves",
-    )
-)
 
 
 class Touched(NamedTuple):
@@ -208,6 +170,20 @@ class Touched(NamedTuple):
     cap_micros: int
     cap_lamports: int
     guard: Guard
+    # Of one that is metered: the bounds of its windows, and its nearest budget.
+    bounds: str | None = None
+    budget_id: str | None = None
+
+    def record(self) -> str:
+        g = self.guard
+        hour = "" if self.hour is None else self.hour.isoformat()
+        return (
+            f"{self.agent_id},{self.realm_id},{self.rules},{self.realm_rules},{hour},"
+            f"{self.decisions},{self.moves},{self.micros},{self.lamports},{self.pendings},"
+            f"{self.cap_micros},{self.cap_lamports},{g.spent_least},{g.spent_most},"
+            f"{g.available_least},{g.available_most},{g.lamports_least},{g.lamports_most},"
+            f"{g.pending_least},{g.pending_most},{quoted(self.bounds)},{self.budget_id or ''}"
+        )
 
 
 class Decided(NamedTuple):
@@ -233,10 +209,20 @@ class Decided(NamedTuple):
     micros_before: int
     lamports_before: int
     pendings_before: int
-    # The name it counts under in the totals.
-    total_recipient: str
-    key: str
-    fingerprint: bytes
+    key: str | None
+    fingerprint: bytes | None
+
+    def record(self) -> str:
+        metadata = _encode(self.metadata).decode() if self.metadata else "{}"
+        return (
+            f"{self.id},{self.agent_id},{self.amount_micros},{quoted(self.recipient)},"
+            f"{self.pay_to or ''},{self.verdict},{self.reject_code or ''},{quoted(self.memo)},"
+            f"{quoted(metadata)},{self.policy_version},{quoted(self.terms)},{quoted(self.network)},"
+            f"{quoted(self.created_by)},{self.cost_lamports},{self.decisions_before},"
+            f"{self.moves_before},{self.micros_before},{self.lamports_before},"
+            f"{self.pendings_before},"
+            f"{quoted(self.key)},{'' if self.fingerprint is None else self.fingerprint.hex()}"
+        )
 
 
 class UseOfMeter(NamedTuple):
@@ -249,35 +235,11 @@ class UseOfMeter(NamedTuple):
 
 
 class Metered(NamedTuple):
-    """What a metered batch is written with: by wallet, by meter, and by spend (counted from 1) and
-    meter."""
+    """What counts a metered batch beside its wallets: the meters, and by spend (counted from 1)
+    its uses of them."""
 
-    wallet_bounds: list[str]
-    # The nearest budget of each, '' where it has none.
-    wallet_budgets: list[str]
     meters: list[MeterGuard]
     uses: list[tuple[int, UseOfMeter]]
-
-    def parameters(self) -> dict[str, Any]:
-        meters, uses = self.meters, self.uses
-        counted = {
-            "meter_ids": [meter.id for meter in meters],
-            "meter_rules": [meter.rules for meter in meters],
-            "meter_decisions": [meter.decisions for meter in meters],
-            "meter_micros": [meter.micros for meter in meters],
-            "meter_moves": [meter.moves for meter in meters],
-            "meter_bounds": [meter.bounds() for meter in meters],
-        }
-        return {
-            "wallet_bounds": self.wallet_bounds,
-            "wallet_budgets": self.wallet_budgets,
-            **(counted if meters else dict.fromkeys(counted)),
-            "use_spends": [place for place, _ in uses],
-            "use_meters": [use.meter_id for _, use in uses],
-            "use_decisions": [use.decisions for _, use in uses],
-            "use_micros": [use.micros for _, use in uses],
-            "use_moves": [use.moves for _, use in uses],
-        }
 
 
 class Found(NamedTuple):
@@ -293,7 +255,7 @@ class Found(NamedTuple):
     spent_micros: int
     network_lamports: int
     pending_count: int
-    # Of each of its decisions, in their order, what the meters had; None where it has no limits.
+    # With one wallet of a metered batch: what the meters of each of its spends had, in their order.
     meters: Sequence[str] | None = None
     # When the purchase got its price that the spend pays for, if it does.
     priced_at: datetime | None = None
@@ -353,7 +315,6 @@ async def write_spends(
     SerializationError when only some wallets of a metered batch would have been written, or when
     the purchase has ended or its seller is paid elsewhere by now.
     """
-    guards = [t.guard for t in touched]
     query, more = _WRITE, {"purchase_id": None}
     if of_purchase is not None:
         query = _WRITE_AND_PRICE
@@ -364,55 +325,28 @@ async def write_spends(
             "listed": of_purchase.listed,
             "pinned": of_purchase.pinned,
         }
+    meters = uses = None
+    if metered is not None:
+        uses = records(
+            f"{place},{use.meter_id},{use.decisions},{use.micros},{use.moves}"
+            for place, use in metered.uses
+        )
+        if metered.meters:
+            meters = records(
+                f"{m.id},{m.rules},{m.decisions},{m.micros},{m.moves},{quoted(m.bounds())}"
+                for m in metered.meters
+            )
     rows = await query.rows(
         tx,
         life=life,
         locked_at=locked_at,
         approval_seconds=approval_seconds,
-        agent_ids=words(t.agent_id for t in touched),
-        realm_ids=numbers(t.realm_id for t in touched),
-        rules=numbers(t.rules for t in touched),
-        realm_rules=numbers(t.realm_rules for t in touched),
-        hours=[t.hour for t in touched],
-        decisions=numbers(t.decisions for t in touched),
-        moves=numbers(t.moves for t in touched),
-        micros=numbers(t.micros for t in touched),
-        lamports=numbers(t.lamports for t in touched),
-        pendings=numbers(t.pendings for t in touched),
-        caps_micros=numbers(t.cap_micros for t in touched),
-        caps_lamports=numbers(t.cap_lamports for t in touched),
-        spent_least=numbers(g.spent_least for g in guards),
-        spent_most=numbers(g.spent_most for g in guards),
-        available_least=numbers(g.available_least for g in guards),
-        available_most=numbers(g.available_most for g in guards),
-        lamports_least=numbers(g.lamports_least for g in guards),
-        lamports_most=numbers(g.lamports_most for g in guards),
-        pending_least=numbers(g.pending_least for g in guards),
-        pending_most=numbers(g.pending_most for g in guards),
-        spend_ids=words(d.id for d in decided),
-        spend_agent_ids=words(d.agent_id for d in decided),
-        amounts=numbers(d.amount_micros for d in decided),
-        recipients=words(d.recipient for d in decided),
-        pay_tos=words(d.pay_to or "" for d in decided),
-        verdicts=words(d.verdict for d in decided),
-        reject_codes=words(d.reject_code or "" for d in decided),
-        memos=words_or_null([d.memo for d in decided]),
-        metadatas=words(_encode(d.metadata).decode() if d.metadata else "{}" for d in decided),
-        policy_versions=numbers(d.policy_version for d in decided),
-        all_terms=words(d.terms for d in decided),
-        networks=words(d.network for d in decided),
-        created_bys=words(d.created_by for d in decided),
-        costs=numbers(d.cost_lamports for d in decided),
-        decisions_before=numbers(d.decisions_before for d in decided),
-        moves_before=numbers(d.moves_before for d in decided),
-        micros_before=numbers(d.micros_before for d in decided),
-        lamports_before=numbers(d.lamports_before for d in decided),
-        pendings_before=numbers(d.pendings_before for d in decided),
-        total_recipients=words(d.total_recipient for d in decided),
-        idempotency_keys=words(d.key for d in decided),
-        fingerprints=words(d.fingerprint.hex() for d in decided),
+        agent_ids=f"{{{','.join([t.agent_id for t in touched])}}}",
+        wallets=records([t.record() for t in touched]),
+        spends=records([d.record() for d in decided]),
+        meters=meters,
+        uses=uses,
         **more,
-        **_NO_METERS if metered is None else metered.parameters(),
     )
     return {row["agent_id"]: Found(*row) for row in rows}
 
