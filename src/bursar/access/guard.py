@@ -98,7 +98,6 @@ class Guard:
 
     async def _recheck(self) -> None:
         started = self._clock.monotonic_ns()
-        self._drop(lambda entry: started - entry.used_ns > _KEEP_NS)
         entries = list(self._entries.items())
         if not entries:
             return
@@ -106,7 +105,7 @@ class Guard:
             valid = await store.still_valid(tx, [entry.caller.key_id for _, entry in entries])
         to_touch: list[str] = []
         for digest, entry in entries:
-            if entry.caller.key_id not in valid:
+            if entry.caller.key_id not in valid or started - entry.used_ns > _KEEP_NS:
                 self._entries.pop(digest, None)
                 continue
             entry.checked_ns = started

@@ -125,7 +125,7 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True, array_like=True, dict=Tru
     limits: tuple[Limit, ...] = ()
     budgets: tuple[BudgetTerms, ...] = ()
 
-    @property
+    @cached_property
     def is_metered(self) -> bool:
         """Whether more is counted for it than the day and the wallet's funds."""
         return bool(self.limits or self.budgets)
