@@ -3,7 +3,7 @@
 import asyncio
 import itertools
 from collections import Counter
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 from typing import Any
@@ -25,6 +25,7 @@ from bursar.spend.authorise import Authorised, Authoriser
 from bursar.spend.close import reject_spends
 from bursar.spend.deciding import SpendRequest
 from bursar.spend.model import bounds_of
+from tests.simulation.meters import replay_fleet
 from tests.simulation.replay import replay_agent
 from tests.simulation.world import HOST, LONG, World, assert_clean, make_agent
 
@@ -115,14 +116,14 @@ async def test_every_wallet_moves_between_the_decision_and_the_write(
     found: Counter[str] = Counter()
 
     async def write_after_meddling(tx: Tx, life: str, locked_at: datetime | None, *rest: Any):
-        touched: Sequence[store.Touched] = rest[1]
+        touched = rest[1].agent_ids
         if locked_at is None:
-            for wallet in touched:
+            for agent_id in touched:
                 number = next(meddled)
                 if number % 3 == 0:
-                    await _release_one(world.db, realm_id, wallet.agent_id)
+                    await _release_one(world.db, realm_id, agent_id)
                 else:
-                    request = _request(realm_id, wallet.agent_id, 10_000 + number)
+                    request = _request(realm_id, agent_id, 10_000 + number)
                     found["meddling " + _status(await meddling.authorise(request))] += 1
         written = await write(tx, life, locked_at, *rest)
         found["missed"] += len(touched) - len(written)
@@ -161,7 +162,7 @@ async def test_an_exhausted_agent_goes_on_refusing_without_a_miss(
     async def counted(tx: Tx, life: str, locked_at: datetime | None, *rest: Any):
         written = await write(tx, life, locked_at, *rest)
         if locked_at is None:
-            misses.append(len(rest[1]) - len(written))
+            misses.append(len(rest[1].agent_ids) - len(written))
         return written
 
     assert _status(await deciding.authorise(_request(realm_id, agent_id, 300_000))) == (
@@ -177,6 +178,62 @@ async def test_an_exhausted_agent_goes_on_refusing_without_a_miss(
     assert len(misses) >= 40
     # What `elsewhere` knows moves too, but its approvals fit all the same.
     assert sum(misses) == 0
+
+
+async def test_a_limited_wallet_that_missed_sends_no_other_back(
+    world: World, monkeypatch: pytest.MonkeyPatch
+):
+    """Goal: limits that nobody shares tie no wallets together. Where one of a batch has other rules
+    by now, or has used more of its limit, the others are written at once, and explained by their
+    own numbers."""
+    connection = world.connect(await world.admin_key())
+    limits = [{"window": "day", "amount": "1.00"}]
+    made = [(await make_agent(connection, dailyCap="5.00", limits=limits))["id"] for _ in range(4)]
+    for agent_id in made:
+        await world.service.fund(agent_id, "5")
+    await world.note_payee(made[0])
+    realm_id = await _realm(world.db, made[0])
+    deciding, elsewhere = _authoriser(world), _authoriser(world)
+    for number, agent_id in enumerate(made):
+        first = await deciding.authorise(_request(realm_id, agent_id, 100_000 + number))
+        assert _status(first) == "approved"
+    changed, exhausted, *others = made
+    write, written = store.write_spends, list[set[str]]()
+    meddled = itertools.count()
+
+    async def write_late(tx: Tx, life: str, locked_at: datetime | None, *rest: Any):
+        if next(meddled) == 0:
+            async with world.db.connection() as other:
+                await other.execute(
+                    "UPDATE wallet SET rules = rules + 1 WHERE agent_id = $1", changed
+                )
+            used_up = await elsewhere.authorise(_request(realm_id, exhausted, 800_000))
+            assert _status(used_up) == "approved"
+        found = await write(tx, life, locked_at, *rest)
+        written.append(set(found))
+        return found
+
+    # The first makes a batch of its own, during which the others gather.
+    ahead = asyncio.create_task(deciding.authorise(_request(realm_id, others[0], 1)))
+    await asyncio.sleep(0)
+    monkeypatch.setattr(store, "write_spends", write_late)
+    answers = await asyncio.gather(
+        *(deciding.authorise(_request(realm_id, agent_id, 200_000)) for agent_id in made)
+    )
+    monkeypatch.undo()
+    await ahead
+    connection.close()
+    assert [_status(answer) for answer in answers] == [
+        "approved", "limit_exceeded", "approved", "approved",
+    ]  # fmt: skip
+    assert set(others) in written, written
+    for number, answer in enumerate(answers[2:], start=2):
+        checks = msgspec.json.decode(answer.body)["data"]["decision"]["checks"]
+        (check,) = [check for check in checks if check["rule"] == "limit"]
+        before = 100_000 + number + (1 if made[number] == others[0] else 0)
+        assert check["observed"] == f"0.{before + 200_000:06d}"
+    await replay_fleet(world.db, realm_id)
+    await assert_clean(world.db)
 
 
 @asynccontextmanager

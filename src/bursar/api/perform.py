@@ -114,7 +114,7 @@ def prepare(
 
 def _standing(faults: list[Fault], services: Services, caller: Caller) -> list[Fault]:
     """Without those that are none in this mode: names that it may buy from."""
-    if not faults or not any(isinstance(fault, LocalName) for fault in faults):
+    if not any(isinstance(fault, LocalName) for fault in faults):
         return faults
     allowed = purchase_targets(services.config, caller.mode)
     return [

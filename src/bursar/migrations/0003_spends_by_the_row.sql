@@ -1,5 +1,6 @@
 -- A batch of spends is handed over by the row, and no longer by the column: to read forty arrays
--- side by side took PostgreSQL longer than to write a spend.
+-- side by side took PostgreSQL longer than to write a spend. A row is text whose fields have no
+-- names, so a field more would break older nodes: it needs types and a function of its own.
 
 -- A wallet of a batch: what it is decided by, what the batch adds to it, and between which values
 -- of what it has the decisions stand. The last two are of batches that are metered.
@@ -109,12 +110,12 @@ END $$;
 --
 -- Limits: a wallet that has some is guarded by its windows too (`bounds`, least and most of each
 -- number of a meter but the first). Meters are locked after the wallets, guarded alike, and
--- shared, so that a metered batch is written whole or not at all. `uses` says which spends they
+-- shared, so that a batch with meters is written whole or not at all. `uses` says which spends they
 -- count, and what the batch had added to them before each.
 --
 -- What a spend keeps of the numbers it was judged on (`used`, in the order of the engine's `Used`),
 -- and what its transfer says of the wallet, follows from the values found here. Of a metered batch
--- the numbers of the meters are returned with its first wallet, in the order of its spends: a
+-- the numbers of the meters are returned with one of its wallets, in the order of its spends: a
 -- second look for them could fail after the commit.
 CREATE FUNCTION write_spends(
   decided_in text, locked_at timestamptz, approval_seconds integer,
@@ -122,7 +123,8 @@ CREATE FUNCTION write_spends(
   agent_ids text[], wallets touched_wallet[], spends decided_spend[],
   -- Of the one spend of the batch, where it pays for a purchase.
   purchase text,
-  -- Of batches that are metered; null where they have no meters beside their wallets.
+  -- Null unless the batch is metered. Where nothing but its wallets counts it, `meters` is null
+  -- too, and `uses` empty.
   meters touched_meter[], uses use_of_meter[])
 RETURNS TABLE (
   agent_id id, at timestamptz, credits_posted bigint, debits_posted bigint, debits_pending bigint,
@@ -174,11 +176,11 @@ BEGIN
     END IF;
   END IF;
   IF is_metered THEN
-    PERFORM FROM unnest(wallets) g JOIN wallet w ON w.agent_id = g.agent_id
-     WHERE NOT within(g.bounds, w.hour_micros, w.hour_count, w.day_micros, w.day_count,
-                      w.week_micros, w.week_count, w.month_micros, w.month_count, w.life_micros,
-                      w.life_count);
-    IF FOUND THEN
+    wallets := ARRAY(
+      SELECT g FROM unnest(wallets) g JOIN wallet w ON w.agent_id = g.agent_id
+       WHERE within(g.bounds, w.hour_micros, w.hour_count, w.day_micros, w.day_count, w.week_micros,
+                    w.week_count, w.month_micros, w.month_count, w.life_micros, w.life_count));
+    IF meters IS NOT NULL AND cardinality(wallets) < cardinality(agent_ids) THEN
       RETURN;
     END IF;
     numbers := meters_of(spends, uses);
@@ -207,6 +209,8 @@ BEGIN
            BETWEEN g.available_least AND g.available_most
        AND w.day_lamports BETWEEN g.lamports_least AND g.lamports_most
        AND w.pending_count BETWEEN g.pending_least AND g.pending_most
+       -- Its windows were compared above.
+       AND (is_metered OR g.bounds IS NULL)
     RETURNING w.agent_id, w.realm_id, r.mode, w.windows_at AS at, g.budget_id,
               w.credits_posted::bigint, w.debits_posted::bigint,
               w.debits_pending - g.micros AS debits_pending,
@@ -264,18 +268,16 @@ BEGIN
   )
   SELECT w.agent_id, w.at::timestamptz, w.credits_posted, w.debits_posted, w.debits_pending,
          w.decisions, w.transfers, w.spent_micros, w.lamports, w.pendings,
-         -- With one of the wallets: a metered batch is written whole.
-         CASE WHEN w.agent_id = agent_ids[1] THEN numbers END
+         CASE WHEN is_metered AND w.agent_id = (SELECT min(f.agent_id) FROM written f)
+              THEN numbers END
     FROM written w;
-  IF is_metered THEN
+  IF meters IS NOT NULL THEN
     GET DIAGNOSTICS written_count = ROW_COUNT;
     IF written_count < cardinality(agent_ids) THEN
       -- What the meters count must be what was written, so nothing is.
       RAISE EXCEPTION 'a metered batch is written whole or not at all'
         USING ERRCODE = 'serialization_failure';
     END IF;
-  END IF;
-  IF meters IS NOT NULL THEN
     UPDATE meter m
        SET windows_at = read_at, decisions = m.decisions + u.decisions,
            hour_micros = m.hour_micros + u.micros, hour_count = m.hour_count + u.moves,

@@ -178,7 +178,7 @@ class Authoriser:
             # have to open the payee's token account.
             elif (
                 agent.hour_runs
-                and not (strange and not self._memory.knows(agent, waiting.request.recipient))
+                and (not strange or self._memory.knows(agent, waiting.request.recipient))
                 and (not agent.is_metered or self._memory.meters_run(agent))
             ):
                 ready.append(waiting)
@@ -216,7 +216,7 @@ class Authoriser:
     async def _remember(self, batch: Sequence[_Waiting]) -> tuple[dict[str, Remembered], bool]:
         """The agents of the batch as they are remembered, or read now; those that do not exist are
         missing. What the batch rests on is kept here, whatever else is forgotten meanwhile. And
-        whether recipients had to be read: they may be no better known after that."""
+        whether recipients had to be read: some may be no better known after that."""
         agents: dict[str, Remembered] = {}
         unknown: list[tuple[str, int]] = []
         for request in (waiting.request for waiting in batch):

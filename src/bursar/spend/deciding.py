@@ -11,7 +11,7 @@ import msgspec
 from bursar.access.model import IdempotencyKey
 from bursar.chain.message import TOKEN_ACCOUNT_LAMPORTS
 from bursar.config import Mode
-from bursar.db import Tx
+from bursar.db import Tx, quoted
 from bursar.errors import check, present
 from bursar.ids import new_id
 from bursar.policy.engine import RejectCode, Used, Verdict, judge, waits
@@ -21,7 +21,9 @@ from bursar.policy.model import Bounds
 from bursar.spend import store
 from bursar.spend.memory import Known, Memory, Remembered
 from bursar.spend.model import SpendRow
-from bursar.spend.store import Decided, Found, Metered, OfPurchase, Touched, UseOfMeter
+from bursar.spend.store import Found, OfPurchase, Rows
+
+_encode = msgspec.json.Encoder().encode
 
 
 class SpendRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,6 +39,15 @@ class SpendRequest(msgspec.Struct, frozen=True, kw_only=True):
     created_by: str
     network: str
     key: IdempotencyKey | None
+
+
+class UseOfMeter(NamedTuple):
+    """A meter that counts a spend, and what the batch had added to it before."""
+
+    meter_id: str
+    decisions: int
+    micros: int
+    moves: int
 
 
 class Made(NamedTuple):
@@ -67,6 +78,21 @@ class Made(NamedTuple):
             found.pending_count + self.pendings_before,
             found.transfers + self.moves_before,
             meters,
+        )
+
+    def record(self, policy_version: int) -> str:
+        """As the schema's `decided_spend`."""
+        request, known, key = self.request, self.known, self.request.key
+        metadata = _encode(request.metadata).decode() if request.metadata else "{}"
+        return (
+            f"{self.spend_id},{request.agent_id},{request.amount_micros},"
+            f"{quoted(request.recipient)},{quoted(known.shown_pay_to)},{self.verdict},"
+            f"{self.reject_code or ''},{quoted(request.memo)},{quoted(metadata)},"
+            f"{policy_version},{quoted(known.stored_terms)},{quoted(request.network)},"
+            f"{quoted(request.created_by)},{self.cost_lamports},{self.decisions_before},"
+            f"{self.moves_before},{self.micros_before},{self.lamports_before},"
+            f"{self.pendings_before},"
+            f"{',' if key is None else f'{quoted(key.key)},{key.fingerprint.hex()}'}"
         )
 
 
@@ -150,24 +176,20 @@ class _Wallet:
                 self.rents.discard((agent.agent_id, known.pay_to))
         return made
 
-    def touched(self) -> Touched:
-        agent = self.agent
-        return Touched(
-            agent_id=agent.agent_id,
-            realm_id=agent.realm_id,
-            rules=agent.rules,
-            realm_rules=agent.realm_rules,
-            hour=agent.hour,
-            decisions=self.decisions,
-            moves=self.moves,
-            micros=self.micros,
-            lamports=self.lamports,
-            pendings=self.pendings,
-            cap_micros=agent.policy.cap_micros_daily,
-            cap_lamports=agent.policy.network_budget(self.bounds),
-            guard=self.guard,
-            bounds=self.meter.bounds() if agent.is_metered else None,
-            budget_id=agent.budgets[0].id if agent.budgets else None,
+    def record(self) -> str:
+        """As the schema's `touched_wallet`."""
+        agent, guard = self.agent, self.guard
+        hour = "" if agent.hour is None else agent.hour.isoformat()
+        bounds = self.meter.bounds() if agent.is_metered else None
+        return (
+            f"{agent.agent_id},{agent.realm_id},{agent.rules},{agent.realm_rules},{hour},"
+            f"{self.decisions},{self.moves},{self.micros},{self.lamports},{self.pendings},"
+            f"{agent.policy.cap_micros_daily},{agent.policy.network_budget(self.bounds)},"
+            f"{guard.spent_least},{guard.spent_most},"
+            f"{guard.available_least},{guard.available_most},"
+            f"{guard.lamports_least},{guard.lamports_most},"
+            f"{guard.pending_least},{guard.pending_most},"
+            f"{quoted(bounds)},{agent.budgets[0].id if agent.budgets else ''}"
         )
 
     def remember(self, found: Found) -> None:
@@ -236,16 +258,14 @@ class Batch:
         was."""
         if not self.made:
             return Written({}, {})
-        wallets = list(self._wallets.values())
         found = await store.write_spends(
             tx,
-            wallets[0].agent.life,
+            next(iter(self._wallets.values())).agent.life,
             locked_at,
             approval_seconds,
-            [wallet.touched() for wallet in wallets],
-            [_decided(made, self._wallets[made.request.agent_id]) for made in self.made],
+            self._rows(),
             of_purchase,
-            self._metered_part() if self._metered else None,
+            self.made[0].spend_id,
         )
         numbers = next((f.meters for f in found.values() if f.meters is not None), ())
         meters = {
@@ -327,38 +347,26 @@ class Batch:
             found = self._meters[meter_id] = MeterGuard(known.id, known.rules, known.numbers)
         return found
 
-    def _metered_part(self) -> Metered:
-        return Metered(
-            meters=list(self._meters.values()),
-            uses=[
-                (place, use) for place, made in enumerate(self.made, start=1) for use in made.uses
+    def _rows(self) -> Rows:
+        wallets = self._wallets
+        rows = Rows(
+            agent_ids=list(wallets),
+            wallets=[wallet.record() for wallet in wallets.values()],
+            spends=[
+                made.record(wallets[made.request.agent_id].agent.policy.version)
+                for made in self.made
             ],
         )
-
-
-def _decided(made: Made, wallet: _Wallet) -> Decided:
-    request, known = made.request, made.known
-    key = request.key
-    return Decided(
-        id=made.spend_id,
-        agent_id=request.agent_id,
-        amount_micros=request.amount_micros,
-        recipient=request.recipient,
-        pay_to=known.shown_pay_to,
-        verdict=made.verdict,
-        reject_code=made.reject_code,
-        memo=request.memo,
-        metadata=request.metadata,
-        policy_version=wallet.agent.policy.version,
-        terms=known.stored_terms,
-        network=request.network,
-        created_by=request.created_by,
-        cost_lamports=made.cost_lamports,
-        decisions_before=made.decisions_before,
-        moves_before=made.moves_before,
-        micros_before=made.micros_before,
-        lamports_before=made.lamports_before,
-        pendings_before=made.pendings_before,
-        key=None if key is None else key.key,
-        fingerprint=None if key is None else key.fingerprint,
-    )
+        if not self._metered:
+            return rows
+        return rows._replace(
+            meters=[
+                f"{m.id},{m.rules},{m.decisions},{m.micros},{m.moves},{quoted(m.bounds())}"
+                for m in self._meters.values()
+            ],
+            uses=[
+                f"{place},{use.meter_id},{use.decisions},{use.micros},{use.moves}"
+                for place, made in enumerate(self.made, start=1)
+                for use in made.uses
+            ],
+        )

@@ -29,7 +29,7 @@ _MOST_BYTES: Final = 64 * 1024 * 1024
 _MOST_RECIPIENTS: Final = 20
 _MOST_METERS: Final = 20_000
 # An estimate, on the high side, of an agent with so many recipients; its policy comes on top.
-_AGENT_BYTES: Final = 16_000
+_AGENT_BYTES: Final = 20_000
 _encode = msgspec.json.Encoder().encode
 
 

@@ -7,9 +7,8 @@ from typing import Final, NamedTuple
 import msgspec
 
 from bursar.chain.port import Paid
-from bursar.db import Row, Tx, quoted, records
-from bursar.policy.engine import RejectCode, Terms, Used, Verdict
-from bursar.policy.guard import Guard, MeterGuard
+from bursar.db import Row, Tx, records
+from bursar.policy.engine import RejectCode, Terms, Used
 from bursar.spend.model import SpendRow, SpendStatus
 from bursar.sql import Listing, Query, columns, made
 
@@ -152,94 +151,16 @@ _WRITE_AND_PRICE = Query(f"""
 """)
 
 
-class Touched(NamedTuple):
-    """A wallet and what a batch adds to it, if its guard holds."""
+class Rows(NamedTuple):
+    """A batch as the schema's `write_spends` takes it: rows as `records` does, of the types that it
+    names there."""
 
-    agent_id: str
-    realm_id: int
-    rules: int
-    realm_rules: int
-    hour: datetime | None
-    # How many decisions, how many of them reserve, and what.
-    decisions: int
-    moves: int
-    micros: int
-    lamports: int
-    pendings: int
-    # What the day may have, by the policy it was decided under.
-    cap_micros: int
-    cap_lamports: int
-    guard: Guard
-    # Of one that is metered: the bounds of its windows, and its nearest budget.
-    bounds: str | None = None
-    budget_id: str | None = None
-
-    def record(self) -> str:
-        g = self.guard
-        hour = "" if self.hour is None else self.hour.isoformat()
-        return (
-            f"{self.agent_id},{self.realm_id},{self.rules},{self.realm_rules},{hour},"
-            f"{self.decisions},{self.moves},{self.micros},{self.lamports},{self.pendings},"
-            f"{self.cap_micros},{self.cap_lamports},{g.spent_least},{g.spent_most},"
-            f"{g.available_least},{g.available_most},{g.lamports_least},{g.lamports_most},"
-            f"{g.pending_least},{g.pending_most},{quoted(self.bounds)},{self.budget_id or ''}"
-        )
-
-
-class Decided(NamedTuple):
-    """A spend, and what its batch had added to its wallet before it."""
-
-    id: str
-    agent_id: str
-    amount_micros: int
-    recipient: str
-    pay_to: str | None
-    verdict: Verdict
-    reject_code: RejectCode | None
-    memo: str | None
-    metadata: dict[str, str]
-    policy_version: int
-    terms: str
-    network: str
-    created_by: str
-    # What its payment may cost on the chain.
-    cost_lamports: int
-    decisions_before: int
-    moves_before: int
-    micros_before: int
-    lamports_before: int
-    pendings_before: int
-    key: str | None
-    fingerprint: bytes | None
-
-    def record(self) -> str:
-        metadata = _encode(self.metadata).decode() if self.metadata else "{}"
-        return (
-            f"{self.id},{self.agent_id},{self.amount_micros},{quoted(self.recipient)},"
-            f"{self.pay_to or ''},{self.verdict},{self.reject_code or ''},{quoted(self.memo)},"
-            f"{quoted(metadata)},{self.policy_version},{quoted(self.terms)},{quoted(self.network)},"
-            f"{quoted(self.created_by)},{self.cost_lamports},{self.decisions_before},"
-            f"{self.moves_before},{self.micros_before},{self.lamports_before},"
-            f"{self.pendings_before},"
-            f"{quoted(self.key)},{'' if self.fingerprint is None else self.fingerprint.hex()}"
-        )
-
-
-class UseOfMeter(NamedTuple):
-    """A meter that counts a spend, and what the batch had added to it before."""
-
-    meter_id: str
-    decisions: int
-    micros: int
-    moves: int
-
-
-class Metered(NamedTuple):
-    """What counts a metered batch beside its wallets: the meters, and by spend (counted from 1)
-    its uses of them."""
-
-    meters: list[MeterGuard]
-    uses: list[tuple[int, UseOfMeter]]
+    agent_ids: list[str]
+    wallets: list[str]
+    spends: list[str]
+    # Of a metered batch: what counts it beside its wallets, and which of its spends.
+    meters: list[str] | None = None
+    uses: list[str] | None = None
 
 
 class Found(NamedTuple):
@@ -302,14 +223,13 @@ async def write_spends(
     life: str,
     locked_at: datetime | None,
     approval_seconds: int,
-    touched: Sequence[Touched],
-    decided: Sequence[Decided],
+    batch: Rows,
     of_purchase: OfPurchase | None = None,
-    metered: Metered | None = None,
+    spend_id: str | None = None,
 ) -> dict[str, Found]:
     """Writes the wallets whose guards hold, with all that was decided about them, in one commit;
     returns those, by agent. Of the others nothing is written. A spend that pays for a purchase is
-    the only one of its batch.
+    the only one of its batch, and named.
 
     Raises UniqueViolationError of `KEY_CONSTRAINT` when an idempotency key was used before, and
     SerializationError when only some wallets of a metered batch would have been written, or when
@@ -320,32 +240,21 @@ async def write_spends(
         query = _WRITE_AND_PRICE
         more = {
             "purchase_id": of_purchase.id,
-            "spend_id": decided[0].id,
+            "spend_id": spend_id,
             "protocol": of_purchase.protocol,
             "listed": of_purchase.listed,
             "pinned": of_purchase.pinned,
         }
-    meters = uses = None
-    if metered is not None:
-        uses = records(
-            f"{place},{use.meter_id},{use.decisions},{use.micros},{use.moves}"
-            for place, use in metered.uses
-        )
-        if metered.meters:
-            meters = records(
-                f"{m.id},{m.rules},{m.decisions},{m.micros},{m.moves},{quoted(m.bounds())}"
-                for m in metered.meters
-            )
     rows = await query.rows(
         tx,
         life=life,
         locked_at=locked_at,
         approval_seconds=approval_seconds,
-        agent_ids=f"{{{','.join([t.agent_id for t in touched])}}}",
-        wallets=records([t.record() for t in touched]),
-        spends=records([d.record() for d in decided]),
-        meters=meters,
-        uses=uses,
+        agent_ids=f"{{{','.join(batch.agent_ids)}}}",
+        wallets=records(batch.wallets),
+        spends=records(batch.spends),
+        meters=records(batch.meters) if batch.meters else None,
+        uses=None if batch.uses is None else records(batch.uses),
         **more,
     )
     return {row["agent_id"]: Found(*row) for row in rows}
