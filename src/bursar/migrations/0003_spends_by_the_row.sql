@@ -176,13 +176,6 @@ BEGIN
     END IF;
   END IF;
   IF is_metered THEN
-    wallets := ARRAY(
-      SELECT g FROM unnest(wallets) g JOIN wallet w ON w.agent_id = g.agent_id
-       WHERE within(g.bounds, w.hour_micros, w.hour_count, w.day_micros, w.day_count, w.week_micros,
-                    w.week_count, w.month_micros, w.month_count, w.life_micros, w.life_count));
-    IF meters IS NOT NULL AND cardinality(wallets) < cardinality(agent_ids) THEN
-      RETURN;
-    END IF;
     numbers := meters_of(spends, uses);
   END IF;
   RETURN QUERY
@@ -209,8 +202,10 @@ BEGIN
            BETWEEN g.available_least AND g.available_most
        AND w.day_lamports BETWEEN g.lamports_least AND g.lamports_most
        AND w.pending_count BETWEEN g.pending_least AND g.pending_most
-       -- Its windows were compared above.
-       AND (is_metered OR g.bounds IS NULL)
+       AND (g.bounds IS NULL
+            OR within(g.bounds, w.hour_micros, w.hour_count, w.day_micros, w.day_count,
+                      w.week_micros, w.week_count, w.month_micros, w.month_count, w.life_micros,
+                      w.life_count))
     RETURNING w.agent_id, w.realm_id, r.mode, w.windows_at AS at, g.budget_id,
               w.credits_posted::bigint, w.debits_posted::bigint,
               w.debits_pending - g.micros AS debits_pending,

@@ -29,7 +29,7 @@ from bursar.policy.engine import Decision, decide
 from bursar.policy.model import Bounds, Policy
 from bursar.recipient.resolve import Directory
 from bursar.spend import store
-from bursar.spend.batches import Batches, Waiting
+from bursar.spend.batches import Batches, Over, Waiting
 from bursar.spend.deciding import Batch, Made, SpendRequest, Written
 from bursar.spend.memory import Known, Memory, Remembered, lock_to_decide
 from bursar.spend.model import SpendRow
@@ -105,7 +105,7 @@ class Authoriser:
         )
         return agent.policy, known.shown_pay_to, decision
 
-    async def _write(self, batch: Sequence[_Waiting], hurried: bool) -> None:
+    async def _write(self, batch: Sequence[_Waiting], hurried: bool, over: Over) -> None:
         """Answers each request of the batch as soon as it is written. What raises has answered
         none of those that are still waiting."""
         left = await self._answer_known(batch, every_key=hurried)
@@ -113,7 +113,7 @@ class Authoriser:
             if not left:
                 return
             try:
-                left = await self._try(left)
+                left = await self._try(left, over)
             except asyncpg.UniqueViolationError as problem:
                 left = await self._after_conflict(left, problem)
             except asyncpg.InvalidTransactionStateError as problem:
@@ -165,7 +165,7 @@ class Authoriser:
             waiting.answer_with(_replay(key, fingerprint, _body(spend.as_created)))
         return left
 
-    async def _try(self, batch: Sequence[_Waiting]) -> list[_Waiting]:
+    async def _try(self, batch: Sequence[_Waiting], over: Over) -> list[_Waiting]:
         """Decides on what is remembered and writes what stands; returns what has to be decided
         again."""
         agents, strange = await self._remember(batch)
@@ -189,13 +189,19 @@ class Authoriser:
         for metered in (False, True):
             of_kind = [w for w in ready if agents[w.request.agent_id].is_metered == metered]
             if of_kind:
-                await self._try_to_write(of_kind, agents, metered=metered)
+                rest = over if len(of_kind) == len(batch) else None
+                await self._try_to_write(of_kind, agents, rest, metered=metered)
         Metrics.decided("remembered", sum(waiting.answered for waiting in ready))
         Metrics.again(sum(not waiting.answered for waiting in ready))
         return [waiting for waiting in batch if not waiting.answered]
 
     async def _try_to_write(
-        self, batch: Sequence[_Waiting], agents: dict[str, Remembered], *, metered: bool
+        self,
+        batch: Sequence[_Waiting],
+        agents: dict[str, Remembered],
+        over: Over | None,
+        *,
+        metered: bool,
     ) -> None:
         deciding = _Deciding(self._bounds, set(), self._memory, metered=metered)
         for waiting in batch:
@@ -209,9 +215,14 @@ class Authoriser:
             self._memory.forget(missed)
             if missed:
                 self._memory.forget_meters(deciding.meter_ids)
-            # Before the connection goes back, which takes as long as all the answers of a small
-            # batch.
-            deciding.answer(written)
+            try:
+                deciding.remember(written)
+                if over is not None and not missed:
+                    await over()
+            finally:
+                # Before the connection goes back, which takes as long as all the answers of a small
+                # batch.
+                deciding.answer(written)
 
     async def _remember(self, batch: Sequence[_Waiting]) -> tuple[dict[str, Remembered], bool]:
         """The agents of the batch as they are remembered, or read now; those that do not exist are
@@ -282,6 +293,7 @@ class Authoriser:
 
         for deciding, written in await self._db.transact(work):
             deciding.answer(written)
+            deciding.remember(written)
         Metrics.decided("locked", len(batch))
 
 
@@ -325,6 +337,10 @@ class _Deciding:
         self._approval_seconds = approval_seconds
         return await self._batch.write(tx, locked_at, approval_seconds)
 
+    def remember(self, written: Written) -> None:
+        """What was written, for the next batch."""
+        self._batch.remember(written)
+
     def answer(self, written: Written) -> None:
         """Answers what was written. Nothing of it may be left without an answer, whatever goes
         wrong here: it would be taken for not written."""
@@ -335,7 +351,6 @@ class _Deciding:
                     waiting.answer_with(Authorised(_body(spend), replayed=False))
                 except Exception as problem:  # noqa: BLE001 - the spend stands; its key finds it
                     waiting.answer_with(problem)
-        self._batch.remember(written)
         for waiting, first in self._repeats:
             key, first_key = waiting.request.key, first.request.key
             outcome = first.outcome

@@ -67,16 +67,25 @@ class Waiting(Generic[Q, A]):
             self._answer.set_result(outcome)
 
 
+# Tells that a batch needs the database no more.
+Over = Callable[[], Awaitable[None]]
+
+
 class Batches(Generic[Q, A]):
     """`write` does a batch and answers each request as soon as it is done; what it raises concerns
     those that it has not answered. It is told whether to hurry: the batch waited for locks already,
-    and its requests now come one by one."""
+    and its requests now come one by one. And it may say that all of the batch is written before it
+    makes the answers: then the next one begins first, and the database is not idle meanwhile."""
 
-    def __init__(self, write: Callable[[Sequence[Waiting[Q, A]], bool], Awaitable[None]]) -> None:
+    def __init__(
+        self, write: Callable[[Sequence[Waiting[Q, A]], bool, Over], Awaitable[None]]
+    ) -> None:
         self._write = write
         self._waiting: deque[Waiting[Q, A]] = deque()
-        self._running: set[asyncio.Task[None]] = set()
+        # The batches that the database is busy with, and their agents.
+        self._under_way: list[list[Waiting[Q, A]]] = []
         self._busy: set[str] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
         # With how many waiting the next look for a second batch is worth it.
         self._look_at = SECOND_BATCH
 
@@ -88,14 +97,20 @@ class Batches(Generic[Q, A]):
         self._start()
         return await waiting
 
-    def _start(self) -> None:
-        count = len(self._running)
-        if count == 0 or (count < _BATCHES and len(self._waiting) >= self._look_at):
-            batch = self._next()
-            if batch:
-                self._running.add(asyncio.create_task(self._run(batch)))
-            else:  # all are of agents that are busy: no need to look again at every request
-                self._look_at = len(self._waiting) + SECOND_BATCH
+    def _start(self) -> bool:
+        """Begins the next batch, if it may; returns whether it did."""
+        count = len(self._under_way)
+        if count > 0 and (count >= _BATCHES or len(self._waiting) < self._look_at):
+            return False
+        batch = self._next()
+        if not batch:  # all are of agents that are busy: no need to look again at every request
+            self._look_at = len(self._waiting) + SECOND_BATCH
+            return False
+        self._under_way.append(batch)
+        task = asyncio.create_task(self._run(batch))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return True
 
     def _next(self) -> list[Waiting[Q, A]]:
         """Those that waited longest and are of no agent whose batch is under way."""
@@ -110,31 +125,34 @@ class Batches(Generic[Q, A]):
         return batch
 
     async def _run(self, batch: list[Waiting[Q, A]]) -> None:
+        async def over() -> None:
+            # Lets the next batch, if one began, reach the database before this one is answered.
+            if self._end(batch):
+                await asyncio.sleep(0)
+
         try:
-            while batch:
-                try:
-                    await self._do(batch)
-                finally:
-                    self._busy -= {waiting.request.agent_id for waiting in batch}
-                    for waiting in batch:
-                        if not waiting.answered:  # a bug, or the process is stopping
-                            waiting.answer_with(unavailable(_UNKNOWN))
-                    self._look_at = SECOND_BATCH
-                batch = [] if self._too_many() else self._next()
+            await self._do(batch, over)
         finally:
-            task = asyncio.current_task()
-            if task is not None:
-                self._running.discard(task)
-            if self._waiting:
-                self._start()
+            for waiting in batch:
+                if not waiting.answered:  # a bug, or the process is stopping
+                    waiting.answer_with(unavailable(_UNKNOWN))
+            self._end(batch)
 
-    def _too_many(self) -> bool:
-        """Whether this batch is the second and no longer worth its cost."""
-        return len(self._running) > 1 and len(self._waiting) < SECOND_BATCH
+    def _end(self, batch: list[Waiting[Q, A]]) -> bool:
+        """Frees the agents of a batch, unless that was done before; returns whether the next one
+        began."""
+        if not any(each is batch for each in self._under_way):
+            return False
+        self._under_way = [each for each in self._under_way if each is not batch]
+        self._busy -= {waiting.request.agent_id for waiting in batch}
+        self._look_at = SECOND_BATCH
+        return bool(self._waiting) and self._start()
 
-    async def _do(self, batch: Sequence[Waiting[Q, A]], *, hurried: bool = False) -> None:
+    async def _do(
+        self, batch: Sequence[Waiting[Q, A]], over: Over, *, hurried: bool = False
+    ) -> None:
         try:
-            await self._write(batch, hurried)
+            await self._write(batch, hurried, over)
         except Exception as problem:  # noqa: BLE001 - every caller is answered, whatever it is
             left = [waiting for waiting in batch if not waiting.answered]
             # A wallet that another session has locked is of one request, and nothing was written.
@@ -147,6 +165,10 @@ class Batches(Generic[Q, A]):
             # No request may fail because of another: each gets a transaction of its own.
             _log.warning("batch_rolled_back", size=len(left), problem=type(problem).__name__)
             for waiting in left:
-                await self._do([waiting], hurried=locked)
+                await self._do([waiting], _not_over, hurried=locked)
             return
         check(all(waiting.answered for waiting in batch), "every request of a batch is answered")
+
+
+async def _not_over() -> None:
+    """For one request of many: the others of its batch are still to come."""
