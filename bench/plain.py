@@ -7,13 +7,13 @@ service beside it. Takes the same commands: `python -m bench.plain api`.
 from bursar.cli.main import main
 from bursar.service import api
 from bursar.spend.authorise import Authorised, Authoriser, SpendRequest
-from bursar.spend.batches import Waiting
+from bursar.spend.batches import Waiting, not_over
 
 
 class PlainAuthoriser(Authoriser):
     async def authorise(self, request: SpendRequest) -> Authorised:
         waiting = Waiting[SpendRequest, Authorised](request)
-        await self._write([waiting], hurried=False)
+        await self._write([waiting], hurried=False, over=not_over)
         return await waiting
 
 

@@ -165,10 +165,10 @@ class Batches(Generic[Q, A]):
             # No request may fail because of another: each gets a transaction of its own.
             _log.warning("batch_rolled_back", size=len(left), problem=type(problem).__name__)
             for waiting in left:
-                await self._do([waiting], _not_over, hurried=locked)
+                await self._do([waiting], not_over, hurried=locked)
             return
         check(all(waiting.answered for waiting in batch), "every request of a batch is answered")
 
 
-async def _not_over() -> None:
-    """For one request of many: the others of its batch are still to come."""
+async def not_over() -> None:
+    """For one request that is no batch: nobody waits for its end."""
