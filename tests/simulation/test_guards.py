@@ -12,6 +12,7 @@ import asyncpg
 import msgspec
 import pytest
 
+from bursar.access.model import IdempotencyKey
 from bursar.config import load_config
 from bursar.db import Database, Tx
 from bursar.ledger import lock
@@ -233,6 +234,45 @@ async def test_a_limited_wallet_that_missed_sends_no_other_back(
         before = 100_000 + number + (1 if made[number] == others[0] else 0)
         assert check["observed"] == f"0.{before + 200_000:06d}"
     await replay_fleet(world.db, realm_id)
+    await assert_clean(world.db)
+
+
+async def test_what_was_written_is_not_written_again_because_of_a_neighbours_key(world: World):
+    """Goal: of a batch the spends under limits are written after the others. Where one of them has
+    a key that another process used, all that was written before it stays written once, also a
+    spend without a key, which nothing else would keep from being made twice."""
+    connection = world.connect(await world.admin_key())
+    limits = [{"window": "day", "amount": "4.00"}]
+    plain, limited = [
+        (await make_agent(connection, dailyCap="5.00", **more))["id"]
+        for more in (dict[str, Any](), {"limits": limits})
+    ]
+    connection.close()
+    for agent_id in (plain, limited):
+        await world.service.fund(agent_id, "5")
+    await world.note_payee(plain)
+    realm_id = await _realm(world.db, plain)
+    deciding, elsewhere = _authoriser(world), _authoriser(world)
+    place = (realm_id, "POST /v1/spend/authorise", limited, "used elsewhere")
+    keyed = msgspec.structs.replace(
+        _request(realm_id, limited, 300_000), key=IdempotencyKey(*place, bytes(32))
+    )
+    first = await elsewhere.authorise(keyed)
+    for agent_id in (plain, limited):  # so that it knows both
+        await deciding.authorise(_request(realm_id, agent_id, 100_000))
+    ahead = asyncio.create_task(deciding.authorise(_request(realm_id, limited, 50_000)))
+    await asyncio.sleep(0)
+    answers = await asyncio.gather(
+        deciding.authorise(_request(realm_id, plain, 200_000)), deciding.authorise(keyed)
+    )
+    await ahead
+    assert _status(answers[0]) == "approved"
+    assert answers[1].replayed
+    assert answers[1].body == first.body
+    async with world.db.connection() as tx:
+        amounts = "SELECT amount_micros FROM spend WHERE agent_id = $1 ORDER BY amount_micros"
+        assert [row[0] for row in await tx.fetch(amounts, plain)] == [100_000, 200_000]
+        assert [row[0] for row in await tx.fetch(amounts, limited)] == [50_000, 100_000, 300_000]
     await assert_clean(world.db)
 
 

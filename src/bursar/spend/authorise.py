@@ -29,7 +29,7 @@ from bursar.policy.engine import Decision, decide
 from bursar.policy.model import Bounds, Policy
 from bursar.recipient.resolve import Directory
 from bursar.spend import store
-from bursar.spend.batches import Batches, Over, Waiting
+from bursar.spend.batches import Batches, Over, Waiting, not_over
 from bursar.spend.deciding import Batch, Made, SpendRequest, Written
 from bursar.spend.memory import Known, Memory, Remembered, lock_to_decide
 from bursar.spend.model import SpendRow
@@ -121,6 +121,7 @@ class Authoriser:
                 # begins by saying which it wants may write. Its subclasses mean other things.
                 if type(problem) is not asyncpg.InvalidTransactionStateError:
                     raise
+                left = _unanswered(left)
                 break
         if left:
             try:
@@ -132,10 +133,12 @@ class Authoriser:
     async def _after_conflict(
         self, left: Sequence[_Waiting], problem: asyncpg.UniqueViolationError
     ) -> list[_Waiting]:
-        """Another process used one of the keys, or this one did long ago. Nothing was written."""
+        """Another process used one of the keys, or this one did long ago. Nothing was written with
+        it; what was before, of the agents that are not metered, is answered, and must not be
+        written again."""
         if problem.constraint_name != store.KEY_CONSTRAINT:
             raise problem
-        return await self._answer_known(left, every_key=True)
+        return await self._answer_known(_unanswered(left), every_key=True)
 
     async def _answer_known(self, batch: Sequence[_Waiting], *, every_key: bool) -> list[_Waiting]:
         """Answers those whose key was used before; returns the others. Keys are looked up only
@@ -189,17 +192,18 @@ class Authoriser:
         for metered in (False, True):
             of_kind = [w for w in ready if agents[w.request.agent_id].is_metered == metered]
             if of_kind:
-                rest = over if len(of_kind) == len(batch) else None
-                await self._try_to_write(of_kind, agents, rest, metered=metered)
-        Metrics.decided("remembered", sum(waiting.answered for waiting in ready))
-        Metrics.again(sum(not waiting.answered for waiting in ready))
-        return [waiting for waiting in batch if not waiting.answered]
+                is_all = len(of_kind) == len(batch)
+                await self._try_to_write(
+                    of_kind, agents, over if is_all else not_over, metered=metered
+                )
+        Metrics.again(len(_unanswered(ready)))
+        return _unanswered(batch)
 
     async def _try_to_write(
         self,
         batch: Sequence[_Waiting],
         agents: dict[str, Remembered],
-        over: Over | None,
+        over: Over,
         *,
         metered: bool,
     ) -> None:
@@ -211,18 +215,20 @@ class Authoriser:
             # A metered batch of which a part no longer stands was not written at all.
             with suppress(asyncpg.SerializationError):
                 written = await deciding.write(tx, None, self._approval_seconds)
-            missed = deciding.agent_ids - written.found.keys()
-            self._memory.forget(missed)
-            if missed:
-                self._memory.forget_meters(deciding.meter_ids)
+            # From here on nothing may keep what was written from being answered.
             try:
+                missed = deciding.agent_ids - written.found.keys()
+                self._memory.forget(missed)
+                if missed:
+                    self._memory.forget_meters(deciding.meter_ids)
                 deciding.remember(written)
-                if over is not None and not missed:
+                if not missed:
                     await over()
             finally:
                 # Before the connection goes back, which takes as long as all the answers of a small
                 # batch.
                 deciding.answer(written)
+                Metrics.decided("remembered", len(batch) - len(_unanswered(batch)))
 
     async def _remember(self, batch: Sequence[_Waiting]) -> tuple[dict[str, Remembered], bool]:
         """The agents of the batch as they are remembered, or read now; those that do not exist are
@@ -291,10 +297,16 @@ class Authoriser:
                 done.append((deciding, written))
             return done
 
-        for deciding, written in await self._db.transact(work):
+        done = await self._db.transact(work)
+        for deciding, written in done:
             deciding.answer(written)
+        for deciding, written in done:
             deciding.remember(written)
         Metrics.decided("locked", len(batch))
+
+
+def _unanswered(batch: Sequence[_Waiting]) -> list[_Waiting]:
+    return [waiting for waiting in batch if not waiting.answered]
 
 
 def _of(agents: dict[str, Remembered], request: SpendRequest) -> Remembered | None:
@@ -325,6 +337,7 @@ class _Deciding:
         return self._batch.meter_ids
 
     def add(self, waiting: _Waiting, agent: Remembered) -> None:
+        check(not waiting.answered, "what was answered is written, or never will be")
         request = waiting.request
         if request.key is not None:
             first = self._first.setdefault(request.key.place, waiting)
@@ -356,6 +369,8 @@ class _Deciding:
             outcome = first.outcome
             if key is not None and first_key is not None and isinstance(outcome, Authorised):
                 waiting.answer_with(_replay(key, first_key.fingerprint, outcome.body))
+            elif outcome is not None:
+                waiting.answer_with(outcome)
 
 
 async def authorise_purchase(

@@ -141,9 +141,9 @@ class Batches(Generic[Q, A]):
     def _end(self, batch: list[Waiting[Q, A]]) -> bool:
         """Frees the agents of a batch, unless that was done before; returns whether the next one
         began."""
-        if not any(each is batch for each in self._under_way):
+        if batch not in self._under_way:
             return False
-        self._under_way = [each for each in self._under_way if each is not batch]
+        self._under_way.remove(batch)
         self._busy -= {waiting.request.agent_id for waiting in batch}
         self._look_at = SECOND_BATCH
         return bool(self._waiting) and self._start()
@@ -171,4 +171,4 @@ class Batches(Generic[Q, A]):
 
 
 async def not_over() -> None:
-    """For one request that is no batch: nobody waits for its end."""
+    """For a part of a batch, or for a request that is none: nothing begins at its end."""

@@ -267,10 +267,11 @@ class Batch:
             of_purchase,
             self.made[0].spend_id,
         )
+        # It may be committed by now, so nothing here raises.
         numbers = next((f.meters for f in found.values() if f.meters is not None), ())
         meters = {
             made.spend_id: tuple(map(int, of_spend.strip("{}").split(",")))
-            for made, of_spend in zip(self.made, numbers, strict=bool(numbers))
+            for made, of_spend in zip(self.made, numbers, strict=False)
         }
         return Written(found, meters)
 
