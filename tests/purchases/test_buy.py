@@ -334,11 +334,17 @@ async def test_a_retry_has_a_key_too(market: Market, stall: Stall):
 
 
 async def test_one_retry_at_a_time(market: Market, stall: Stall):
+    """Goal: however the purchase ends meanwhile, only one process asks its seller again."""
     agent = await market.agent()
+    stall.settles = False
     bought = await agent.buy(stall.url)
+    stall.settles = True
     stall.paying.clear()
     first = asyncio.create_task(agent.retry(bought))
     await stall.until_presented(2)
+    error_of(await agent.retry(bought), 409, "invalid_state")
+    await stall.settle(stall.presented[0])
+    assert (await agent.ended(bought))["status"] == "paid"
     error_of(await agent.retry(bought), 409, "invalid_state")
     stall.paying.set()
     shown(await first)

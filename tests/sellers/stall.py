@@ -105,7 +105,7 @@ class Stall:
         self.presented.append(paying)
         await self.paying.wait()
         is_mpp = paying.startswith("Payment ")
-        settled = await self._settle(paying.removeprefix("Payment ")) if self.settles else None
+        settled = await self.settle(paying.removeprefix("Payment ")) if self.settles else None
         if settled is None or settled.problem is not None:
             return web.Response(status=402, text="not paid", headers=self.required())
         said = {"status": "success", "reference": settled.signature} if is_mpp else {
@@ -119,7 +119,7 @@ class Stall:
         body = self.goods if isinstance(self.goods, bytes) else self.goods.encode()
         return web.Response(status=status, body=body, headers=headers)
 
-    async def _settle(self, header: str) -> Settled | None:
+    async def settle(self, header: str) -> Settled | None:
         payment = msgspec.json.decode(base64.b64decode(header + "=" * (-len(header) % 4), b"-_"))
         payee = payment["accepted"]["payTo"] if self.payees else self.payee
         price = Price(TEST_MINT, payee, self.price_micros)

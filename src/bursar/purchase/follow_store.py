@@ -19,10 +19,10 @@ _COLUMNS: Final = columns(PurchaseRow)
 
 # Ends --------------------------------------------------------------------------------------------
 
+# Who is presenting it again goes on, and nobody else does meanwhile.
 _END = Query(f"""
     UPDATE purchase
-       SET status = :status, problem = :problem, updated_at = moment(), busy_until = NULL,
-           next_check_at = NULL
+       SET status = :status, problem = :problem, updated_at = moment(), next_check_at = NULL
      WHERE id = ANY(:purchase_ids) AND status = 'presented'
     RETURNING {_COLUMNS}
 """)
