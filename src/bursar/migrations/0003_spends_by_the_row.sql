@@ -140,14 +140,7 @@ DECLARE
   numbers text[];
   written_count bigint;
 BEGIN
-  IF current_setting('transaction_isolation') <> 'read committed' THEN
-    RAISE EXCEPTION 'spends are written at READ COMMITTED'
-      USING ERRCODE = 'invalid_transaction_state';
-  END IF;
-  -- What was acknowledged is on the disk, whatever a role or a database has as its default.
-  IF current_setting('synchronous_commit') NOT IN ('on', 'remote_apply') THEN
-    PERFORM set_config('synchronous_commit', 'on', true);
-  END IF;
+  PERFORM durably();
   IF locked_at IS NULL THEN
     PERFORM FROM wallet w WHERE w.agent_id = ANY (agent_ids) ORDER BY w.agent_id FOR NO KEY UPDATE;
     IF decided_in <> server_life() THEN

@@ -212,7 +212,7 @@ class Authoriser:
             deciding.add(waiting, agents[waiting.request.agent_id])
         async with self._db.connection() as tx:
             written = Written({}, {})
-            # A metered batch of which a part no longer stands was not written at all.
+            # A batch with meters of which a part no longer stands was not written at all.
             with suppress(asyncpg.SerializationError):
                 written = await deciding.write(tx, None, self._approval_seconds)
             # From here on nothing may keep what was written from being answered.

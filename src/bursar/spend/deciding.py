@@ -203,8 +203,8 @@ class _Wallet:
 
 
 class Batch:
-    """Of agents that are all metered, or none of them: a metered batch is written whole or not at
-    all, since its wallets may share a meter."""
+    """Of agents that are all metered, or none of them: one with meters beside those of its wallets
+    is written whole or not at all, since its wallets share them."""
 
     def __init__(
         self, bounds: Bounds, rents: set[tuple[str, str]], memory: Memory, *, metered: bool
@@ -254,8 +254,8 @@ class Batch:
         of_purchase: OfPurchase | None = None,
     ) -> Written:
         """The wallets whose decisions stand. Raises SerializationError when only some wallets of a
-        metered batch would have been written, or the purchase may no longer be priced: then nothing
-        was."""
+        batch with meters would have been written, or the purchase may no longer be priced: then
+        nothing was."""
         if not self.made:
             return Written({}, {})
         found = await store.write_spends(

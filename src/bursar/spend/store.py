@@ -232,8 +232,8 @@ async def write_spends(
     the only one of its batch, and named.
 
     Raises UniqueViolationError of `KEY_CONSTRAINT` when an idempotency key was used before, and
-    SerializationError when only some wallets of a metered batch would have been written, or when
-    the purchase has ended or its seller is paid elsewhere by now.
+    SerializationError when only some wallets of a batch with meters would have been written, or
+    when the purchase has ended or its seller is paid elsewhere by now.
     """
     query, more = _WRITE, {"purchase_id": None}
     if of_purchase is not None:
