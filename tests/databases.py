@@ -40,7 +40,9 @@ async def administer(postgres: EmbeddedPostgres, statement: str) -> None:
 
 async def until_waited_for(holder: Tx | asyncpg.Connection) -> None:
     """Returns when another session waits for a lock that this one holds."""
+    # Not pg_stat_activity, of which a transaction sees only the sessions of its first look.
     query = """
-        SELECT count(*) FROM pg_stat_activity WHERE pg_backend_pid() = ANY(pg_blocking_pids(pid))
+        SELECT count(*) FROM pg_locks
+         WHERE NOT granted AND pg_backend_pid() = ANY(pg_blocking_pids(pid))
     """
     await until(lambda: holder.fetchval(query), seconds=60)

@@ -6,6 +6,7 @@ import pytest
 
 from bursar.chain.answers import (
     Unreadable,
+    read_accounts,
     read_blockhash,
     read_height,
     read_mentions,
@@ -47,3 +48,11 @@ def test_the_largest_are_read():
     assert read_height({"absoluteSlot": _BEYOND - 1, "blockHeight": 1}).slot == _BEYOND - 1
     (mention,) = read_mentions([_mention(blockTime=253_402_300_799)])
     assert mention.block_time == 253_402_300_799
+
+
+@pytest.mark.parametrize("text", ["\x80", "=", "AAA"])
+def test_data_that_is_no_base64_is_unreadable(text: str):
+    """Goal: the next node is asked; `b64decode` has two kinds of errors."""
+    account = {"lamports": 1, "owner": _HASH, "executable": False, "data": [text, "base64"]}
+    with pytest.raises(Unreadable):
+        read_accounts({"context": {"slot": 1}, "value": [account]}, 1)

@@ -303,6 +303,7 @@ READERS: dict[str, tuple[Callable[[Any], Any], Any]] = {
         {"context": {"slot": 1}, "value": {"blockhash": ADDRESS, "lastValidBlockHeight": 151}},
     ),
     "height": (answers.read_height, {"absoluteSlot": 5, "blockHeight": 4}),
+    "yes_or_no": (answers.read_yes_or_no, {"context": {"slot": 1}, "value": False}),
     "statuses": (
         lambda result: answers.read_statuses(result, ["a", "b"]),
         {"context": {"slot": 1}, "value": [None, _STATUS]},

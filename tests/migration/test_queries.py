@@ -56,7 +56,11 @@ async def test_every_query_fits_the_schema(db: Database):
 ROWS: list[tuple[type, str, set[str]]] = [
     (AgentRow, "agent", {"policy", "wallet"}),
     (DepositRow, "deposit", set()),
-    (PaymentRow, "payment", {"source", "mint", "fee_payer", "set_aside", "reserved_lamports"}),
+    (
+        PaymentRow,
+        "payment",
+        {"source", "mint", "fee_payer", "asked_at", "set_aside", "reserved_lamports"},
+    ),
     (Policy, "policy", set()),
     (RecipientRow, "recipient", set()),
     (SpendRow, "spend", set()),

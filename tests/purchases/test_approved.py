@@ -4,8 +4,12 @@ approved, or not at all; and whatever comes in between, nothing stays reserved."
 import asyncio
 from typing import Any
 
+import httpx
 import pytest
 
+from bursar.purchase import pin_store, store
+from tests.databases import until_waited_for
+from tests.processes import until
 from tests.purchases.market import Agent, Market, shown
 from tests.sellers.chain import new_payee
 from tests.sellers.stall import GOODS, Stall
@@ -64,6 +68,53 @@ async def test_the_service_asks_again_whom_it_has_asked(market: Market, stall: S
     assert stall.presented == []
     assert shown(await agent.resume(purchase))["response"]["body"] == GOODS
     assert len(stall.presented) == 1
+
+
+async def being_continued(
+    agent: Agent, stall: Stall
+) -> "tuple[dict[str, Any], asyncio.Task[httpx.Response]]":
+    """Approved, and a request that continues it waits for the seller, who is slow."""
+    purchase = await pending(agent, stall)
+    await decide(agent, purchase)
+    stall.open.clear()
+    slow = asyncio.create_task(agent.resume(purchase))
+    await stall.until_asked(2)
+    return purchase, slow
+
+
+async def until_queued(market: Market, count: int) -> None:
+    """Returns when so many sessions wait for their turn at a purchase. They have it in the order in
+    which they came."""
+    query = """
+        SELECT count(*) >= $1
+          FROM pg_stat_activity
+         WHERE datname = current_database() AND wait_event_type = 'Lock'
+           AND query LIKE '%UPDATE purchase%'
+    """
+    async with market.db.connection() as tx:
+        await until(lambda: tx.fetchval(query, count), seconds=60)
+
+
+async def test_continued_by_another_meanwhile(market: Market, stall: Stall, agent: Agent):
+    """Goal: who is overtaken by a request that signs asks nobody and takes nothing: what was
+    presented can be retried."""
+    purchase, slow = await being_continued(agent, stall)
+    async with market.db.connection() as tx:
+        # The time is over in which it was the first one's alone.
+        await tx.execute("UPDATE purchase SET busy_until = NULL WHERE id = $1", purchase["id"])
+    async with market.db.transaction() as tx:
+        await tx.execute("SELECT FROM purchase WHERE id = $1 FOR UPDATE", purchase["id"])
+        stall.open.set()
+        await until_queued(market, 1)
+        late = asyncio.create_task(agent.resume(purchase))
+        await until_queued(market, 2)
+    assert shown(await late)["status"] in ("presented", "paid")
+    assert shown(await slow)["response"]["body"] == GOODS
+    assert len(stall.asked) == 2
+    async with market.db.connection() as tx:
+        assert await store.take(tx, purchase["id"], 60, ["pending"]) is None
+    assert shown(await agent.retry(purchase))["response"]["body"] == GOODS
+    assert await market.paid(agent, stall.payee) == [1_000]
 
 
 async def test_a_payee_that_the_directory_has_meanwhile(market: Market, stall: Stall, agent: Agent):
@@ -128,6 +179,42 @@ async def test_a_payee_that_was_pinned_meanwhile(market: Market, stall: Stall, a
     assert (failed["status"], failed["failureCode"]) == ("failed", "terms_changed")
     assert len(stall.presented) == 1
     await assert_given_back(agent)
+
+
+async def test_a_payee_that_is_pinned_just_before_the_signature(
+    market: Market, stall: Stall, agent: Agent
+):
+    """Goal: nothing of a signature for another payee is left."""
+    purchase = await pending(agent, stall)
+    await decide(agent, purchase)
+    async with market.db.transaction() as tx:
+        realm_id = await tx.fetchval("SELECT realm_id FROM agent WHERE id = $1", agent.id)
+        await store.take_turns(tx, realm_id)
+        continued = asyncio.create_task(agent.resume(purchase))
+        await until_waited_for(tx)
+        payee = await new_payee(market.rpc)
+        await pin_store.pin(tx, realm_id, stall.origin, payee, "key_another")
+    failed = shown(await continued)
+    assert (failed["status"], failed["failureCode"]) == ("failed", "terms_changed")
+    assert (failed["header"], stall.presented) == (None, [])
+    await assert_given_back(agent)
+
+
+async def test_what_ended_before_its_signature_pins_nothing(
+    market: Market, stall: Stall, agent: Agent
+):
+    """Goal: a payee that nothing was signed for does not stand in the way of the next one."""
+    purchase, slow = await being_continued(agent, stall)
+    async with market.db.connection() as tx:
+        await tx.execute("UPDATE purchase SET busy_until = NULL WHERE id = $1", purchase["id"])
+        await tx.execute(
+            "UPDATE spend SET decided_at = decided_at - interval '25 hours' WHERE id = $1",
+            purchase["transactionId"],
+        )
+    assert (await agent.ended(purchase))["failureCode"] == "not_continued"
+    stall.open.set()
+    assert shown(await slow)["failureCode"] == "not_continued"
+    assert (shown(await agent.admin.get("/v1/pins")), stall.presented) == ([], [])
 
 
 async def test_an_approval_alone_pins_nothing(market: Market, stall: Stall, agent: Agent):

@@ -6,9 +6,13 @@ from typing import Any
 
 import pytest
 
+from bursar.purchase import store
+from bursar.purchase.end import bury
 from bursar.service.ports import free_port
+from tests.databases import until_waited_for
 from tests.processes import until
 from tests.purchases.market import Market, made, shown
+from tests.purchases.test_approved import until_queued
 from tests.sellers.stall import GOODS, PRIVATE, Stall, open_stall
 from tests.support import error_of
 
@@ -349,6 +353,25 @@ async def test_one_retry_at_a_time(market: Market, stall: Stall):
     stall.paying.set()
     shown(await first)
     assert len(stall.presented) == 2
+
+
+async def test_one_that_dies_meanwhile_is_not_retried(market: Market, stall: Stall):
+    """Goal: what is proven dead is not presented once more, by who saw it alive just before."""
+    agent = await market.agent()
+    stall.settles = False
+    bought = await agent.buy(stall.url)
+    async with market.db.connection() as tx:
+        (row,) = await store.get_purchases(tx, [bought["id"]])
+    async with market.db.transaction() as tx:
+        await tx.execute("SELECT FROM spend WHERE id = $1 FOR UPDATE", bought["transactionId"])
+        # It moves the purchase, then waits for its spend.
+        burying = asyncio.create_task(bury(market.db, row, "a test"))
+        await until_waited_for(tx)
+        retrying = asyncio.create_task(agent.retry(bought))
+        await until_queued(market, 1)
+    await burying
+    assert "unpaid" in error_of(await retrying, 409, "invalid_state")["message"]
+    assert len(stall.presented) == 1
 
 
 async def test_a_caller_that_hangs_up_does_not_stop_it(market: Market, stall: Stall):

@@ -17,7 +17,7 @@ from bursar.service.postgres import EmbeddedPostgres
 from tests.databases import until_waited_for
 from tests.processes import until
 from tests.purchases.market import PATIENCE_SECONDS, Agent, Market, open_market, shown
-from tests.sellers.stall import GOODS, Stall, open_stall
+from tests.sellers.stall import GOODS, Stall
 from tests.settlement.stage import database
 from tests.support import error_of, events_of
 
@@ -39,12 +39,6 @@ async def market(
             purchases_timeout_seconds=3,
         ) as opened,
     ):
-        yield opened
-
-
-@pytest.fixture
-async def stall(market: Market) -> AsyncGenerator[Stall]:
-    async with open_stall(market.rpc) as opened:
         yield opened
 
 

@@ -319,7 +319,7 @@ async def test_a_statement_by_itself_waits_for_who_changes_its_row(market: Marke
     async with market.db.transaction() as tx:
         await tx.execute(free, found.purchase.id, "meanwhile")
         taking = asyncio.create_task(
-            market.db.alone(lambda tx: store.take(tx, found.purchase.id, 60))
+            market.db.alone(lambda tx: store.take(tx, found.purchase.id, 60, ["open"]))
         )
         await until_waited_for(tx)
     taken = await taking

@@ -1,6 +1,7 @@
 """Purchases on the stage: made of the same parts that a request to buy uses, without a seller."""
 
 import secrets
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -102,7 +103,7 @@ async def open_purchase(
         )
         begun = await store.begin(tx, new, MOST, busy_seconds=60)
     assert begun is not None
-    return begun[0]
+    return begun.purchase
 
 
 async def price(stage: Stage, purchase: PurchaseRow, offer: Offer) -> PurchaseRow:
@@ -142,14 +143,30 @@ async def new_payee(stage: Stage) -> str:
 
 
 async def buy(
-    stage: Stage, agent: dict[str, Any], micros: int = 1_500, payee: str | None = None
+    stage: Stage,
+    agent: dict[str, Any],
+    micros: int = 1_500,
+    payee: str | None = None,
+    nodes: Sequence[str] = (),
 ) -> Bought:
-    """Asked, approved, signed and stored; what the seller does with it is up to the test."""
+    """Asked, approved, signed and stored; what the seller does with it is up to the test. `nodes`
+    are asked before it is signed; none means the localnet."""
     await note_history(stage)
     facilitator = await stage.rpc.wallet()
     offer = offered(micros, facilitator, payee or await new_payee(stage))
     priced = await price(stage, await open_purchase(stage.db, agent["id"]), offer)
-    chain = await stage.chain()
+    return await sign(stage, agent, priced, offer, facilitator, nodes)
+
+
+async def sign(
+    stage: Stage,
+    agent: dict[str, Any],
+    priced: PurchaseRow,
+    offer: Offer,
+    facilitator: Keypair,
+    nodes: Sequence[str] = (),
+) -> Bought:
+    chain = await stage.chain(*nodes)
     async with stage.db.connection() as tx:
         network = await pinned_network(tx, "test")
         keys = await custody_store.wallet_keys(tx, [agent["id"]])

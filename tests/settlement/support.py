@@ -1,5 +1,6 @@
 """A stage for settlement: a real node that can be faulty, a database, the service, workers."""
 
+import base64
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -8,6 +9,7 @@ from typing import Any
 import httpx
 from aiohttp import web
 from solders.keypair import Keypair
+from solders.signature import Signature
 
 from bursar.chain.message import Payment, token_account
 from bursar.chain.pin import check_network
@@ -273,14 +275,20 @@ Lie = Callable[[str, Any], Any]
 
 
 @asynccontextmanager
-async def in_front_of(rpc: Rpc, lie: Lie) -> AsyncGenerator[str]:
-    """A second address for the same chain; `lie(method, result)` says what it answers."""
+async def in_front_of(rpc: Rpc, *lies: Lie, keeps: bool = False) -> AsyncGenerator[str]:
+    """A second address for the same chain; `lie(method, result)` says what it answers. Of several
+    the n-th is at the path /n. `keeps`: what it is sent it says to have taken, and no more."""
 
     async def handle(request: web.Request) -> web.Response:
+        lie = lies[int(request.path[1:] or 0)]
         body = await request.json()
-        answer = await rpc.post(body)
         several = isinstance(body, list)
-        requests, answers = (body, answer) if several else ([body], [answer])
+        requests = body if several else [body]
+        if keeps and all(each["method"] == "sendTransaction" for each in requests):
+            taken = [_taken(each) for each in requests]
+            return web.json_response(taken if several else taken[0])
+        answer = await rpc.post(body)
+        answers = answer if several else [answer]
         methods = {each["id"]: each["method"] for each in requests}
         for each in answers:
             if "result" in each:
@@ -291,7 +299,7 @@ async def in_front_of(rpc: Rpc, lie: Lie) -> AsyncGenerator[str]:
         return web.json_response(answer)
 
     app = web.Application()
-    app.router.add_post("/", handle)
+    app.router.add_post("/{which:.*}", handle)
     runner = web.AppRunner(app)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)
@@ -301,6 +309,20 @@ async def in_front_of(rpc: Rpc, lie: Lie) -> AsyncGenerator[str]:
         yield f"http://127.0.0.1:{runner.addresses[0][1]}"
     finally:
         await runner.cleanup()
+
+
+def _taken(sending: dict[str, Any]) -> dict[str, Any]:
+    raw = base64.b64decode(sending["params"][0])
+    return {
+        "jsonrpc": "2.0",
+        "id": sending["id"],
+        "result": str(Signature.from_bytes(raw[1:65])),
+    }
+
+
+def the_truth(method: str, result: Any) -> Any:
+    del method
+    return result
 
 
 def nothing_there(method: str, result: Any) -> Any:

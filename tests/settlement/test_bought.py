@@ -282,7 +282,7 @@ async def test_an_approved_purchase_that_nobody_continues_ends(stage: Stage):
         await tx.execute("UPDATE wallet SET pending_count = 0 WHERE agent_id = $1", agent["id"])
     assert await end_unsigned(stage.db, DAY) == 0
     async with stage.db.transaction() as tx:
-        assert await store.take(tx, purchase.id, 60) is not None
+        assert await store.take(tx, purchase.id, 60, ["pending"]) is not None
     assert await end_unsigned(stage.db, 0) == 0
     async with stage.db.connection() as tx:
         await tx.execute("UPDATE purchase SET busy_until = NULL")

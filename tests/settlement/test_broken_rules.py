@@ -30,7 +30,7 @@ async def _as_it_comes(witness: Any, submission: SubmissionRow) -> Height:
     return await witness.finalized()
 
 
-async def _remembers_nothing(*_: Any) -> bool:
+async def _no(*_: Any) -> bool:
     return False
 
 
@@ -49,7 +49,7 @@ async def test_rule_1_sent_before_it_is_stored(stage: Stage, broken: pytest.Monk
 
     broken.setattr(submission_store, "insert_submissions", send_first)
     # If it landed in a later block than the first look, rule 6 would notice it on the chain.
-    broken.setattr(Outside, "knows_more", _remembers_nothing)
+    broken.setattr(Outside, "knows_more", _no)
     assert (await scenarios.crash_at_the_commit(stage)).made == 2
 
 
@@ -117,6 +117,8 @@ async def test_rule_4_one_witness_is_enough(stage: Stage, broken: pytest.MonkeyP
 async def test_rules_4_and_5_no_wait_for_the_expiry(stage: Stage, broken: pytest.MonkeyPatch):
     for module in (worker, evidence):
         broken.setattr(module, "SAFETY_BLOCKS", -1_000)
+    # And no node says that it would still take it.
+    broken.setattr(Solana, "is_valid", _no)
     assert (await scenarios.arrives_at_last(stage)).made > 1
 
 
@@ -139,7 +141,7 @@ async def test_rule_6_no_quiet_after_a_failover(stage: Stage, broken: pytest.Mon
 
     broken.setattr(Settler, "watch", not_quiet)
     # What the worker's folder and the chain remember would notice it all the same.
-    broken.setattr(Outside, "knows_more", _remembers_nothing)
+    broken.setattr(Outside, "knows_more", _no)
     assert (await scenarios.forgotten_and_on_its_way(stage)).made == 2
 
 

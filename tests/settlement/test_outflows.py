@@ -1,6 +1,7 @@
 """Purchases and the books: after a failover nothing is signed before all that left is known, and no
 outflow is entered twice."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,8 @@ import pytest
 from bursar.chain.sponsored import Sponsored
 from bursar.custody import store as custody_store
 from bursar.errors import CommandFailed
-from bursar.purchase import compare, outflow_store
+from bursar.policy.engine import RejectCode
+from bursar.purchase import compare, end, outflow_store
 from bursar.purchase.compare import OutflowCheck
 from bursar.purchase.sign import OutflowsUnknown
 from bursar.settlement.adopt import adopt
@@ -22,9 +24,14 @@ from tests.settlement.bought import (
     countersigned,
     follow,
     follower,
+    new_payee,
     note_history,
+    offered,
+    open_purchase,
+    price,
+    sign,
 )
-from tests.settlement.support import Stage, in_front_of
+from tests.settlement.support import Stage, deny_everything, in_front_of, the_truth
 
 
 async def check_of(stage: Stage, *addresses: str) -> OutflowCheck:
@@ -89,6 +96,32 @@ async def forget(bought: Bought) -> None:
             await tx.execute(f"ALTER TABLE {table} ENABLE TRIGGER USER")
 
 
+async def forget_signature(bought: Bought) -> None:
+    """As the database was when a person had approved it."""
+    async with bought.stage.db.transaction() as tx:
+        await tx.execute("ALTER TABLE purchase DISABLE TRIGGER USER")
+        await tx.execute(
+            "UPDATE purchase SET status = 'pending', raw = NULL, signature = NULL,"
+            " fee_payer = NULL, blockhash = NULL, last_valid_height = NULL, signed_slot = NULL,"
+            " signed_at = NULL, next_check_at = NULL WHERE id = $1",
+            bought.row.id,
+        )
+        await tx.execute("ALTER TABLE purchase ENABLE TRIGGER USER")
+        await tx.execute(
+            "DELETE FROM purchase_secret WHERE purchase_id = $1 AND kind = 'header'", bought.row.id
+        )
+
+
+async def paid_and_forgotten(stage: Stage, agent: dict[str, Any]) -> str:
+    """A purchase that a failover forgot and its seller submitted; what it may do is over."""
+    bought = await buy(stage, agent, 2_000_000)
+    await forget(bought)
+    await fail_over(stage, agent)
+    signature = await bought.settle()
+    await past_the_quiet(stage)
+    return signature
+
+
 async def enter(stage: Stage, agent: dict[str, Any], signature: str) -> None:
     await adopt(
         stage.db,
@@ -144,11 +177,7 @@ async def test_a_failover_holds_purchases_until_the_history_is_known(stage: Stag
 async def test_a_forgotten_purchase_that_was_paid_has_to_be_entered(stage: Stage):
     """Goal: nothing is signed beside it; `bursar adopt` puts it right."""
     agent = await stage.agent("10")
-    bought = await buy(stage, agent, 2_000_000)
-    await forget(bought)
-    await fail_over(stage, agent)
-    signature = await bought.settle()
-    await past_the_quiet(stage)
+    signature = await paid_and_forgotten(stage, agent)
     check = await check_of(stage)
     await round_of(stage, check)
     told = await problem(stage, agent) or ""
@@ -160,6 +189,54 @@ async def test_a_forgotten_purchase_that_was_paid_has_to_be_entered(stage: Stage
     await round_of(stage, check)
     assert await may_sign(stage, agent)
     assert (await stage.balance(agent))["balance"] == "8.000000"
+
+
+async def test_an_approved_purchase_that_forgot_its_signature_is_not_paid_twice(stage: Stage):
+    """Goal: where no memo of ours says what was paid for, price and payee do; what left is entered
+    only when the purchase can no longer be signed."""
+    await note_history(stage)
+    agent = await stage.agent("10")
+    await stage.client.patch(
+        f"/v1/agents/{agent['id']}", json={"policy": {"approvalThreshold": "0"}}
+    )
+    facilitator = await stage.rpc.wallet()
+    offer = replace(offered(2_000_000, facilitator, await new_payee(stage)), memo="invoice 17")
+    pending = await price(stage, await open_purchase(stage.db, agent["id"]), offer)
+    approval = f"/v1/transactions/{pending.spend_id}/approve"
+    assert (await stage.client.post(approval, json={})).status_code == 200
+    # Here the backup is taken that is put back later.
+    bought = await sign(stage, agent, pending, offer, facilitator)
+    signature = await bought.settle()
+    await forget_signature(bought)
+    await stage.fail_over()
+    await note_history(stage)
+    await outflow_store.ask(stage.db, "test", agent["id"])
+    await past_the_quiet(stage)
+    check = await check_of(stage)
+    await round_of(stage, check)
+    assert signature in (await problem(stage, agent) or "")
+    with pytest.raises(CommandFailed, match=f"may have paid for {pending.id}"):
+        await enter(stage, agent, signature)
+    await round_of(stage, check)
+    assert not await may_sign(stage, agent)
+    async with stage.db.transaction() as tx:
+        await end.give_up(tx, pending, "not_continued", RejectCode.CANCELLED, "not in time")
+    await enter(stage, agent, signature)
+    await round_of(stage, check)
+    assert await may_sign(stage, agent)
+    assert (await stage.balance(agent))["balance"] == "8.000000"
+
+
+async def test_two_nodes_at_one_host_are_two_witnesses(stage: Stage):
+    """Goal: what one of them does not list, the other does."""
+    agent = await stage.agent("10")
+    signature = await paid_and_forgotten(stage, agent)
+    async with in_front_of(stage.rpc, deny_everything, the_truth) as host:
+        check = await check_of(stage, f"{host}/0", f"{host}/1")
+        for _ in range(2):
+            await round_of(stage, check)
+    assert not await may_sign(stage, agent)
+    assert signature in (await problem(stage, agent) or "")
 
 
 async def test_a_snapshot_that_was_put_back_is_noticed(stage: Stage, tmp_path: Path):

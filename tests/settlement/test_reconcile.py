@@ -4,6 +4,7 @@ import contextlib
 from collections.abc import AsyncGenerator
 from typing import Any
 
+import httpx
 import pytest
 from prometheus_client import REGISTRY
 from solders.keypair import Keypair
@@ -429,3 +430,41 @@ async def test_a_wallet_that_cannot_be_read_hides_no_theft(
             with contextlib.suppress(ChainOutOfReach):
                 await stage.reconciler.sweep()
         assert await wallet_frozen(stage, robbed["id"])
+
+
+async def robbed_and_filled_up(stage: Stage, client: httpx.AsyncClient) -> dict[str, Any]:
+    """Stopped for what was taken; then somebody sends as much."""
+    agent = await stage.funded_agent(client, "10")
+    await stage.steal(agent["id"], 10_000_000)
+    for _ in range(4):
+        await stage.reconciler.sweep()
+    assert await wallet_frozen(stage, agent["id"])
+    await stage.rpc("bursar_faucet", agent["wallet"]["address"], 10_000_000)
+    return agent
+
+
+async def test_money_that_comes_in_hides_no_theft(stage: Stage):
+    """Goal: what came in is credited, and the wallet stays stopped: with as much as was taken the
+    chain holds what the books say."""
+    async with await stage.service.admin() as client:
+        agent = await robbed_and_filled_up(stage, client)
+        for _ in range(6):
+            await stage.reconciler.sweep()
+        assert await wallet_frozen(stage, agent["id"])
+        assert (await stage.wallet(client, agent["id"]))["balance"] == "20.000000"
+
+
+async def test_a_history_that_cannot_be_read_hides_no_theft_either(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+):
+    """Goal: a wallet is whole again only when what came in is known."""
+
+    async def unreadable(*_: object, **__: object) -> None:
+        raise ChainOutOfReach("too many requests")
+
+    async with await stage.service.admin() as client:
+        agent = await robbed_and_filled_up(stage, client)
+        monkeypatch.setattr(DepositWatcher, "look", unreadable)
+        for _ in range(6):
+            await stage.reconciler.sweep()
+        assert await wallet_frozen(stage, agent["id"])

@@ -1,16 +1,21 @@
 """Transactions that nobody can read: they hide no deposit, and a person may decide about them."""
 
+import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any
 
 import pytest
 from prometheus_client import REGISTRY
 
+from bursar.chain.message import token_account
 from bursar.chain.solana import Solana
+from bursar.errors import CommandFailed
 from bursar.money import format_micros
 from bursar.policy.cache import PolicyCache
 from bursar.service.postgres import EmbeddedPostgres
+from bursar.settlement.by_hand import credit_by_hand
 from bursar.settlement.deposits import DepositWatcher
+from bursar.wallet import store as wallet_store
 from bursar_localnet import base58
 from tests.localnet.support import MINT, payment
 from tests.processes import Finished, bursar
@@ -169,6 +174,42 @@ async def test_a_person_credits_or_dismisses_what_could_not_be_read(stage: Stage
         ("deposit.credited_by_hand", bad[0], "0.000005"),
         ("deposit.dismissed", bad[1], "0.000000"),
     ]
+
+
+async def test_two_hands_at_once_credit_no_more_than_is_there(stage: Stage):
+    """Goal: what is beyond the ledger is counted again under the wallet's lock."""
+    async with await stage.service.admin() as client:
+        agent = await stage.funded_agent(client, "10")
+        address = agent["wallet"]["address"]
+        await stage.rpc("bursar_faucet", address, 5)
+        async with stage.db.connection() as tx:
+            (wallet,) = await wallet_store.watched_wallets(tx, [agent["id"]])
+            for signature in ("one", "two"):
+                await wallet_store.insert_unread(
+                    tx,
+                    realm_id=wallet.realm_id,
+                    agent_id=agent["id"],
+                    token_account=token_account(address, str(MINT)),
+                    signature=signature,
+                    problem="no node shows it",
+                )
+        ended = await asyncio.gather(
+            *(
+                credit_by_hand(
+                    stage.db,
+                    stage.reconciler.watcher.chain,
+                    mode="test",
+                    mint=str(MINT),
+                    agent_id=agent["id"],
+                    signature=signature,
+                    micros=5,
+                )
+                for signature in ("one", "two")
+            ),
+            return_exceptions=True,
+        )
+        assert [type(end) for end in ended].count(CommandFailed) == 1
+        assert (await stage.wallet(client, agent["id"]))["balance"] == "10.000005"
 
 
 def unread_count() -> float | None:

@@ -136,7 +136,8 @@ def _start(after: str, of: Mapping[str, Any] | None, faults: list[Fault]) -> Pla
 async def perform(call: Call) -> Answer | Stream:
     """Runs the handler with the database access that its route declares."""
     route, services = call.route, call.services
-    if route.writes and not services.has_room():
+    # What is never told to wait (a stop) needs little room, and some is kept.
+    if route.writes and route.category is not None and not services.has_room():
         raise unavailable(
             "The disk of the embedded database is almost full. Nothing was changed; the operator"
             " has to make room.",

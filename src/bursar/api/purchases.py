@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, cast, get_args
 
+from bursar.access import idempotency
 from bursar.access.limits import Category
 from bursar.access.model import ANYONE, SPENDERS, Caller, Scope
 from bursar.api.agent_filter import wanted_agent
@@ -204,7 +205,13 @@ async def list_(call: Call) -> Answer:
     )
 
 
-@endpoints.get("/v1/purchases/:id", "Get a purchase", scopes=ANYONE, data=Purchase)
+@endpoints.get(
+    "/v1/purchases/:id",
+    "Get a purchase",
+    scopes=ANYONE,
+    database=DatabaseUse.OWN,
+    data=Purchase,
+)
 async def get(call: Call) -> Answer:
     return data(await _shown(call, await _existing(call, call.params["id"])))
 
@@ -296,6 +303,11 @@ async def _shown(call: Call, purchase: PurchaseRow) -> Purchase:
         secrets = secret_store.Secrets()
         if _may_read_secrets(call):
             secrets = await secret_store.open_secrets(tx, call.services.vault, purchase.id)
+    if secrets.header is not None and purchase.status not in ENDED:
+        # Whoever has the header can have it paid. A standby that takes over has to know that it was
+        # signed, and the commit of that may have given up waiting for one.
+        async with call.services.db.transaction() as tx:
+            await idempotency.wait_for_standbys(tx)
     return show_purchase(
         purchase, spends.get(purchase.spend_id or ""), secrets.header, secrets.response
     )

@@ -47,7 +47,8 @@ RESUME = Record(
     description=(
         "Of the account and mode of this key. No spend and no approval that is requested after the"
         " answer passes: spends are rejected with `account_stopped`. Withdrawals go on. Stopping"
-        " again changes nothing, except that `alsoUnsigned` can be added."
+        " again changes nothing, except that `alsoUnsigned` can be added. An `Idempotency-Key` that"
+        " was used before gives its old answer again and stops nothing: send a new one, or none."
     ),
     scopes=APPROVERS,
     # Whoever needs it must not be told to wait.

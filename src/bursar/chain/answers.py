@@ -3,7 +3,6 @@ missing error field that is read as "no error" would settle a payment that never
 """
 
 import base64
-import binascii
 import re
 from collections.abc import Iterable, Sequence
 from typing import Any, Final, cast
@@ -102,10 +101,19 @@ def read_context(result: Any) -> tuple[int, Any]:
     return read_natural(field(field(result, "context"), "slot")), field(result, "value")
 
 
-def read_blockhash(result: Any) -> Blockhash:
+def read_yes_or_no(result: Any) -> bool:
     _, value = read_context(result)
+    if type(value) is not bool:
+        raise Unreadable("neither yes nor no")
+    return value
+
+
+def read_blockhash(result: Any) -> Blockhash:
+    slot, value = read_context(result)
     return Blockhash(
-        read_hash(field(value, "blockhash")), read_natural(field(value, "lastValidBlockHeight"))
+        read_hash(field(value, "blockhash")),
+        read_natural(field(value, "lastValidBlockHeight")),
+        slot,
     )
 
 
@@ -323,7 +331,7 @@ def _data(value: Any) -> bytes:
         case [str(text), "base64"]:
             try:
                 return base64.b64decode(text, validate=True)
-            except binascii.Error:
+            except ValueError:  # of what is no ASCII at all it is no binascii.Error
                 raise Unreadable("not base 64") from None
         case _:
             raise Unreadable("not the data of an account")

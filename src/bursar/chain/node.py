@@ -47,6 +47,8 @@ class Node:
         self.name = parts.hostname if parts.port is None else f"{parts.hostname}:{parts.port}"
         # The genesis hash that this node has shown.
         self.genesis: str | None = None
+        # By method, and the event loop's clock: until then it is not asked what others can answer.
+        self.silent_until: dict[str, float] = {}
 
     async def call(self, method: str, *params: Any) -> Any:
         """The result. Raises NodeError, NotReached or ChainOutOfReach, never anything else."""

@@ -8,6 +8,7 @@ that cannot be read raises `ChainOutOfReach`, which means "unknown" and never "f
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from statistics import median_low
 from typing import Final, NamedTuple, Protocol
 
 from bursar.errors import BursarError
@@ -16,6 +17,8 @@ from bursar.errors import BursarError
 BLOCKHASH_BLOCKS: Final = 150
 # Blocks beyond the last valid one before a transaction that nobody saw counts as dead.
 SAFETY_BLOCKS: Final = 32
+# About a day. Where nodes differ by more, one of them is no good, and nobody can say which.
+MOST_APART_BLOCKS: Final = 216_000
 
 
 class ChainOutOfReach(BursarError):
@@ -38,8 +41,26 @@ class Height:
 
 @dataclass(frozen=True, slots=True)
 class Blockhash:
+    """What is signed with it can land until `last_valid_height`, and is found from `slot` on."""
+
     hash: str
     last_valid_height: int
+    slot: int
+
+
+def vouched(told: Blockhash, heights: Sequence[Height]) -> Blockhash:
+    """A blockhash as a node told it, and what others say of how far the chain is, at `confirmed` as
+    the blockhash: the highest of heights and the lowest of slots, because only too early an end
+    could cost money. Raises ChainOutOfReach where they are so far apart that the end would not
+    come."""
+    highest = max(height.height for height in heights)
+    last_valid_height = max(told.last_valid_height, highest + BLOCKHASH_BLOCKS)
+    # Of three and more one that stands still holds up nobody.
+    middle = median_low(height.height for height in heights)
+    if last_valid_height - BLOCKHASH_BLOCKS - middle > MOST_APART_BLOCKS:
+        raise ChainOutOfReach("nodes are more than a day apart in their heights: one is wrong")
+    slot = min(told.slot, *(height.slot for height in heights))
+    return Blockhash(told.hash, last_valid_height, slot)
 
 
 # Sending -----------------------------------------------------------------------------------------
@@ -173,7 +194,6 @@ class Look:
     key."""
 
     blockhash: Blockhash
-    final: Height
     accounts: Mapping[str, Account | None]
 
 
@@ -191,10 +211,16 @@ class View(Protocol):
 
     @property
     def name(self) -> str:
-        """For logs: the host, without path or access token."""
+        """The host, without path or access token; of two at one host their places as well, because
+        what a node has said is remembered by its name."""
         ...
 
     async def finalized(self) -> Height: ...
+
+    async def is_valid(self, blockhash: str) -> bool:
+        """At `finalized`: whether what was signed with it could still be in the next block. One
+        that the node has never seen is not."""
+        ...
 
     async def statuses(self, signatures: Sequence[str]) -> Statuses:
         """Searches the whole history, not only recent slots."""
@@ -241,17 +267,23 @@ class Chain(View, Protocol):
         """The decimals of a token; None when the address is no mint of the Token program."""
         ...
 
+    async def heights(self) -> Sequence[Height]:
+        """`finalized` of each node that answers soon, at least one."""
+        ...
+
     async def latest_blockhash(self) -> Blockhash:
-        """At `confirmed`, which is also the level that `send` is checked at."""
+        """At `confirmed`, which is also the level that `send` is checked at. How long it is valid
+        decides when something is dead, so that is not left to one node: see `vouched`."""
         ...
 
     async def look(self, addresses: Sequence[str]) -> Look:
-        """`latest_blockhash`, `finalized` and `accounts` of at least one address, with one request
-        where the node takes that."""
+        """`latest_blockhash` and `accounts` of at least one address, with one request to a node
+        where it takes that."""
         ...
 
-    async def send(self, raw: bytes) -> SendResult:
-        """Never raises. May be repeated with the same bytes at will."""
+    async def send(self, raw: bytes, *, everywhere: bool = False) -> SendResult:
+        """Never raises. May be repeated with the same bytes at will. `everywhere`: to every node,
+        because one may take what it then does not pass on."""
         ...
 
     async def send_many(self, raws: Sequence[bytes]) -> Sequence[bytes]:

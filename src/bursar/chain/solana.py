@@ -34,6 +34,7 @@ from bursar.chain.port import (
     Statuses,
     Unclear,
     Unknown,
+    vouched,
 )
 from bursar.errors import check
 
@@ -54,12 +55,17 @@ _AT_ONCE: Final = 4
 # Every node is asked this often before a read is given up.
 _ROUNDS: Final = 2
 _BACKOFF_SECONDS: Final = 0.1
+# How long a node may take that is asked beside others, and how long one that took longer is left
+# alone: it must not slow every payment.
+_SOON_SECONDS: Final = 2.0
+_SILENT_SECONDS: Final = 10.0
 # We read only account keys and balances, which every version of a transaction has. With a lower
 # number, nodes would answer a deposit in a newer version with an error.
 _NEWEST_VERSION: Final = 127
 _MICROS_PER_LAMPORT: Final = 1_000_000
 
 _LATEST_BLOCKHASH: Final = "getLatestBlockhash", [{"commitment": "confirmed"}]
+_CONFIRMED: Final = "getEpochInfo", [{"commitment": "confirmed"}]
 _FINALIZED: Final = "getEpochInfo", [{"commitment": "finalized"}]
 
 _log = structlog.get_logger()
@@ -86,6 +92,11 @@ class Solana:
         # Proxies set in the environment are ignored: they would see what is signed, and could lie.
         session = aiohttp.ClientSession(trust_env=False)
         nodes = [Node(session, address, timeout_seconds) for address in addresses]
+        # What a node said is remembered by its name, so two at one host need two.
+        hosts = [node.name for node in nodes]
+        for place, node in enumerate(nodes, start=1):
+            if hosts.count(node.name) > 1:
+                node.name = f"{node.name} ({place})"
         chain = cls(nodes, priority_fee_max_lamports)
         chain._session = session
         return chain
@@ -119,26 +130,57 @@ class Solana:
         return await self._ask("getAccountInfo", [address, config], answers.read_decimals)
 
     async def latest_blockhash(self) -> Blockhash:
-        return await self._ask(*_LATEST_BLOCKHASH, answers.read_blockhash)
+        told, final, heights = await asyncio.gather(
+            self._ask(*_LATEST_BLOCKHASH, answers.read_blockhash),
+            self.finalized(),
+            self._heights_of(self._nodes if len(self._nodes) > 1 else (), _CONFIRMED),
+        )
+        return vouched(told, [final, *heights])
 
     async def finalized(self) -> Height:
         return await self._ask(*_FINALIZED, answers.read_height)
+
+    async def is_valid(self, blockhash: str) -> bool:
+        return await self._ask(
+            "isBlockhashValid", [blockhash, {"commitment": "finalized"}], answers.read_yes_or_no
+        )
+
+    async def heights(self) -> list[Height]:
+        if len(self._nodes) > 1:
+            heights = await self._heights_of(self._nodes, _FINALIZED)
+            if heights:
+                return heights
+        return [await self.finalized()]
+
+    async def _heights_of(
+        self, nodes: Sequence[Node], question: tuple[str, Sequence[Any]]
+    ) -> list[Height]:
+        told = await asyncio.gather(
+            *(self._soon(node, *question, answers.read_height) for node in nodes)
+        )
+        return [height for height in told if height is not None]
 
     async def look(self, addresses: Sequence[str]) -> Look:
         if len(addresses) <= MOST_ACCOUNTS:
             index = self._first
             node = self._nodes[index]
+            others = [other for other in self._nodes if other is not node]
             try:
                 await self._check_genesis(node)
-                return await _looked(node, addresses)
+                looked, heights = await asyncio.gather(
+                    _looked(node, addresses), self._heights_of(others, _CONFIRMED)
+                )
             except (ChainOutOfReach, Unreadable):
                 # Some nodes take no batches, and one that is out of reach is not asked first again.
                 if self._first == index:
                     self._first = (index + 1) % len(self._nodes)
-        blockhash, final, accounts = await asyncio.gather(
-            self.latest_blockhash(), self.finalized(), self.accounts(addresses)
+            else:
+                told, final, accounts = looked
+                return Look(vouched(told, [final, *heights]), accounts)
+        blockhash, accounts = await asyncio.gather(
+            self.latest_blockhash(), self.accounts(addresses)
         )
-        return Look(blockhash, final, accounts)
+        return Look(blockhash, accounts)
 
     async def block_time(self, slot: int) -> int | None:
         """In seconds since 1970; None when the node does not say."""
@@ -179,7 +221,16 @@ class Solana:
         return await self._ask("getSignaturesForAddress", [address, config], answers.read_mentions)
 
     async def transaction(self, signature: str) -> Landed | None:
-        return await self._ask("getTransaction", _shown(signature), _read_shown(signature))
+        shown = await self._ask("getTransaction", _shown(signature), _read_shown(signature))
+        if shown is None and len(self._nodes) > 1:
+            # One that is behind, or has lost it, shows nothing.
+            for node in self._nodes:
+                shown = await self._soon(
+                    node, "getTransaction", _shown(signature), _read_shown(signature)
+                )
+                if shown is not None:
+                    break
+        return shown
 
     async def transactions(self, signatures: Sequence[str]) -> dict[str, Landed | None]:
         async def ask(batch: Sequence[str]) -> list[Landed | None]:
@@ -191,11 +242,12 @@ class Solana:
                 # Asked one by one instead: the whole batch may have been lost, and some nodes take
                 # none.
                 return [await self._shown_alone(signature) for signature in batch]
+            found = [_read_or_none(result, s) for s, result in zip(batch, results, strict=True)]
             return [
                 await self._shown_alone(signature)
-                if isinstance(result, ChainOutOfReach)
-                else _read_or_none(result, signature)
-                for signature, result in zip(batch, results, strict=True)
+                if landed is None and (isinstance(result, ChainOutOfReach) or len(self._nodes) > 1)
+                else landed
+                for signature, result, landed in zip(batch, results, found, strict=True)
             ]
 
         parts = await _in_batches(ask, signatures, _SHOWN_AT_ONCE)
@@ -275,15 +327,38 @@ class Solana:
                     return answer
         raise unclear or problem
 
+    async def _soon(
+        self, node: Node, method: str, params: Sequence[Any], read: Callable[[Any], T]
+    ) -> T | None:
+        """What a node says that is asked beside others; None when it gives no readable answer, or
+        none soon."""
+        now = asyncio.get_running_loop().time()
+        if node.silent_until.get(method, 0) > now:
+            return None
+        try:
+            async with asyncio.timeout(_SOON_SECONDS):
+                await self._check_genesis(node)
+                return read(await node.call(method, *params))
+        except (NodeError, Unreadable):
+            return None
+        except (ChainOutOfReach, TimeoutError):
+            node.silent_until[method] = now + _SILENT_SECONDS
+            return None
+
     # Sending ------------------------------------------------------------------------------------
 
-    async def send(self, raw: bytes) -> SendResult:
+    async def send(self, raw: bytes, *, everywhere: bool = False) -> SendResult:
         """Sends to one node after the other until one takes it. If none does but one answer was
         lost, the result is Unknown, whatever the other nodes said. A node that could not be reached
         does not count."""
         refused: list[Refused] = []
-        unknown = not_reached = None
+        sent = unknown = not_reached = None
         for index in self._order():
+            if sent is not None:
+                await self._soon(
+                    self._nodes[index], "sendTransaction", _sent(raw), answers.read_text
+                )
+                continue
             try:
                 result = await self._send_to(self._nodes[index], raw)
             except ChainOutOfReach as problem:
@@ -291,14 +366,16 @@ class Solana:
                 continue
             match result:
                 case Sent():
-                    self._first = index
-                    return result
+                    if not everywhere:
+                        self._first = index
+                        return result
+                    sent = result
                 case Unknown():
                     unknown = result
                 case Refused():
                     refused.append(result)
         weakest = min(refused, key=lambda refusal: refusal.kind, default=None)
-        return unknown or weakest or not_reached or Unknown("no node was asked")
+        return sent or unknown or weakest or not_reached or Unknown("no node was asked")
 
     async def send_many(self, raws: Sequence[bytes]) -> list[bytes]:
         node = self._nodes[self._first]
@@ -383,7 +460,9 @@ def _read_accounts(
     return "getMultipleAccounts", [addresses, config]
 
 
-async def _looked(node: Node, addresses: Sequence[str]) -> Look:
+async def _looked(
+    node: Node, addresses: Sequence[str]
+) -> tuple[Blockhash, Height, dict[str, Account | None]]:
     """With one request. Raises ChainOutOfReach or Unreadable."""
     told = await node.calls([_LATEST_BLOCKHASH, _FINALIZED, _read_accounts(addresses, "confirmed")])
     for result in told:
@@ -391,7 +470,7 @@ async def _looked(node: Node, addresses: Sequence[str]) -> Look:
             raise result
     blockhash, final, accounts = told
     _, found = answers.read_accounts(accounts, len(addresses))
-    return Look(
+    return (
         answers.read_blockhash(blockhash),
         answers.read_height(final),
         dict(zip(addresses, found, strict=True)),
@@ -429,6 +508,8 @@ def _read_shown(signature: str) -> Callable[[Any], Landed | None]:
 
 
 def _read_or_none(result: Any, signature: str) -> Landed | None:
+    if isinstance(result, ChainOutOfReach):
+        return None
     try:
         return _read_shown(signature)(result)
     except Unreadable:

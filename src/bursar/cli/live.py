@@ -130,6 +130,8 @@ async def _ask(node: "Solana", wanted: Wanted) -> Told | Silent:
 
     try:
         height = await node.finalized()
+        # Without it nothing that expired is ever given back.
+        await node.is_valid((await node.latest_blockhash()).hash)
         lamports = None
         if wanted.fee_payer is not None:
             account = (await node.accounts([wanted.fee_payer]))[wanted.fee_payer]

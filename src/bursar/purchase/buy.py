@@ -12,7 +12,7 @@ counts as spent until it is proven dead. Nothing here is ever signed twice.
 
 import asyncio
 import hashlib
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeVar
@@ -39,7 +39,7 @@ from bursar.purchase.choose import (
 )
 from bursar.purchase.decide import Judge, Read
 from bursar.purchase.look import Lookout
-from bursar.purchase.model import FailureCode, PurchaseRow
+from bursar.purchase.model import FailureCode, PurchaseRow, PurchaseStatus
 from bursar.purchase.order import Order
 from bursar.purchase.secret_store import Kept, Secrets, Sent
 from bursar.purchase.seller import Seller, SellerAnswer, SellerUnreachable
@@ -56,6 +56,8 @@ PAYMENT_REQUIRED: Final = 402
 # Purchases being made or waiting for their turn at the seller, which has a few at a time
 # (`seller.py`): each holds its request in memory.
 MOST: Final = Room(of_account=400, of_agent=100, of_host=100)
+# What may be presented again.
+_PRESENTED: Final[tuple[PurchaseStatus, ...]] = ("presented", "paid")
 # What a purchase takes of its own time, beside its turn and its first request to the seller. Once
 # it is signed nobody has to wait for it: the worker follows it.
 _OWN_SECONDS: Final = 30
@@ -126,17 +128,15 @@ class Buyer:
 
     async def retry(self, purchase: PurchaseRow) -> PurchaseRow:
         """Presents the same bytes again, for goods whose answer was lost. Raises ApiError (409)."""
-        if purchase.status not in ("presented", "paid"):
-            raise _invalid(
-                f"Only a purchase that was presented is retried; this one is {purchase.status}."
-            )
+        _check_presented(purchase)
         if purchase.brought:
             raise _invalid("The agent itself presents this payment: send its `header` again.")
         kept = await self._secrets(purchase)
         if kept.sent is None or kept.header is None:
             raise _invalid("What was sent is kept for a day, and it is gone by now.")
         order, header = kept.sent.order, kept.header
-        taken = await self._take(purchase)
+        taken = await self._take(purchase, _PRESENTED)
+        _check_presented(taken)
         return await self._to_the_end(self._present_again(taken, order, header))
 
     async def resume(self, purchase: PurchaseRow, brought: SellerAnswer | None) -> PurchaseRow:
@@ -161,7 +161,9 @@ class Buyer:
         if kept.sent is None:
             raise _invalid("What was asked for is kept for three days, and it is gone by now.")
         sent = kept.sent
-        taken = await self._take(purchase)
+        taken = await self._take(purchase, ("pending",))
+        if taken.status != "pending":
+            return taken  # another request has continued it, or it has ended
         return await self._to_the_end(self._continue(taken, sent.order, brought or sent.brought))
 
     async def close(self) -> None:
@@ -217,11 +219,16 @@ class Buyer:
             async with self._db.connection() as tx:
                 others = await store.under_way(tx, new.realm_id, new.agent_id, new.host)
             raise _no_room(others)
-        purchase, fingerprint = begun
+        purchase = begun.purchase
         if purchase.id == new.id:
+            if begun.kept_bytes > secret_store.QUOTA_BYTES:
+                # By itself, since it may have to be done again, and a purchase begins once.
+                await self._db.alone(
+                    lambda tx: secret_store.trim(tx, purchase.agent_id, begun.kept_bytes)
+                )
             return purchase, False
         if key is not None:
-            known = present(fingerprint, "what is found by its key has a fingerprint")
+            known = present(begun.fingerprint, "what is found by its key has a fingerprint")
             idempotency.matching(StoredAnswer(known, 201, b""), key)
         async with self._db.transaction() as tx:
             await idempotency.wait_for_standbys(tx)
@@ -414,12 +421,16 @@ class Buyer:
             return nullcontext()
         return self._seller.turn(purchase.mode, purchase.realm_id, order)
 
-    async def _take(self, purchase: PurchaseRow) -> PurchaseRow:
-        """Nobody else asks the seller for it meanwhile. Raises ApiError (409)."""
-        taken = await self._db.alone(lambda tx: store.take(tx, purchase.id, self._busy_seconds))
-        if taken is None:
+    async def _take(self, purchase: PurchaseRow, expected: Sequence[PurchaseStatus]) -> PurchaseRow:
+        """Nobody else asks the seller for it meanwhile. One that is no longer in an expected state
+        is left alone, and returned as it now is. Raises ApiError (409)."""
+        taken = await self._db.alone(
+            lambda tx: store.take(tx, purchase.id, self._busy_seconds, expected)
+        )
+        now = taken or await self._now(purchase)
+        if taken is None and now.status in expected:
             raise _invalid("Another request is at work on this purchase. Try again in a while.")
-        return taken
+        return now
 
     def _sealed(self, purchase: PurchaseRow, answer: SellerAnswer) -> Kept:
         response = secret_store.as_response(answer)
@@ -469,6 +480,13 @@ def _no_room(others: Room) -> ApiError:
         f"{whose} purchases under way, the most there may be. Nothing was asked for; try again when"
         " some have ended."
     )
+
+
+def _check_presented(purchase: PurchaseRow) -> None:
+    if purchase.status not in _PRESENTED:
+        raise _invalid(
+            f"Only a purchase that was presented is retried; this one is {purchase.status}."
+        )
 
 
 def _invalid(message: str) -> ApiError:

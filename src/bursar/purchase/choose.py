@@ -9,7 +9,7 @@ from solders.pubkey import Pubkey
 
 from bursar.chain import store as chain_store
 from bursar.chain.message import SYSTEM, token_account
-from bursar.chain.port import Account, Blockhash, Chain, Height
+from bursar.chain.port import Account, Blockhash, Chain
 from bursar.chain.store import Pinned
 from bursar.config import Mode
 from bursar.db import Tx
@@ -32,7 +32,6 @@ class Ground:
 
     network: Pinned
     blockhash: Blockhash
-    final: Height
     accounts: Mapping[str, Account | None]
 
     def covers(self, offers: Sequence[Offer]) -> bool:
@@ -121,7 +120,7 @@ async def read_ground(chain: Chain, network: Pinned, payees: Collection[str]) ->
     addresses = sorted({*payees, *(token_account(payee, network.mint) for payee in payees)})
     # A seller that offers nothing usable names nobody.
     seen = await chain.look(addresses or [network.mint])
-    return Ground(network, seen.blockhash, seen.final, seen.accounts)
+    return Ground(network, seen.blockhash, seen.accounts)
 
 
 class Choice(NamedTuple):

@@ -6,9 +6,10 @@
    with an error, by the word of every node: it can never pay again.
 3. What nobody saw is dead only when the final height is past its last valid height with room to
    spare, and so much further that every node had time to list it; and every configured node, asked
-   beyond that point, shows the whole history of the account since it was signed without our
-   signature, and a balance that is not short. No node can be asked for the status of a signature
-   that is not a transaction's first. Until then it is in doubt, and its amount stays reserved.
+   beyond that point, no longer takes its blockhash, shows the whole history of the account since it
+   was signed without our signature, and a balance that is not short. No node can be asked for the
+   status of a signature that is not a transaction's first. Until then it is in doubt, and its
+   amount stays reserved.
 """
 
 import asyncio
@@ -227,6 +228,10 @@ class Follower:
             return "it is behind"
         if final.slot <= max(f.signed_slot for f in dying) + DEAD_BLOCKS:
             return "it counts other slots than the node that was asked before signing"
+        for blockhash in {followed.blockhash for followed in dying}:
+            # Should the height be wrong that was noted when it was signed.
+            if await witness.is_valid(blockhash):
+                return "what was signed can still land by its count"
         since = min(followed.signed_slot for followed in dying)
         searched = await self.search.of_history(witness, payer, since, final.slot)
         if searched.found:

@@ -12,6 +12,7 @@ from bursar.config import Mode
 from bursar.db import Tx
 from bursar.errors import present
 from bursar.purchase.model import PurchaseRow
+from bursar.purchase.secret_store import FORGETTING
 from bursar.purchase.store import purchase_of
 from bursar.sql import Query, columns, made
 
@@ -21,10 +22,13 @@ _COLUMNS: Final = columns(PurchaseRow)
 
 # Who is presenting it again goes on, and nobody else does meanwhile.
 _END = Query(f"""
-    UPDATE purchase
-       SET status = :status, problem = :problem, updated_at = moment(), next_check_at = NULL
-     WHERE id = ANY(:purchase_ids) AND status = 'presented'
-    RETURNING {_COLUMNS}
+    WITH of_purchase AS (
+      UPDATE purchase
+         SET status = :status, problem = :problem, updated_at = moment(), next_check_at = NULL
+       WHERE id = ANY(:purchase_ids) AND status = 'presented'
+      RETURNING {_COLUMNS}
+    ), {FORGETTING}
+    SELECT * FROM of_purchase
 """)
 
 
@@ -62,7 +66,7 @@ _CLAIM = Query(f"""
        SET next_check_at = clock_timestamp() + {_LEASE}, checks = p.checks + 1
       FROM due, wallet w
      WHERE p.id = due.id AND w.agent_id = p.agent_id
-    RETURNING {columns(PurchaseRow, "p")}, w.address, w.mint, p.checks,
+    RETURNING {columns(PurchaseRow, "p")}, w.address, w.mint, p.blockhash, p.checks,
               p.next_check_at AS lease
 """)
 # One that was answered meanwhile is looked at earlier.
@@ -110,6 +114,7 @@ class Followed(msgspec.Struct, frozen=True, kw_only=True):
 
     purchase: PurchaseRow
     payer: Payer
+    blockhash: str
     checks: int
     lease: datetime
 

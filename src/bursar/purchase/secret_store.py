@@ -18,9 +18,11 @@ from bursar.sql import Query, sweeping
 
 T = TypeVar("T")
 
-# What was sent is needed until a purchase that waits for a person is continued: a day each.
+# What was sent is needed until a purchase that waits for a person is continued: a day each. It goes
+# earlier where the purchase ends and is never presented again.
 _DAYS: Final[dict[SecretKind, int]] = {"order": 3, "header": 1, "response": 1}
-# Of one agent. Beyond it the oldest go: of what was free first, for it can be had again.
+# Of one agent. Beyond it the oldest go: of what was free first, for it can be had again. Those that
+# begin at the same moment do not count each other, the next one counts them all.
 QUOTA_BYTES: Final = 64 * 1024 * 1024
 # The longest UTF-8 character: a body that was cut may end within one.
 _UTF8_BYTES: Final = 4
@@ -39,6 +41,14 @@ KEEPING: Final = """kept AS (
          SET master_version = excluded.master_version, sealed = excluded.sealed,
              bytes = excluded.bytes, created_at = excluded.created_at,
              expires_at = excluded.expires_at
+    )"""
+# What was sent for those of `of_purchase` that nothing will be sent for any more: in the statement
+# that ends them.
+FORGETTING: Final = """forgotten AS (
+      DELETE FROM purchase_secret s
+       USING of_purchase p
+       WHERE s.purchase_id = p.id AND s.kind = 'order'
+         AND p.status IN ('free', 'failed', 'rejected', 'unpaid')
     )"""
 
 
@@ -61,7 +71,8 @@ _TRIM = Query("""
      WHERE owner IN (
        SELECT owner
          FROM (SELECT s.owner, sum(s.bytes) OVER (
-                        ORDER BY s.kind <> 'response' DESC, p.signature IS NOT NULL DESC,
+                        ORDER BY s.kind <> 'response' DESC,
+                                 p.status NOT IN ('free', 'failed', 'rejected') DESC,
                                  s.created_at DESC, s.owner) AS total
                  FROM purchase_secret s
                  JOIN purchase p ON p.id = s.purchase_id

@@ -6,7 +6,6 @@ from typing import Final
 
 import asyncpg
 
-from bursar.chain.port import BLOCKHASH_BLOCKS
 from bursar.chain.sponsored import MOST_VARIATIONS, Sponsored
 from bursar.custody.model import SealedKey
 from bursar.custody.vault import Vault
@@ -105,11 +104,8 @@ class Signer:
             signature=made.signature,
             fee_payer=fee_payer,
             blockhash=ground.blockhash.hash,
-            # A node that counts too few blocks must not make us bury what can still land.
-            last_valid_height=max(
-                ground.blockhash.last_valid_height, ground.final.height + BLOCKHASH_BLOCKS
-            ),
-            signed_slot=ground.final.slot,
+            last_valid_height=ground.blockhash.last_valid_height,
+            signed_slot=ground.blockhash.slot,
         )
         header = x402.signature_header if offer.protocol == "x402" else mpp.credential_header
         name, value = header(offer, made.raw)
@@ -128,7 +124,6 @@ class Signer:
         """Under the wallet's lock everything is checked again that could have changed."""
         if pins:
             await store.take_turns(tx, purchase.realm_id)
-            await self._pin(tx, purchase)
         standing, stored = await sign_store.present_purchase(tx, purchase, signed, kept)
         if standing.is_stopped:
             raise MayNotSign("The account was stopped before the payment was signed.")
@@ -144,6 +139,8 @@ class Signer:
             )
         if stored is None:
             return None
+        if pins:
+            await self._pin(tx, purchase)
         if _is_led(order, purchase):
             sent = secret_store.seal_order(self._vault, stored.id, Sent(order=order, brought=None))
             await secret_store.keep(tx, stored, sent)

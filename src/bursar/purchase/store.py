@@ -17,7 +17,7 @@ from bursar.purchase.model import (
     PurchaseRow,
     PurchaseStatus,
 )
-from bursar.purchase.secret_store import Kept, keeping, trim
+from bursar.purchase.secret_store import FORGETTING, Kept, keeping, trim
 from bursar.spend.model import SpendRow
 from bursar.spend.store import spend_of
 from bursar.sql import Listing, Query, columns, made
@@ -51,10 +51,13 @@ async def ours(tx: Tx, addresses: Sequence[str]) -> set[str]:
 # Making one --------------------------------------------------------------------------------------
 
 _BEGIN = Query(f"""
-    SELECT {_COLUMNS}, fingerprint AS found_fingerprint
+    SELECT {_COLUMNS}, fingerprint AS found_fingerprint,
+           coalesce(:bytes, 0) + (SELECT coalesce(sum(s.bytes), 0)
+                                    FROM purchase_secret s
+                                   WHERE s.agent_id = p.agent_id) AS kept_bytes
       FROM begin_purchase(
         :given, :busy_seconds, :same_seconds, :most_of_account, :most_of_agent, :most_of_host,
-        :owner, :kind, :master_version, :sealed, :bytes, :days)
+        :owner, :kind, :master_version, :sealed, :bytes, :days) p
 """)
 _UNDER_WAY = Query("""
     SELECT count(*) AS of_account, count(*) FILTER (WHERE agent_id = :agent_id) AS of_agent,
@@ -90,6 +93,15 @@ class NewPurchase(msgspec.Struct, frozen=True, kw_only=True):
     refusal: str | None
 
 
+class Begun(NamedTuple):
+    """A purchase that was stored, or found; and what its agent has kept by then."""
+
+    purchase: PurchaseRow
+    # Of the request that made it.
+    fingerprint: bytes | None
+    kept_bytes: int
+
+
 class Room(NamedTuple):
     """Purchases being made: how many there may be, or are, of an account, of an agent, and of an
     account from a host."""
@@ -107,11 +119,10 @@ async def begin(
     busy_seconds: float,
     same_within: int = 0,
     order: Kept | None = None,
-) -> tuple[PurchaseRow, bytes | None] | None:
+) -> Begun | None:
     """Stores the purchase with what is sent, or finds the one that the same request made before:
     by its key, or as the newest of the same method, URL and body within so many seconds that did
-    not come to nothing. Returns it with the fingerprint of its request; None where there is no room
-    for another."""
+    not come to nothing. None where there is no room for another."""
     given = msgspec.structs.asdict(new) | {
         "metadata": _encode(new.metadata).decode(),
         "digest": _hex(new.digest),
@@ -128,7 +139,9 @@ async def begin(
         most_of_host=most.of_host,
         **_NOTHING_KEPT if order is None else msgspec.structs.asdict(order),
     )
-    return None if row is None else (purchase_of(row), row["found_fingerprint"])
+    if row is None:
+        return None
+    return Begun(purchase_of(row), row["found_fingerprint"], row["kept_bytes"])
 
 
 async def under_way(tx: Tx, realm_id: int, agent_id: str, host: str) -> Room:
@@ -208,18 +221,22 @@ async def spends_of(tx: Tx, purchases: Sequence[PurchaseRow]) -> dict[str, Spend
 # Moving ------------------------------------------------------------------------------------------
 
 _MOVE = Query(f"""
-    UPDATE purchase
-       SET status = :status, reject_code = :reject_code, failure_code = :failure_code,
-           problem = coalesce(:problem, problem), updated_at = moment(), busy_until = NULL,
-           next_check_at = NULL
-     WHERE id = :purchase_id AND status = :expected
-    RETURNING {_COLUMNS}
+    WITH of_purchase AS (
+      UPDATE purchase
+         SET status = :status, reject_code = :reject_code, failure_code = :failure_code,
+             problem = coalesce(:problem, problem), updated_at = moment(), busy_until = NULL,
+             next_check_at = NULL
+       WHERE id = :purchase_id AND status = :expected
+      RETURNING {_COLUMNS}
+    ), {FORGETTING}
+    SELECT * FROM of_purchase
 """)
 _BUSY = Query(f"""
     UPDATE purchase
        SET busy_until = clock_timestamp() + make_interval(secs => :seconds)
       FROM durably()
-     WHERE id = :purchase_id AND (busy_until IS NULL OR busy_until < clock_timestamp())
+     WHERE id = :purchase_id AND status = ANY(:expected)
+       AND (busy_until IS NULL OR busy_until < clock_timestamp())
     RETURNING {_COLUMNS}
 """)
 _IDLE = Query(f"""
@@ -267,9 +284,12 @@ async def move_purchase(
     return None if row is None else purchase_of(row)
 
 
-async def take(tx: Tx, purchase_id: str, seconds: float) -> PurchaseRow | None:
-    """Makes it this process's for a while; None when another one is at work on it."""
-    row = await _BUSY.row(tx, purchase_id=purchase_id, seconds=seconds)
+async def take(
+    tx: Tx, purchase_id: str, seconds: float, expected: Sequence[PurchaseStatus]
+) -> PurchaseRow | None:
+    """Makes it this process's for a while; None when another one is at work on it, or when it is in
+    no expected state."""
+    row = await _BUSY.row(tx, purchase_id=purchase_id, seconds=seconds, expected=expected)
     return None if row is None else purchase_of(row)
 
 

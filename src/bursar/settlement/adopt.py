@@ -58,12 +58,24 @@ async def adopt(
                 " one that waits for approval has to be approved or denied first, and a purchase"
                 " that was not signed for has to end."
             )
+        receiver = _receiver(landed, mint)
+        if receiver is not None:
+            # No memo has to name a purchase, so what a restore forgot to have signed is known by
+            # its price and payee alone. If it went on as if unsigned, it would be paid twice.
+            bought = await books_store.unsigned_purchases(tx, agent_id, taken, receiver)
+            if bought:
+                raise CommandFailed(
+                    f"{signature} may have paid for {', '.join(bought)}, of the same price and"
+                    " payee, which can still be signed. Let it end first: deny it if it waits for"
+                    " approval; one that was approved ends by itself"
+                    " (BURSAR_PURCHASES_CONTINUE_SECONDS)."
+                )
         row = await withdrawals.withdraw(
             tx,
             realm_id=wallet.realm_id,
             agent_id=agent_id,
             amount_micros=taken,
-            destination=_receiver(landed, mint) or mint,
+            destination=receiver or mint,
             memo=ADOPTED,
             metadata={},
             network=network,

@@ -6,6 +6,7 @@ from typing import Final, Literal, get_args
 from bursar.config import Mode
 from bursar.db import Tx
 from bursar.settlement.model import LedgerNow, SettledRow
+from bursar.settlement.payment_store import of_spend
 from bursar.sql import Query, made
 
 # Transactions ------------------------------------------------------------------------------------
@@ -42,6 +43,12 @@ _STILL_TO_PAY = Query("""
     UNION ALL
     SELECT id FROM purchase WHERE id = ANY(:ids) AND status IN ('open', 'pending', 'presented')
 """)
+_UNSIGNED = Query("""
+    SELECT id
+      FROM purchase
+     WHERE agent_id = :agent_id AND status IN ('open', 'pending')
+       AND amount_micros = :amount_micros AND pay_to = :pay_to
+""")
 _PRESENTED_WITH = Query("""
     SELECT id
       FROM purchase
@@ -77,6 +84,12 @@ async def still_to_pay(tx: Tx, ids: Sequence[str]) -> set[str]:
     they are approved: then it finds them on the chain. And purchases that are not over: where the
     seller asks for no memo, theirs is their id."""
     return {row["id"] for row in await _STILL_TO_PAY.rows(tx, ids=ids)}
+
+
+async def unsigned_purchases(tx: Tx, agent_id: str, amount_micros: int, pay_to: str) -> list[str]:
+    """Those of this price and payee that were not signed for, as far as this database knows."""
+    rows = await _UNSIGNED.rows(tx, agent_id=agent_id, amount_micros=amount_micros, pay_to=pay_to)
+    return [row["id"] for row in rows]
 
 
 # Settled payments --------------------------------------------------------------------------------
@@ -166,13 +179,14 @@ _MODE = Query("""
      WHERE w.agent_id = :agent_id
 """)
 # Only open payments are in an index, and there are never many.
-_LEDGER_NOW = Query("""
+_LEDGER_NOW = Query(f"""
     WITH alive AS (
       SELECT p.agent_id, sum(p.amount_micros) AS micros
         FROM payment p
         LEFT JOIN settlement_watch s ON s.mode = p.mode
+        {of_spend("p.id")}
        WHERE p.state IN ('waiting', 'live') AND p.agent_id = ANY(:agent_ids::text[])
-         AND (p.state = 'live' OR p.created_at <= s.careful_before)
+         AND (p.state = 'live' OR coalesce(o.created_at, p.created_at) <= s.careful_before)
        GROUP BY p.agent_id
     ), presented AS (
       SELECT p.agent_id, sum(p.amount_micros) AS micros

@@ -5,6 +5,7 @@ from bursar.chain.port import Chain
 from bursar.config import Mode
 from bursar.db import Database, Tx
 from bursar.errors import CommandFailed
+from bursar.ledger import lock
 from bursar.money import format_micros
 from bursar.policy.cache import PolicyCache
 from bursar.settlement import books_store
@@ -32,6 +33,13 @@ async def credit_by_hand(
         )
 
     async def work(tx: Tx) -> None:
+        locked = (await lock.lock_agents(tx, [agent_id], [wallet.realm_id]))[agent_id].wallet
+        if (locked.credits_posted, locked.debits_posted) != (
+            wallet.credits_micros,
+            wallet.debits_micros,
+        ):
+            # The surplus may be credited by now.
+            raise CommandFailed("The ledger of this wallet moved just now. Try again.")
         await _take_off(tx, wallet, account, signature)
         if not await credit(
             tx,

@@ -43,7 +43,7 @@ _log = structlog.get_logger()
 
 class Swept(NamedTuple):
     """What a sweep found: wallets that differ, with what the chain holds, and those that were
-    frozen when they were compared."""
+    frozen when they were compared and all of whose history is read."""
 
     differing: list[tuple[WatchedWallet, int]]
     frozen: set[str]
@@ -73,11 +73,16 @@ class DepositWatcher:
         frozen: set[str] = set()
         async for wallets in self.turns.next(doubtful):
             some = await compare(self.chain, self.mint, wallets)
-            await self._look_at_those([wallet for wallet, _ in some])
+            unlike = {wallet.agent_id for wallet, _ in some}
+            # Frozen ones too: what came in since may be as much as is missing, and hide it.
+            looked_at = await self._look_at_those(
+                [w for w in wallets if w.is_frozen or w.agent_id in unlike]
+            )
             differing += some
-            frozen |= {wallet.agent_id for wallet in wallets if wallet.is_frozen}
+            frozen |= {w.agent_id for w in wallets if w.is_frozen} & looked_at
         async with self.db.connection() as tx:
             Metrics.unread(self.mode, await wallet_store.count_unread(tx, self.mode))
+            frozen -= await wallet_store.with_unread(tx, sorted(frozen))
         return Swept(differing, frozen)
 
     async def look_at(self, agent_id: str) -> None:
@@ -119,9 +124,11 @@ class DepositWatcher:
             _log.info("deposits_credited", agent=wallet.agent_id, count=credited)
         return credited
 
-    async def _look_at_those(self, wallets: Sequence[WatchedWallet]) -> None:
+    async def _look_at_those(self, wallets: Sequence[WatchedWallet]) -> set[str]:
+        """The ids of those whose history was read to its end."""
+        looked_at: set[str] = set()
         if not wallets:
-            return
+            return looked_at
         async with self.db.connection() as tx:
             agent_ids = [wallet.agent_id for wallet in wallets]
             resting = await wallet_store.resting(tx, agent_ids, "deposit")
@@ -130,13 +137,19 @@ class DepositWatcher:
         async def one(wallet: WatchedWallet) -> None:
             """A wallet whose history cannot be read now, or whose commit raises, does not hold up
             the others."""
+
+            async def look() -> None:
+                await self.look(wallet)
+                looked_at.add(wallet.agent_id)
+
             async with turns:
                 try:
-                    await alone(self.db, "deposit", wallet.agent_id, lambda: self.look(wallet))
+                    await alone(self.db, "deposit", wallet.agent_id, look)
                 except ChainOutOfReach as problem:
                     _log.warning("deposits_put_off", agent=wallet.agent_id, problem=str(problem))
 
         await asyncio.gather(*(one(w) for w in wallets if w.agent_id not in resting))
+        return looked_at
 
     async def _credit_page(
         self, wallet: WatchedWallet, account: str, signatures: Sequence[str]

@@ -61,6 +61,9 @@ async def never_saw(witness: View, submission: SubmissionRow) -> Height | None:
     final = await witness.finalized()
     if final.height <= submission.last_valid_height + SAFETY_BLOCKS:
         return None
+    # Should the height be wrong that was noted when it was signed.
+    if await witness.is_valid(submission.blockhash):
+        return None
     statuses = await witness.statuses([submission.signature])
     if statuses.found[submission.signature] is not None:
         return None
@@ -76,7 +79,7 @@ async def find_by_memo(
 ) -> Found:
     """The transactions that made these payments of one wallet, whoever signed them and whenever
     they were sent."""
-    since_time = min(p.created_at for p in payments).timestamp() - _CLOCKS_DIFFER_SECONDS
+    since_time = min(p.asked_at for p in payments).timestamp() - _CLOCKS_DIFFER_SECONDS
 
     def is_older(mention: Mention) -> bool:
         return mention.slot < since_slot or (

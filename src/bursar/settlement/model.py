@@ -31,6 +31,9 @@ class PaymentRow(msgspec.Struct, frozen=True, kw_only=True):
     fee_payer: str | None
     attempts: int
     created_at: datetime
+    # When its spend was asked for. A restore may have forgotten an approval that was given, and
+    # paid, between the two.
+    asked_at: datetime
     # Whether settling for its wallet raised before.
     set_aside: bool
     # What its spend reserves of the agent's network budget, and what ended attempts have cost.
@@ -53,6 +56,7 @@ class SubmissionRow(msgspec.Struct, frozen=True, kw_only=True):
     attempt: int
     raw: bytes
     signature: str
+    blockhash: str
     last_valid_height: int
     signed_slot: int
     checks: int

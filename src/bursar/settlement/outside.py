@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 
 import structlog
 
-from bursar.chain.port import Chain, Height, Mention
+from bursar.chain.port import Chain, ChainOutOfReach, Landed, Mention, Unclear, View
 from bursar.db import Database
 from bursar.ids import is_id
 from bursar.settlement import submission_store, watch_store
@@ -28,11 +28,21 @@ from bursar.settlement.model import Watch
 _MARKS: Final = 16
 # How often the chain is looked at while there is something to sign.
 _LOOK_SECONDS: Final = 30.0
+# How long each of several nodes may take for a page: payments wait.
+_PAGE_SECONDS: Final = 5.0
 # Pages of 1,000 transactions of the fee payer that the first look reads. What a restore forgot is
 # the newest; only strangers who send to the fee payer can come in between.
 _MOST_PAGES: Final = 5
 
 _log = structlog.get_logger()
+
+
+class _Seen(NamedTuple):
+    """What a node lists that looks like attempts of ours, and its newest line."""
+
+    node: str
+    attempts: list[Mention]
+    newest: str | None
 
 
 class _Mark(NamedTuple):
@@ -48,7 +58,8 @@ class Outside:
         self._marks = deque(_read(file), maxlen=_MARKS)
         self._writing = asyncio.Lock()
         self._looked_at: float | None = None
-        self._newest: str | None = None
+        # By node: where the last look ended.
+        self._newest: dict[str, str | None] = {}
 
     async def remember(self, last_valid_height: int, signature: str) -> None:
         """It is stored, and may be sent once this has returned: no power cut forgets it then."""
@@ -65,47 +76,74 @@ class Outside:
                 # Payments do not wait for it: the chain remembers too, and so do we.
                 _log.error("mark_not_written", file=str(self._file), problem=str(problem))
 
-    async def knows_more(
-        self, db: Database, chain: Chain, watch: Watch, fee_payer: str, final: Height
-    ) -> bool:
-        """Whether an attempt was made that the database does not know. Those that could land until
-        the end of the last quiet are explained by it. Raises ChainOutOfReach."""
+    async def knows_more(self, db: Database, chain: Chain, watch: Watch, fee_payer: str) -> bool:
+        """Whether an attempt was made that the database does not know, by the word of any node.
+        Those that could land until the end of the last quiet are explained by it. Raises
+        ChainOutOfReach when no node answers."""
         explained = watch.quiet_until_height
         marks = [mark.signature for mark in self._marks if mark.last_valid_height > explained]
         if await _unknown(db, marks):
             return True
         if watch.explained_slot is None:
+            slot = min(height.slot for height in await chain.heights())
             async with db.connection() as tx:
-                await watch_store.put_explained(tx, watch, final.slot)
+                await watch_store.put_explained(tx, watch, slot)
             return False
         now = asyncio.get_running_loop().time()
         if self._looked_at is not None and now - self._looked_at < _LOOK_SECONDS:
             return False
-        page, newest = await self._landed(chain, fee_payer, watch.explained_slot)
-        unknown = await _unknown(db, [mention.signature for mention in page])
+        witnesses, after_slot = chain.witnesses(), watch.explained_slot
+        seconds = _PAGE_SECONDS if len(witnesses) > 1 else None
+        looks = await asyncio.gather(
+            *(self._landed(witness, fee_payer, after_slot, seconds) for witness in witnesses)
+        )
+        told = [seen for seen in looks if seen is not None]
+        if not told:
+            raise ChainOutOfReach("no node shows what the fee payer paid for")
+        listed = {mention.signature for seen in told for mention in seen.attempts}
+        unknown = await _unknown(db, sorted(listed))
         # Anybody may send to the fee payer and write any memo; only we can make it pay.
         shown = await chain.transactions(sorted(unknown))
-        found = [s for s, landed in shown.items() if landed and landed.fee_payer == fee_payer]
-        if not found:
-            self._looked_at, self._newest = now, newest
-        return bool(found)
+        for signature, landed in shown.items():
+            if await _paid_by(chain, signature, landed) == fee_payer:
+                return True
+        self._looked_at = now
+        self._newest |= {seen.node: seen.newest for seen in told}
+        return False
 
     async def _landed(
-        self, chain: Chain, fee_payer: str, after_slot: int
-    ) -> tuple[list[Mention], str | None]:
-        """What looks like attempts of ours and is newer than the last look, and where this one
-        ended."""
+        self, witness: View, fee_payer: str, after_slot: int, seconds: float | None
+    ) -> "_Seen | None":
+        """What is newer than the last look; None when the node does not say, or not in time."""
         found: list[Mention] = []
-        newest, before = self._newest, None
+        known = self._newest.get(witness.name)
+        newest, before = known, None
         for _ in range(_MOST_PAGES):
-            page = await chain.signatures_of(fee_payer, until=self._newest, before=before)
+            try:
+                async with asyncio.timeout(seconds):
+                    page = await witness.signatures_of(fee_payer, until=known, before=before)
+            except (ChainOutOfReach, TimeoutError):
+                return None
             if page and before is None:
                 newest = page[0].signature
             found += [m for m in page if m.slot > after_slot and any(map(_is_ours, m.memos))]
             if not page or page[-1].slot <= after_slot:
                 break
             before = page[-1].signature
-        return found, newest
+        return _Seen(witness.name, found, newest)
+
+
+async def _paid_by(chain: Chain, signature: str, landed: Landed | None) -> str | None:
+    """Who paid for a transaction that a node lists; None for one that cannot be read, which is none
+    of ours. Raises ChainOutOfReach for one that no node shows now: it may be ours."""
+    if landed is None:
+        try:
+            landed = await chain.transaction(signature)
+        except Unclear:
+            return None
+        if landed is None:
+            raise ChainOutOfReach(f"{signature} is listed but not shown")
+    return landed.fee_payer
 
 
 async def _unknown(db: Database, signatures: Sequence[str]) -> set[str]:

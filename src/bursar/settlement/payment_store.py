@@ -17,15 +17,30 @@ LEASE: Final = "interval '30 seconds'"
 # Nothing waits this long: what seems to was written by a clock that has been set back since.
 CLOCK_WAS_SET_BACK: Final = "interval '1 minute'"
 # Of the payment `p` and its wallet `w`.
-_NOT_ITS_OWN: Final = ("source", "mint", "fee_payer", "set_aside", "reserved_lamports")
+_NOT_ITS_OWN: Final = (
+    *("source", "mint", "fee_payer", "asked_at", "set_aside", "reserved_lamports"),
+)
 COLUMNS: Final = f"""
         {columns(PaymentRow, "p", but=_NOT_ITS_OWN)},
         w.address AS source, w.mint,
         (SELECT k.address FROM system_key k WHERE k.owner = 'fee_payer:' || p.mode) AS fee_payer,
-        coalesce((SELECT o.network_lamports FROM spend o WHERE o.id = p.id), 0)
-          AS reserved_lamports,
+        coalesce(o.created_at, p.created_at) AS asked_at,
+        coalesce(o.network_lamports, 0) AS reserved_lamports,
         EXISTS (SELECT FROM quarantine q WHERE q.agent_id = p.agent_id AND q.duty = 'settle')
           AS set_aside"""
+
+
+def of_spend(payment_id: str) -> str:
+    """What these columns need of the spend, if it pays one. Apart, so that it is looked up for each
+    payment, however many the planner expects."""
+    return f"""
+      LEFT JOIN LATERAL (
+           SELECT s.created_at, s.network_lamports
+             FROM spend s
+            WHERE s.id = {payment_id}
+           OFFSET 0) o ON true"""
+
+
 # A wallet that is set aside is tried again only after a while.
 MAY_BE_TRIED: Final = """
        NOT EXISTS (SELECT FROM quarantine q
@@ -51,7 +66,7 @@ _CLAIM = Query(f"""
     )
     UPDATE payment p
        SET leased_until = clock_timestamp() + {LEASE}
-      FROM due, wallet w
+      FROM due {of_spend("due.id")}, wallet w
      WHERE p.id = due.id AND w.agent_id = p.agent_id
     RETURNING {COLUMNS}
 """)

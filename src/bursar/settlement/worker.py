@@ -5,8 +5,9 @@
    or an error of the node means "unknown", never "failed". Blocks are counted, not seconds.
 3. Final without error: settled. Final with an error: that attempt is dead, nothing was paid.
 4. An attempt that nobody saw is dead only when the final height is past its last valid height with
-   room to spare, and every configured node, asked beyond that point, finds neither its signature
-   nor the payment's memo on the source account. Until then it is in doubt: nothing new is signed.
+   room to spare, and every configured node, asked beyond that point, no longer takes its blockhash
+   and finds neither its signature nor the payment's memo on the source account. Until then it is in
+   doubt: nothing new is signed.
 5. Another attempt is signed only when every earlier one is dead. A payment fails only when all are
    dead and the failure can never change, or when too many expired.
 6. After a failover or a restore nothing is signed until what was forgotten can no longer land, and
@@ -31,12 +32,10 @@ from bursar.chain.message import (
     token_account,
 )
 from bursar.chain.port import (
-    BLOCKHASH_BLOCKS,
     SAFETY_BLOCKS,
     Account,
     Chain,
     ChainOutOfReach,
-    Height,
     Landed,
     RefusalKind,
     Refused,
@@ -131,14 +130,13 @@ class Settler:
         return len(claimed)
 
     async def _sign(self, claimed: Sequence[PaymentRow], watch: Watch) -> None:
-        final = await self.chain.finalized()
-        if final.height <= watch.quiet_until_height:
+        if await self._is_quiet(watch):
             await self._give_back(claimed, "quiet after a failover or restore")
             return
         async with self.db.connection() as tx:
             made = await custody_store.fee_payer_key(tx, self.mode)
         fee_payer = present(made, "the fee payer is made when the service starts")
-        if await self._is_older(watch, fee_payer.address, final):
+        if await self._is_older(watch, fee_payer.address):
             await self._give_back(claimed, "quiet after a failover or restore", after_seconds=0)
             return
         unpaid = await self._adopt_forgotten(claimed, watch)
@@ -181,9 +179,8 @@ class Settler:
                 raw=signed.raw,
                 signature=signed.signature,
                 blockhash=blockhash.hash,
-                # A node that counts too few blocks must not make us bury what can still land.
-                last_valid_height=max(blockhash.last_valid_height, final.height + BLOCKHASH_BLOCKS),
-                signed_slot=final.slot,
+                last_valid_height=blockhash.last_valid_height,
+                signed_slot=blockhash.slot,
                 opens_account=costed.opens_account,
                 network_lamports=costed.lamports,
             )
@@ -297,7 +294,7 @@ class Settler:
 
         by_wallet: defaultdict[str, list[PaymentRow]] = defaultdict(list)
         for payment in claimed:
-            if payment.created_at <= before:
+            if payment.asked_at <= before:
                 by_wallet[payment.source].append(payment)
         not_now: set[str] = set()
 
@@ -348,6 +345,13 @@ class Settler:
                 tx, self.mode, timeline, quiet_until, careful=known is not None
             )
 
+    async def _is_quiet(self, watch: Watch) -> bool:
+        """Rule 6. One node that is ahead of the others does not end it."""
+        if watch.quiet_until_height == 0:
+            return False
+        heights = await self.chain.heights()
+        return min(height.height for height in heights) <= watch.quiet_until_height
+
     async def note_history(self) -> None:
         """Rule 6 for purchases, which are signed elsewhere: notes which history this is and, in
         every life of the server, that nothing outside of the database knows more."""
@@ -357,20 +361,19 @@ class Settler:
             made = await custody_store.fee_payer_key(tx, self.mode)
         if life == self._life:
             return
-        final = await self.chain.finalized()
-        if final.height <= watch.quiet_until_height:
+        if await self._is_quiet(watch):
             return  # nothing is signed anyway
         fee_payer = present(made, "the fee payer is made when the service starts")
-        if await self._is_older(watch, fee_payer.address, final):
+        if await self._is_older(watch, fee_payer.address):
             return
         async with self.db.connection() as tx:
             await watch_store.put_life(tx, watch, life)
         self._life = life
 
-    async def _is_older(self, watch: Watch, fee_payer: str, final: Height) -> bool:
+    async def _is_older(self, watch: Watch, fee_payer: str) -> bool:
         """Whether the database is older than its own payments: then it is taken for a restored
         one."""
-        if not await self.outside.knows_more(self.db, self.chain, watch, fee_payer, final):
+        if not await self.outside.knows_more(self.db, self.chain, watch, fee_payer):
             return False
         _log.warning("database_older_than_its_payments", mode=self.mode)
         async with self.db.connection() as tx:
@@ -446,7 +449,7 @@ class Settler:
         """Rule 2: the same bytes again."""
         if unseen:
             await self._remember(unseen)  # whoever stored them may have died at once
-        results = await _gather(lambda s: self.chain.send(s.raw), unseen)
+        results = await _gather(lambda s: self.chain.send(s.raw, everywhere=True), unseen)
         looks: list[Look] = []
         for submission, result in zip(unseen, results, strict=True):
             refusal = submission.refusal

@@ -90,6 +90,12 @@ _MOVE = Query(f"""
         FROM moved m
        WHERE p.spend_id = m.id AND p.status = 'pending'
          AND :expected = 'pending' AND :status = 'rejected'
+      RETURNING p.id
+    ), forgotten AS (
+      -- What was sent to its seller, and will not be sent again.
+      DELETE FROM purchase_secret s
+       USING purchases p
+       WHERE s.purchase_id = p.id AND s.kind = 'order'
     )
     SELECT * FROM moved
 """)
@@ -142,12 +148,23 @@ _WRITING: Final = """write_spends(
         :meters::text::touched_meter[], :uses::text::use_of_meter[])"""
 _WRITE = Query(f"SELECT * FROM {_WRITING}")
 # With the wallet that was written its purchase is priced; where it may no longer be, that raises,
-# and the spend is not written either.
+# and the spend is not written either. Where it is refused, nothing is sent to its seller any more.
 _WRITE_AND_PRICE = Query(f"""
+    WITH written AS (
+      SELECT * FROM {_WRITING}
+    ), priced AS (
+      SELECT p.status, p.updated_at
+        FROM written w
+       CROSS JOIN LATERAL price_purchase(
+               w.agent_id, :purchase_id, :spend_id, :protocol, :listed, :pinned) p
+    ), forgotten AS (
+      DELETE FROM purchase_secret s
+       WHERE s.purchase_id = :purchase_id AND s.kind = 'order'
+         AND EXISTS (SELECT FROM priced p WHERE p.status = 'rejected')
+    )
     SELECT w.*, p.updated_at
-      FROM {_WRITING} w
-     CROSS JOIN LATERAL price_purchase(
-             w.agent_id, :purchase_id, :spend_id, :protocol, :listed, :pinned) p
+      FROM written w
+     CROSS JOIN priced p
 """)
 
 

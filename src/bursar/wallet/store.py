@@ -331,6 +331,11 @@ _COUNT_UNREAD = Query("""
       JOIN realm r ON r.id = u.realm_id
      WHERE r.mode = :mode AND u.dismissed_at IS NULL
 """)
+_WITH_UNREAD = Query("""
+    SELECT DISTINCT agent_id
+      FROM unread_deposit
+     WHERE agent_id = ANY(:agent_ids) AND dismissed_at IS NULL
+""")
 # Each wait is twice the last, up to a day.
 _PUT_OFF_UNREAD = Query("""
     UPDATE unread_deposit
@@ -381,6 +386,11 @@ async def list_unread(tx: Tx, mode: Mode | None, limit: int) -> list[UnreadRow]:
 
 async def count_unread(tx: Tx, mode: Mode) -> int:
     return await _COUNT_UNREAD.value(tx, mode=mode)
+
+
+async def with_unread(tx: Tx, agent_ids: Sequence[str]) -> set[str]:
+    """Those of these agents whose history has lines that nobody could read yet."""
+    return {row["agent_id"] for row in await _WITH_UNREAD.rows(tx, agent_ids=agent_ids)}
 
 
 async def put_off_unread(tx: Tx, signature: str, token_account: str, problem: str) -> None:

@@ -40,9 +40,13 @@ MOST_RETRY_AFTER: Final = 24 * 3600
 # are not retried together.
 _JITTER: Final = 0.2
 # How often to look for work when there is none, and how long finished attempts are collected, so
-# that under load one round records many.
+# that one round records several.
 _IDLE_SECONDS: Final = 0.2
 _GATHER_SECONDS: Final = 0.002
+# Under load: how many are enough to begin a round at once, and how many it records at most. The
+# others wait for the next, so that one part is under way while the other is recorded.
+_ENOUGH: Final = 32
+_MOST_RECORDED: Final = 64
 _GONE: Final = 410
 
 _log = structlog.get_logger()
@@ -87,7 +91,7 @@ class Deliverer:
         return 0
 
     async def _round(self) -> None:
-        results, self._results = self._results, []
+        results, self._results = self._results[:_MOST_RECORDED], self._results[_MOST_RECORDED:]
         self._finished.clear()
         try:
             await self._note_failures(results)
@@ -117,7 +121,8 @@ class Deliverer:
             claims = await store.exchange(
                 tx,
                 results,
-                most=MOST_AT_ONCE - len(self._under_way),
+                # What waits to be recorded takes room: its lease must not end before.
+                most=max(0, MOST_AT_ONCE - len(self._under_way) - len(self._results)),
                 most_failing=max(0, MOST_FAILING_AT_ONCE - failing),
                 per_webhook=PER_WEBHOOK,
                 lease_seconds=self._lease_seconds,
@@ -159,8 +164,11 @@ class Deliverer:
     async def _rest(self) -> None:
         """Waits until an attempt has finished, because then there is a result to record and room
         for another; at most for a moment."""
+        if len(self._results) >= _ENOUGH:
+            return
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._finished.wait(), _IDLE_SECONDS)
+            if not self._results:
+                await asyncio.wait_for(self._finished.wait(), _IDLE_SECONDS)
             await asyncio.sleep(_GATHER_SECONDS)
 
     def _open_secrets(self, webhook_id: str, sealed: Sequence[SealedSecret]) -> list[str]:

@@ -1102,8 +1102,9 @@ export class AccountResource extends Resource {
   /**
    * Stop every agent. Of the account and mode of this key. No spend and no approval that is
    * requested after the answer passes: spends are rejected with `account_stopped`. Withdrawals go
-   * on. Stopping again changes nothing, except that `alsoUnsigned` can be added. Scopes: `admin`,
-   * `approver`. Never rate-limited.
+   * on. Stopping again changes nothing, except that `alsoUnsigned` can be added. An
+   * `Idempotency-Key` that was used before gives its old answer again and stops nothing: send a new
+   * one, or none. Scopes: `admin`, `approver`. Never rate-limited.
    */
   stop(
     body: StopRequest,

@@ -1,0 +1,97 @@
+"""Goal: what is kept of an agent's purchases stays within its quota, whatever becomes of them, and
+what was sent is kept no longer than somebody can still use it."""
+
+from typing import Any
+
+from bursar.purchase.secret_store import QUOTA_BYTES
+from bursar.service.ports import free_port
+from tests.purchases.market import Agent, Market, shown
+from tests.purchases.test_approved import decide
+from tests.purchases.test_brought import brought
+from tests.sellers.stall import GOODS, Stall
+
+
+async def kept(market: Market, purchase: dict[str, Any]) -> set[str]:
+    async with market.db.connection() as tx:
+        rows = await tx.fetch(
+            "SELECT kind FROM purchase_secret WHERE purchase_id = $1", purchase["id"]
+        )
+    return {row["kind"] for row in rows}
+
+
+async def kept_bytes(market: Market, agent: Agent) -> int:
+    async with market.db.connection() as tx:
+        return await tx.fetchval(
+            "SELECT coalesce(sum(bytes), 0) FROM purchase_secret WHERE agent_id = $1", agent.id
+        )
+
+
+async def test_the_quota_holds_when_a_purchase_begins(market: Market, stall: Stall):
+    """Goal: an agent whose purchases keep no answer has the same quota. The oldest go, and what is
+    needed to continue the new one stays."""
+    agent = await market.agent(approvalThreshold="0")
+    old = await agent.buy(stall.url, paymentRequired=brought(stall))
+    async with market.db.connection() as tx:
+        await tx.execute(
+            "UPDATE purchase_secret SET bytes = $2 WHERE agent_id = $1", agent.id, QUOTA_BYTES
+        )
+    new = await agent.buy(stall.url, paymentRequired=brought(stall))
+    assert (await kept(market, old), await kept(market, new)) == (set(), {"order"})
+    assert await kept_bytes(market, agent) <= QUOTA_BYTES
+
+
+async def test_what_was_sent_goes_after_what_can_be_had_again(market: Market, stall: Stall):
+    """Goal: an agent at its quota can still continue, and have presented again, what it paid for
+    last."""
+    agent = await market.agent()
+    async with market.db.connection() as tx:
+        for status, freed in ((200, "response"), (402, "order")):
+            stall.status = status
+            old = await agent.buy(stall.url)
+            await tx.execute(
+                "UPDATE purchase_secret SET bytes = $2 WHERE purchase_id = $1 AND kind = $3",
+                old["id"],
+                QUOTA_BYTES,
+                freed,
+            )
+            stall.status = 402
+            new = await agent.buy(stall.url)
+            assert freed not in await kept(market, old)
+            assert await kept(market, new) == {"order", "header", "response"}
+            assert shown(await agent.retry(new))["response"]["body"] == GOODS
+
+
+async def test_what_was_sent_is_forgotten_where_nothing_will_be(market: Market, stall: Stall):
+    """Goal: in the commit that ends a purchase, however it ends; what came back stays."""
+    agent = await market.agent()
+    nobody = f"http://127.0.0.1:{free_port('127.0.0.1', 0)}/"
+    failed = await agent.buy(nobody, method="POST", body="x" * 200_000)
+    assert (failed["status"], await kept(market, failed)) == ("failed", set())
+    stall.status = 200
+    free = await agent.buy(stall.url)
+    assert (free["status"], await kept(market, free)) == ("free", {"response"})
+    stall.status = 402
+    refused = await agent.buy(stall.url, maxAmount="0.000001")
+    assert (refused["status"], await kept(market, refused)) == ("rejected", set())
+    unpaid = await agent.buy(stall.url, paymentRequired=brought(stall))
+    assert await kept(market, unpaid) == {"order", "header"}
+    await market.pass_blocks()
+    unpaid = await agent.ended(unpaid)
+    assert (unpaid["status"], await kept(market, unpaid)) == ("unpaid", {"header"})
+
+
+async def test_what_was_sent_is_kept_while_a_person_decides(market: Market, stall: Stall):
+    agent = await market.agent(approvalThreshold="0")
+    denied, other_terms, bought = [await agent.buy(stall.url) for _ in range(3)]
+    assert await kept(market, denied) == {"order"}
+    await decide(agent, denied, "deny")
+    assert ((await agent.get(denied))["status"], await kept(market, denied)) == ("rejected", set())
+    for approved in (bought, other_terms):
+        await decide(agent, approved)
+    assert shown(await agent.resume(bought))["status"] in ("presented", "paid")
+    assert (await agent.ended(bought))["status"] == "paid"
+    # It may be presented again.
+    assert await kept(market, bought) == {"order", "header", "response"}
+    stall.price_micros += 1
+    assert shown(await agent.resume(other_terms))["failureCode"] == "terms_changed"
+    assert await kept(market, other_terms) == {"response"}
