@@ -8,6 +8,7 @@ come in. Snapshots are taken all the while; in the end everything is decided aga
 import asyncio
 from collections import Counter
 from dataclasses import dataclass, field
+from itertools import cycle
 from random import Random
 from typing import Any
 
@@ -90,6 +91,8 @@ class Market:
     pending: "asyncio.Queue[str]" = field(default_factory=asyncio.Queue)
     approved: "asyncio.Queue[tuple[str, str]]" = field(default_factory=asyncio.Queue)
     change_due: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(0))
+    # In turn, not by chance: where few are pending, each is still given.
+    verbs: "cycle[str]" = field(default_factory=lambda: cycle(["deny", "approve"]))
 
     async def run(self) -> None:
         others = [
@@ -172,12 +175,11 @@ class Market:
 
     async def _approver(self, number: int) -> None:
         """Approves half; what can no longer be approved is denied."""
-        chance = self._chance(f"approver {number}")
         connection = self.world.connect(self.key, number)
         try:
             while True:
                 spend_id = await self.pending.get()
-                verb = chance.choice(["approve", "deny"])
+                verb = next(self.verbs)
                 answer = await connection.request("POST", f"/v1/transactions/{spend_id}/{verb}")
                 self.changes[f"{verb} {answer.status}"] += 1
                 if answer.status == 409 and verb == "approve":
