@@ -2,9 +2,8 @@
 the whole."""
 
 import asyncio
-from collections.abc import AsyncGenerator, MutableMapping
+from collections.abc import AsyncGenerator
 from dataclasses import replace
-from typing import Any
 
 import asyncpg
 import pytest
@@ -19,6 +18,7 @@ from bursar.http import answer
 from bursar.http.request import Request
 from bursar.service.api import Api
 from tests.console.support import browser_of, cookie_of, sign_in
+from tests.http_server.wire import Wire, arrived
 from tests.support import Service, new_account, new_agent, spend
 
 # Rows of a page here; one more is on the next page.
@@ -50,44 +50,34 @@ async def test_half_an_export_is_counted_and_logged(
     assert service.config.database_url is not None
     blocker = await asyncpg.connect(service.config.database_url)
     lock = blocker.transaction()
-    sent: list[MutableMapping[str, Any]] = []
 
-    async def receive() -> MutableMapping[str, Any]:
-        return {"type": "http.request", "body": b""}
+    async def at_the_first_page() -> None:
+        """No other can be read now."""
+        await lock.start()
+        await blocker.execute("LOCK TABLE spend IN ACCESS EXCLUSIVE MODE")
 
-    async def send(message: MutableMapping[str, Any]) -> None:
-        sent.append(message)
-        if message["type"] == "http.response.body":
-            # The first page is out; no other can be read now.
-            await lock.start()
-            await blocker.execute("LOCK TABLE spend IN ACCESS EXCLUSIVE MODE")
-
+    wire = Wire(taken=at_the_first_page)
     api = await Api.start(replace(service.config, database_timeout_seconds=3), SystemClock())
     before = _broken(path)
     try:
-        await api._app(
-            {
-                "type": "http",
-                "method": "GET",
-                "path": path,
-                "query_string": f"agentId={agent['id']}".encode(),
-                "headers": [
-                    (b"authorization", f"Bearer {key}".encode()),
-                    (b"cookie", cookie.encode()),
-                    (b"x-request-id", b"half-an-export"),
-                ],
-            },
-            receive,
-            send,
+        headers = {
+            b"authorization": f"Bearer {key}".encode(),
+            b"cookie": cookie.encode(),
+            b"x-request-id": b"half-an-export",
+        }
+        exchange = arrived(
+            wire, path=path, query=f"agentId={agent['id']}".encode(), headers=headers
         )
+        await api._app(exchange)
     finally:
         await lock.rollback()
         await blocker.close()
         await api.stop()
-    start, first = sent
-    assert start["status"] == 200
-    assert first["more_body"], "the body has no end"
-    assert first["body"].count(b"\r\n") == PAGE + 1
+    head, first = wire.written
+    assert head.startswith(b"HTTP/1.1 200 ")
+    assert first.count(b"\r\n") == PAGE + 1 + 2, "the page, and the ends of its chunk"
+    assert exchange.is_begun
+    assert not exchange.is_answered
     assert _broken(path) == before + 1
     (line,) = told.entries
     assert line["event"] == "answer_broken"
@@ -98,18 +88,15 @@ async def test_half_an_export_is_counted_and_logged(
 
 async def test_the_head_of_an_export_is_not_the_whole():
     """Goal: whoever asks for the headers alone has nothing read for them."""
-    sent: list[MutableMapping[str, Any]] = []
 
     async def pieces() -> AsyncGenerator[bytes]:
         pytest.fail("a piece was made")
         yield b""
 
-    async def receive() -> MutableMapping[str, Any]:
-        return {"type": "http.request", "body": b""}
-
-    async def send(message: MutableMapping[str, Any]) -> None:
-        sent.append(message)
-
-    request = Request({"method": "HEAD", "path": "/"}, {}, receive)
-    await answer.send_stream(Stream("text/csv", "x.csv", pieces()), request, [], send)
-    assert [message.get("body") for message in sent] == [None, b""]
+    wire = Wire()
+    exchange = arrived(wire, "HEAD")
+    answers = answer.Answers(SystemClock(), logs=False)
+    await answers.stream(Request(exchange), Stream("text/csv", "x.csv", pieces()), [], 0)
+    assert exchange.is_answered
+    [head] = wire.written
+    assert head.endswith(b"\r\n\r\n")

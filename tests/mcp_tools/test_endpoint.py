@@ -282,7 +282,7 @@ def test_the_command_needs_nothing_of_the_server():
     """Goal: `bursar mcp` runs where only `bursar-wallet[mcp]` is installed."""
     program = (
         "import sys\n"
-        "for name in ('msgspec', 'asyncpg', 'granian', 'structlog', 'solders', 'aiohttp',"
+        "for name in ('msgspec', 'asyncpg', 'httptools', 'structlog', 'solders', 'aiohttp',"
         " 'prometheus_client', 'uvloop'): sys.modules[name] = None\n"
         "import bursar.mcp.stdio\n"
     )

@@ -8,27 +8,20 @@ from prometheus_client import REGISTRY, CollectorRegistry, Histogram
 
 from bursar.clock import SystemClock
 from bursar.http import answer
-from bursar.http.answer import AnswerSender
+from bursar.http.answer import Answers
 from bursar.http.request import Request
 from bursar.metrics import _SECONDS, _Times
+from tests.http_server.wire import Wire, arrived
 from tests.service.waiting import eventually
 from tests.support import new_account
 
 TIMES = [0.0, 0.0005, 0.001, 0.0011, 0.03, 0.03, 7.0, 30.0, 31.0, 900.0]
 
 
-async def _answer(sender: AnswerSender, route: str, status: int = 200) -> None:
-    request = Request({"method": "GET", "path": "/"}, {}, _nothing)
+def _answer(answers: Answers, route: str, status: int = 200) -> None:
+    request = Request(arrived(Wire()))
     request.route_name = route
-
-    async def sending() -> None:
-        pass
-
-    await sender.send(request, status, sending(), SystemClock().monotonic_ns() - 2_000_000)
-
-
-async def _nothing() -> Any:
-    raise AssertionError("there is no body")
+    answers.note(request, status, SystemClock().monotonic_ns() - 2_000_000)
 
 
 def _counted(route: str, status: int) -> float:
@@ -42,9 +35,9 @@ def _lines(capsys: pytest.CaptureFixture[str], route: str) -> list[dict[str, Any
 
 
 async def test_they_are_told_soon_without_being_asked(capsys: pytest.CaptureFixture[str]):
-    sender, route = AnswerSender(SystemClock(), logs=True), new_account()
+    answers, route = Answers(SystemClock(), logs=True), new_account()
     for status in (200, 200, 404):
-        await _answer(sender, route, status)
+        _answer(answers, route, status)
     assert _counted(route, 200) == 0
     await eventually(lambda: _counted(route, 404) == 1)
     assert (_counted(route, 200), _counted(route, 404)) == (2, 1)
@@ -61,20 +54,20 @@ async def test_they_are_told_at_once_when_there_are_many_or_somebody_asks(
     capsys: pytest.CaptureFixture[str],
 ):
     """Goal: no more than so many are kept; what is told is not told again."""
-    sender, route = AnswerSender(SystemClock(), logs=True), new_account()
+    answers, route = Answers(SystemClock(), logs=True), new_account()
     for _ in range(answer._GATHER + 1):
-        await _answer(sender, route)
+        _answer(answers, route)
     assert _counted(route, 200) == answer._GATHER
-    sender.flush()
-    sender.flush()
+    answers.flush()
+    answers.flush()
     assert _counted(route, 200) == answer._GATHER + 1
     assert len(_lines(capsys, route)) == answer._GATHER + 1
 
 
 async def test_without_a_log_they_are_counted_all_the_same(capsys: pytest.CaptureFixture[str]):
-    sender, route = AnswerSender(SystemClock(), logs=False), new_account()
-    await _answer(sender, route)
-    sender.flush()
+    answers, route = Answers(SystemClock(), logs=False), new_account()
+    _answer(answers, route)
+    answers.flush()
     assert _counted(route, 200) == 1
     assert _lines(capsys, route) == []
 

@@ -145,7 +145,7 @@ class _Story:
 def service_installed() -> bool:
     """Whether the packages that `bursar serve` needs are installed; a plain install has none of
     them."""
-    return importlib.util.find_spec("granian") is not None
+    return importlib.util.find_spec("httptools") is not None
 
 
 @contextmanager

@@ -21,10 +21,11 @@ from bursar.console.screens import SCREENS
 from bursar.console.visit import ROOT, Drawn, Screen, Sent, Visit
 from bursar.console.words import DONE
 from bursar.errors import ApiError, ErrorCode, of_kind, present
-from bursar.http.answer import AnswerSender, send_stream
+from bursar.http.answer import Answers
+from bursar.http.exchange import Exchange
 from bursar.http.peer import Proxies
 from bursar.http.reached import reached_at
-from bursar.http.request import AsgiScope, Receive, Request, Send
+from bursar.http.request import Request
 from bursar.http.router import Router
 from bursar.stop.model import Stop
 
@@ -80,29 +81,33 @@ class Console:
         self,
         routes: Sequence[Route],
         services: Services,
-        sender: AnswerSender,
+        answers: Answers,
         proxies: Proxies,
     ) -> None:
         self._routes: Mapping[str, Route] = {route.name: route for route in routes}
         self._router = Router(SCREENS, ())
         self._services = services
         self._proxies = proxies
-        self._sender = sender
+        self._answers = answers
         # When each session last got a newly drawn page.
         self._news: dict[str, int] = {}
 
-    async def __call__(
-        self, scope: AsgiScope, headers: Mapping[bytes, bytes], receive: Receive, send: Send
-    ) -> None:
+    async def __call__(self, exchange: Exchange) -> None:
         started = self._services.clock.monotonic_ns()
-        request = _Browser(scope, headers, receive, self._services.config.tls_in_front)
+        request = _Browser(exchange, self._services.config.tls_in_front)
         try:
             answer = await self._answer(request)
         except Exception as problem:  # noqa: BLE001 - the last line of defence
             told = explain(problem, request.id, request.route_name)
             answer = _trouble(told, request, await _to_send_again(told, request))
-        await request.discard_rest()
-        await self._sender.send(request, answer.status, _send(answer, request, send), started)
+        if not exchange.is_complete:
+            await exchange.discard()
+        headers = _headers(answer, request)
+        if answer.stream is not None:
+            await self._answers.stream(request, answer.stream, headers, started)
+        else:
+            exchange.send(answer.status, headers, answer.body)
+            self._answers.note(request, answer.status, started)
 
     async def _answer(self, request: "_Browser") -> "_Answer":
         if request.path.startswith(_STATIC):
@@ -204,7 +209,7 @@ class Console:
             request.session_id, request.caller = found
 
     def _origin(self, request: "_Browser") -> str:
-        return self._proxies.origin(request.scope, request.headers)
+        return self._proxies.origin(request.exchange.peer, request.headers)
 
     async def _prove(self, visit: Visit) -> None:
         """Proves that the person who sends the form has the key and not only the cookie, which
@@ -278,24 +283,14 @@ class _Browser(Request):
 
     __slots__ = ("_form", "caller", "cookie", "is_secure", "screen", "session_id", "token", "visit")
 
-    def __init__(
-        self,
-        scope: AsgiScope,
-        headers: Mapping[bytes, bytes],
-        receive: Receive,
-        tls_in_front: bool,
-    ) -> None:
-        super().__init__(scope, headers, receive)
+    def __init__(self, exchange: Exchange, tls_in_front: bool) -> None:
+        super().__init__(exchange)
         self.caller: Caller | None = None
         self.session_id = ""
         self.screen: Screen | None = None
         self.visit: Visit | None = None
-        # Whether the browser uses TLS, to us or to the proxy in front.
-        self.is_secure = (
-            tls_in_front
-            or scope.get("scheme") == "https"
-            or self.header(b"x-forwarded-proto") == "https"
-        )
+        # Whether the browser uses TLS, to the proxy in front.
+        self.is_secure = tls_in_front or self.header(b"x-forwarded-proto") == "https"
         self.cookie = _cookie_name(self)
         self.token = _token_of(self)
         self._form: dict[str, list[str]] | None = None
@@ -310,17 +305,17 @@ class _Browser(Request):
 
     @property
     def question(self) -> str:
-        raw: bytes = self.scope["query_string"]
+        raw = self.exchange.query
         return f"?{raw.decode('latin-1')}" if raw else ""
 
     def asked(self) -> dict[str, str]:
         """The query parameters that are not empty; of a repeated one the last."""
-        return dict(_pairs(self.scope["query_string"]))
+        return dict(_pairs(self.exchange.query))
 
     async def read_form(self) -> dict[str, list[str]]:
         if self._form is None:
             form: dict[str, list[str]] = {}
-            for name, value in _pairs(await self.read_body()):
+            for name, value in _pairs(await self.exchange.body()):
                 form.setdefault(name, []).append(value)
             self._form = form
         return self._form
@@ -349,7 +344,7 @@ class _Answer:
         return cls(303, b"", headers)
 
 
-async def _send(answer: _Answer, request: _Browser, send: Send) -> None:
+def _headers(answer: _Answer, request: _Browser) -> list[tuple[bytes, bytes]]:
     given = {name for name, _ in answer.headers}
     headers = [
         *answer.headers,
@@ -357,14 +352,9 @@ async def _send(answer: _Answer, request: _Browser, send: Send) -> None:
         (b"x-request-id", request.id.encode("ascii")),
     ]
     if answer.stream is None:
-        headers.append((b"content-length", b"%d" % len(answer.body)))
-        await send({"type": "http.response.start", "status": answer.status, "headers": headers})
-        body = b"" if request.method == "HEAD" else answer.body
-        await send({"type": "http.response.body", "body": body})
-        return
+        return headers
     # A stream has its own content type and cache headers.
-    headers = [pair for pair in headers if pair[0] not in (b"content-type", b"cache-control")]
-    await send_stream(answer.stream, request, headers, send)
+    return [pair for pair in headers if pair[0] not in (b"content-type", b"cache-control")]
 
 
 # Pages that are not screens -----------------------------------------------------------------------
@@ -491,12 +481,10 @@ def _cookie_name(request: _Browser) -> str:
 
 
 def _token_of(request: _Browser) -> str | None:
-    for name, value in request.scope["headers"]:
-        if name == b"cookie":
-            for pair in value.decode("latin-1").split(";"):
-                key, _, token = pair.strip().partition("=")
-                if key == request.cookie and token:
-                    return token
+    for pair in (request.header(b"cookie") or "").split(";"):
+        key, _, token = pair.strip().partition("=")
+        if key == request.cookie and token:
+            return token
     return None
 
 

@@ -1,7 +1,8 @@
-"""Sends an answer, then counts and logs it, whether it comes from the API or from the console."""
+"""Counts and logs answers, whether they come from the API or from the console, and sends the long
+ones."""
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Final, NamedTuple
 
@@ -9,7 +10,7 @@ import structlog
 
 from bursar.api.call import Stream
 from bursar.clock import Clock
-from bursar.http.request import Request, Send
+from bursar.http.request import Request
 from bursar.logs import RequestLine, write_requests
 from bursar.metrics import HttpMetrics
 
@@ -29,21 +30,32 @@ class _Answered(NamedTuple):
     at_ns: int
 
 
-class AnswerSender:
+class Answers:
     def __init__(self, clock: Clock, *, logs: bool) -> None:
         self._clock = clock
         self._logs = logs
         self._answered: list[_Answered] = []
 
-    async def send(
-        self, request: Request, status: int, sending: Awaitable[None], started_ns: int
+    async def stream(
+        self,
+        request: Request,
+        stream: Stream,
+        headers: Sequence[tuple[bytes, bytes]],
+        started_ns: int,
     ) -> None:
-        """Awaits `sending`, which sends the answer. `started_ns` is when the request arrived."""
+        """Sends an answer piece by piece. `started_ns` is when the request arrived."""
+        headers = (
+            *headers,
+            (b"content-type", stream.content_type.encode("ascii")),
+            (b"content-disposition", f'attachment; filename="{stream.filename}"'.encode("ascii")),
+            (b"cache-control", b"no-store"),
+        )
         try:
-            await sending
+            await request.exchange.stream(200, headers, stream.pieces)
+        except ConnectionResetError:
+            pass  # whoever asked has hung up
         except Exception as problem:  # noqa: BLE001 - the status was sent already
-            # The body has no end, so the server breaks the connection: the caller cannot mistake
-            # half an export for all of it.
+            # The body has no end, so the caller cannot mistake half an export for all of it.
             HttpMetrics.broken(request.route_name)
             _log.error(
                 "answer_broken",
@@ -51,6 +63,10 @@ class AnswerSender:
                 route=request.route_name,
                 exc_info=problem,
             )
+        self.note(request, 200, started_ns)
+
+    def note(self, request: Request, status: int, started_ns: int) -> None:
+        """Counts and logs an answer that was sent."""
         now = self._clock.monotonic_ns()
         self._answered.append(
             _Answered(request.id, request.key_id, request.route_name, status, now - started_ns, now)
@@ -83,18 +99,3 @@ class AnswerSender:
                 )
                 for one in gathered
             )
-
-
-async def send_stream(
-    stream: Stream, request: Request, headers: list[tuple[bytes, bytes]], send: Send
-) -> None:
-    headers += [
-        (b"content-type", stream.content_type.encode("ascii")),
-        (b"content-disposition", f'attachment; filename="{stream.filename}"'.encode("ascii")),
-        (b"cache-control", b"no-store"),
-    ]
-    await send({"type": "http.response.start", "status": 200, "headers": headers})
-    if request.method != "HEAD":
-        async for piece in stream.pieces:
-            await send({"type": "http.response.body", "body": piece, "more_body": True})
-    await send({"type": "http.response.body", "body": b""})

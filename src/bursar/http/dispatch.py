@@ -1,11 +1,11 @@
 """Takes every /v1 request through its steps: route, key, rate limit, scope, body, handler, answer.
 
-Plain ASGI, because a framework's middle layers cost more than the decision itself. The order of the
+No framework, because its middle layers cost more than the decision itself. The order of the
 checks is the contract's: key, rate limit and scope come before the body is read.
 """
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -25,8 +25,9 @@ from bursar.api.perform import (
 )
 from bursar.errors import ApiError, ErrorCode
 from bursar.form.strict_json import decode_object
-from bursar.http.answer import AnswerSender, send_stream
-from bursar.http.request import AsgiScope, Receive, Request, Send
+from bursar.http.answer import Answers
+from bursar.http.exchange import Exchange
+from bursar.http.request import Request
 from bursar.http.router import Router
 
 _JSON_TYPE = re.compile(r"application/(?:[a-z0-9.+-]+\+)?json\s*(?:;.*)?", re.ASCII | re.IGNORECASE)
@@ -43,25 +44,26 @@ class Dispatcher:
         routes: Sequence[Route],
         pages: Collection[str],
         services: Services,
-        sender: AnswerSender,
+        answers: Answers,
     ) -> None:
         self._router = Router(routes, pages)
         self._services = services
-        self._sender = sender
+        self._answers = answers
 
-    async def __call__(
-        self, scope: AsgiScope, headers: Mapping[bytes, bytes], receive: Receive, send: Send
-    ) -> None:
+    async def __call__(self, exchange: Exchange) -> None:
         started = self._services.clock.monotonic_ns()
-        request = Request(scope, headers, receive)
+        request = Request(exchange)
         try:
             answer = await self._answer(request)
         except Exception as problem:  # noqa: BLE001 - the last line of defence
             answer = _error(explain(problem, request.id, request.route_name), request)
-        if request.unread:
-            await request.discard_rest()
-        status = 200 if isinstance(answer, Stream) else answer.status
-        await self._sender.send(request, status, _send(answer, request, send), started)
+        if not exchange.is_complete:
+            await exchange.discard()
+        if isinstance(answer, Stream):
+            await self._answers.stream(request, answer, _headers(request), started)
+        else:
+            _send(answer, request)
+            self._answers.note(request, answer.status, started)
 
     async def _answer(self, request: Request) -> Answer | Stream:
         services = self._services
@@ -75,7 +77,7 @@ class Dispatcher:
         large = False
         try:
             check_scope(route, caller)
-            raw = await request.read_body()
+            raw = await request.exchange.body()
             large = len(raw) > SMALL_BODY_BYTES
             decode = partial(_decode_body, request, raw)
             given = await in_thread(decode) if large else decode()
@@ -93,7 +95,7 @@ class Dispatcher:
                 request_id=request.id,
                 path=request.path,
                 params=params,
-                query=request.scope["query_string"],
+                query=request.exchange.query,
                 body=given,
                 idempotency_header=request.header(b"idempotency-key"),
                 prefer=request.header(b"prefer"),
@@ -126,7 +128,7 @@ def _error(problem: ApiError, request: Request) -> Answer:
     return Answer(problem.code.status, problem.body(request.id), headers=problem.headers)
 
 
-async def _send(answer: Answer | Stream, request: Request, send: Send) -> None:
+def _headers(request: Request) -> list[tuple[bytes, bytes]]:
     headers = [(b"x-request-id", request.id.encode("ascii"))]
     if request.verdict is not None:
         headers += [
@@ -134,15 +136,15 @@ async def _send(answer: Answer | Stream, request: Request, send: Send) -> None:
             (b"ratelimit-remaining", b"%d" % request.verdict.remaining),
             (b"ratelimit-reset", b"%d" % request.verdict.reset_seconds),
         ]
-    if isinstance(answer, Stream):
-        await send_stream(answer, request, headers, send)
-        return
+    return headers
+
+
+def _send(answer: Answer, request: Request) -> None:
+    headers = _headers(request)
     for name, value in answer.headers.items():
         headers.append((name.lower().encode("ascii"), value.encode("latin-1")))
     body = b""
     if answer.body is not None:
         body = _encode(answer.body)
         headers += _JSON_HEADERS
-        headers.append((b"content-length", b"%d" % len(body)))
-    await send({"type": "http.response.start", "status": answer.status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
+    request.exchange.send(answer.status, headers, body)

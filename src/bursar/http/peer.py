@@ -3,8 +3,6 @@
 from collections.abc import Mapping, Sequence
 from ipaddress import ip_address, ip_network
 
-from bursar.http.request import AsgiScope
-
 
 class Proxies:
     """The trusted proxies in front of the service."""
@@ -19,19 +17,15 @@ class Proxies:
             return False
         return any(address in network for network in self._trusted)
 
-    def origin(self, scope: AsgiScope, headers: Mapping[bytes, bytes]) -> str:
+    def origin(self, peer: str, headers: Mapping[bytes, bytes]) -> str:
         """The nearest address that is not a trusted proxy's; empty when it is not an address.
         Addresses further to the left in X-Forwarded-For are ignored: a client can write anything
         there."""
         hops = headers.get(b"x-forwarded-for", b"").decode("latin-1").split(",")
-        nearest = peer_of(scope)
+        nearest = peer
         while hops and self.is_one(nearest):
             nearest = hops.pop().strip()
         try:
             return str(ip_address(nearest))
         except ValueError:
             return ""
-
-
-def peer_of(scope: AsgiScope) -> str:
-    return scope["client"][0] if scope.get("client") else ""

@@ -1,8 +1,6 @@
-"""The HTTP process: granian inside our own event loop, so that we control how long stopping
-takes."""
+"""The HTTP process: what it is made of, and how it starts and stops."""
 
 import asyncio
-import contextlib
 import resource
 import signal
 from collections.abc import Callable, Sequence
@@ -10,8 +8,6 @@ from pathlib import Path
 from typing import Final, Self
 
 import structlog
-from granian.constants import HTTPModes, Interfaces
-from granian.server.embed import Server
 
 from bursar.access.guard import Guard
 from bursar.access.limits import Limiter, ProcessLimiter, Unlimited
@@ -23,6 +19,9 @@ from bursar.config import LOCALNET, MODES, Config, Mode
 from bursar.custody.setup import open_vault
 from bursar.db import Database
 from bursar.errors import check, present
+from bursar.http.peer import Proxies
+from bursar.http.server import Server
+from bursar.http.unfinished import Unfinished
 from bursar.metrics import UP
 from bursar.policy.cache import PolicyCache
 from bursar.purchase import store as purchase_store
@@ -35,17 +34,15 @@ from bursar.service.disk import DiskRoom
 from bursar.service.funds import TestFunds
 from bursar.service.limits import SocketLimiter
 from bursar.service.networks import open_chain
-from bursar.service.ports import free_port
+from bursar.service.ports import bound_socket
 from bursar.service.postgres import EmbeddedPostgres
 from bursar.spend import store as spend_store
 from bursar.spend.authorise import Authoriser
 from bursar.spend.model import bounds_of
 from bursar.spend.wait import Waiter
 
-# Connections that may wait to be accepted while the process is busy.
-_BACKLOG: Final = 1024
-# Connections open at once, idle ones included; further ones wait to be accepted. Far more than the
-# spends that may wait (`MAX_WAITING`), so that spends beyond that are answered 503 at once.
+# Connections open at once; an idle one makes room for a new one. Far more than the spends that may
+# wait (`MAX_WAITING`), so that spends beyond that are answered 503 at once.
 _CONNECTIONS: Final = 4096
 # Open files that are not connections.
 _OTHER_FILES: Final = 256
@@ -162,25 +159,17 @@ class Api:
             once=Once(db),
             has_room=_disk_room(config, clock),
         )
-        app = App(services)
-        port = free_port(config.host, config.port, shared=share_port)
-        server = Server(
-            app,
-            address=config.host,
-            port=port,
-            interface=Interfaces.ASGINL,
-            http=HTTPModes.http1,
-            runtime_threads=1,
-            backlog=_BACKLOG,
-            backpressure=_most_connections(),
-            websockets=False,
-            log_enabled=False,
-        )
+        proxies = Proxies(config.trusted_proxies)
+        unfinished = Unfinished(config.unfinished_requests, proxies, clock)
+        app = App(services, proxies, unfinished)
+        server = Server(app, unfinished, _most_connections())
+        bound = bound_socket(config.host, config.port, shared=share_port)
+        port = bound.getsockname()[1]
+        await server.listen(bound)
         api = cls(port, config, db, app, server, limiter, list(chains.values()), buyer)
         api.tasks = [
-            asyncio.create_task(server.serve()),
+            asyncio.create_task(server.look_after()),
             asyncio.create_task(guard.recheck_forever()),
-            asyncio.create_task(app.end_late_requests()),
         ]
         UP.labels("api").set(1)
         _log.info("api_started", host=config.host, port=port)
@@ -190,15 +179,13 @@ class Api:
         """Accepts no new connections, lets running requests end within the drain, then closes
         everything."""
         self._server.stop()
-        if not await self._app.drained(self._config.drain_seconds):
+        if not await self._server.drained(self._config.drain_seconds):
             _log.warning("requests_cut", after_seconds=self._config.drain_seconds)
         await self._app.close()
-        serving, *others = self.tasks
-        for task in others:
+        await self._server.close(_CLOSE_SECONDS)
+        for task in self.tasks:
             task.cancel()
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(asyncio.gather(serving, return_exceptions=True), _CLOSE_SECONDS)
-        await asyncio.gather(*others, return_exceptions=True)
+        await asyncio.gather(*self.tasks, return_exceptions=True)
         self._app.flush()
         await self._buyer.close()
         for chain in self._chains:

@@ -1,8 +1,8 @@
-"""The ASGI application: passes /v1 and /mcp to the dispatcher and /console to the console, and
+"""Answers every request: passes /v1 and /mcp to the dispatcher and /console to the console, and
 answers the service's own pages such as /healthz."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 import msgspec
@@ -14,16 +14,17 @@ from bursar.chain.port import Chain, ChainOutOfReach
 from bursar.config import Mode
 from bursar.console.app import Console
 from bursar.db import OUT_OF_REACH
-from bursar.errors import ApiError
+from bursar.errors import ApiError, unavailable
 from bursar.heartbeat import store as heartbeat
 from bursar.heartbeat.model import health
-from bursar.http.answer import AnswerSender
+from bursar.http.answer import Answers
 from bursar.http.dispatch import Dispatcher
 from bursar.http.docs import front_page, reference_page, script, style_sheet
+from bursar.http.exchange import Exchange
 from bursar.http.peer import Proxies
-from bursar.http.request import AsgiScope, Receive, Send, has_body, request_id
+from bursar.http.request import request_id
 from bursar.http.router import PAGE_METHODS, Router
-from bursar.http.unfinished import Unfinished, refuse
+from bursar.http.unfinished import CROWDED_SECONDS, Unfinished
 from bursar.mcp.endpoint import Endpoint
 from bursar.metrics import exposition
 from bursar.migrations import migrate
@@ -49,7 +50,7 @@ Body = tuple[int, bytes, bytes]
 
 
 class App:
-    def __init__(self, services: Services) -> None:
+    def __init__(self, services: Services, proxies: Proxies, unfinished: Unfinished) -> None:
         self._services = services
         self._pages: dict[str, Callable[[], Awaitable[Body]]] = {
             "/healthz": self._health,
@@ -64,68 +65,39 @@ class App:
         self._mcp = Endpoint(Router(ROUTES, ()))
         routes = (*ROUTES, self._mcp.route)
         logs = services.config.log_level in ("debug", "info")
-        self._sender = AnswerSender(services.clock, logs=logs)
-        self._dispatch = Dispatcher(routes, self._pages, services, self._sender)
-        proxies = Proxies(services.config.trusted_proxies)
-        self._console = Console(ROUTES, services, self._sender, proxies)
+        self._answers = Answers(services.clock, logs=logs)
+        self._dispatch = Dispatcher(routes, self._pages, services, self._answers)
+        self._console = Console(ROUTES, services, self._answers, proxies)
         self._chain_answers: dict[Mode, tuple[int, str | None]] = {}
-        self._unfinished = Unfinished(services.config.unfinished_requests, proxies, services.clock)
-        self._running = 0
-        self._idle = asyncio.Event()
-        self._idle.set()
+        self._unfinished = unfinished
 
-    async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            return
-        self._running += 1
-        self._idle.clear()
-        # If a header is sent twice, the last one counts.
-        headers: dict[bytes, bytes] = dict(scope["headers"])
-        try:
-            page = self._pages.get(scope["path"])
-            if page is not None and scope["method"] in PAGE_METHODS:
-                await _send_page(await page(), headers, send)
-            elif not has_body(headers):
-                await self._surface(scope)(scope, headers, receive, send)
-            else:
-                watched = self._unfinished.watch(scope, headers, receive)
-                try:
-                    if watched.crowded and not await watched.begins():
-                        await refuse(headers, send)
-                    else:
-                        await self._surface(scope)(scope, headers, watched.receive, send)
-                finally:
-                    watched.end()
-        finally:
-            self._running -= 1
-            if self._running == 0:
-                self._idle.set()
+    async def __call__(self, exchange: Exchange) -> None:
+        page = self._pages.get(exchange.path)
+        if page is not None and exchange.method in PAGE_METHODS:
+            _send_page(await page(), exchange)
+        elif exchange.is_complete:
+            await self._surface(exchange.path)(exchange)
+        else:
+            is_crowded = self._unfinished.watch(exchange)
+            try:
+                if is_crowded and not await exchange.begins(CROWDED_SECONDS):
+                    _refuse(exchange)
+                else:
+                    await self._surface(exchange.path)(exchange)
+            finally:
+                self._unfinished.forget(exchange)
 
-    def _surface(self, scope: AsgiScope) -> Console | Dispatcher:
-        path: str = scope["path"]
+    def _surface(self, path: str) -> Console | Dispatcher:
         return (
             self._console if path.startswith("/console/") or path == "/console" else self._dispatch
         )
-
-    async def end_late_requests(self) -> None:
-        """Gives up on requests whose body takes too long. Runs until it is cancelled."""
-        await self._unfinished.end_late_ones()
-
-    async def drained(self, seconds: float) -> bool:
-        """Waits until no request is running; False when some still are after that long."""
-        try:
-            async with asyncio.timeout(seconds):
-                await self._idle.wait()
-        except TimeoutError:
-            return False
-        return True
 
     async def close(self) -> None:
         await self._mcp.close()
 
     def flush(self) -> None:
         """Counts and logs the requests that were answered just now."""
-        self._sender.flush()
+        self._answers.flush()
 
     async def _health(self) -> Body:
         return 200, _JSON, b'{"status":"ok"}'
@@ -185,7 +157,7 @@ class App:
         return problem
 
     async def _metrics(self) -> Body:
-        self._sender.flush()
+        self._answers.flush()
         # In a thread: it reads the files of all processes.
         page = await asyncio.to_thread(exposition)
         return 200, b"text/plain; version=0.0.4; charset=utf-8", page
@@ -206,13 +178,23 @@ class App:
         return 200, b"text/javascript; charset=utf-8", script()
 
 
-async def _send_page(body: Body, asked: Mapping[bytes, bytes], send: Send) -> None:
+def _send_page(body: Body, exchange: Exchange) -> None:
     status, content_type, content = body
-    headers = [
+    headers = (
         (b"content-type", content_type),
-        (b"content-length", b"%d" % len(content)),
-        (b"x-request-id", request_id(asked).encode("ascii")),
+        (b"x-request-id", request_id(exchange.headers).encode("ascii")),
         *_SECURITY_HEADERS,
-    ]
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": content})
+    )
+    exchange.send(status, headers, content)
+
+
+def _refuse(exchange: Exchange) -> None:
+    """Answers without reading the body, which may never come."""
+    problem = unavailable("Too many requests of yours are unfinished: send their bodies first.")
+    name = request_id(exchange.headers)
+    headers = (
+        (b"content-type", _JSON),
+        (b"x-request-id", name.encode("ascii")),
+        (b"retry-after", b"1"),
+    )
+    exchange.send(problem.code.status, headers, msgspec.json.encode(problem.body(name)))
