@@ -198,9 +198,10 @@ class World:
 
 @asynccontextmanager
 async def serving(*, most: int = 100) -> AsyncGenerator[World]:
-    unfinished = Unfinished(100, Proxies(()), SystemClock())
+    clock = SystemClock()
+    unfinished = Unfinished(100, Proxies(()), clock)
     app = App(unfinished)
-    server = Server(app, unfinished, most)
+    server = Server(app, unfinished, clock, most)
     bound = bound_socket("127.0.0.1", 0)
     world = World(server, app, bound.getsockname()[1])
     await server.listen(bound)

@@ -12,6 +12,7 @@ async def _at_once() -> None:
 class Wire:
     """Keeps what is written. `taken` is awaited where a caller takes a piece of an answer."""
 
+    date = b"date: today\r\n"
     is_lost = is_ending = False
 
     def __init__(

@@ -38,6 +38,7 @@ class Keeper(Protocol):
     """The server, as far as a connection tells it how it fares."""
 
     app: App
+    date: bytes
     is_stopping: bool
 
     def joins(self, connection: "Connection") -> bool:
@@ -108,6 +109,10 @@ class Connection(asyncio.Protocol):
     def peer(self) -> str:
         name = self._transport.get_extra_info("peername")
         return name[0] if name else ""
+
+    @property
+    def date(self) -> bytes:
+        return self._keeper.date
 
     @property
     def is_ending(self) -> bool:

@@ -3,9 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from http import HTTPStatus
-from time import time
 from typing import Final, Protocol
-from wsgiref.handlers import format_date_time
 
 from bursar.errors import ApiError, ErrorCode, check
 from bursar.form.strict_json import MAX_BODY_BYTES
@@ -29,6 +27,11 @@ class Wire(Protocol):
 
     @property
     def peer(self) -> str: ...
+
+    @property
+    def date(self) -> bytes:
+        """The header that every answer has."""
+        ...
 
     @property
     def is_lost(self) -> bool: ...
@@ -199,7 +202,7 @@ class Exchange:
 
     def _head(self, status: int, headers: Headers, length: int | None) -> bytes:
         check(not self.is_begun, "a request is answered once")
-        parts = [_STATUS_LINES[status], _date()]
+        parts = [_STATUS_LINES[status], self._wire.date]
         parts += [b"%b: %b\r\n" % pair for pair in headers]
         if length is not None:
             parts.append(b"content-length: %d\r\n" % length)
@@ -216,20 +219,6 @@ class Exchange:
         )
         self.is_begun = True
         return head
-
-
-class _Dated:
-    second = 0
-    line = b""
-
-
-def _date() -> bytes:
-    """The header with the time, made once a second."""
-    now = int(time())
-    if now != _Dated.second:
-        _Dated.second = now
-        _Dated.line = f"date: {format_date_time(now)}\r\n".encode("ascii")
-    return _Dated.line
 
 
 def _too_large() -> ApiError:

@@ -3,9 +3,11 @@
 import asyncio
 import contextlib
 import socket
+from email.utils import format_datetime
 from itertools import chain
 from typing import Final
 
+from bursar.clock import Clock
 from bursar.http.connection import LINGER_SECONDS, App, Connection
 from bursar.http.unfinished import Unfinished
 
@@ -21,10 +23,13 @@ _LOOK_SECONDS: Final = 1.0
 
 
 class Server:
-    def __init__(self, app: App, unfinished: Unfinished, most: int) -> None:
+    def __init__(self, app: App, unfinished: Unfinished, clock: Clock, most: int) -> None:
         self.app = app
+        # As of the last look: to the second, as the header has it.
+        self.date = _date(clock)
         self.is_stopping = False
         self._unfinished = unfinished
+        self._clock = clock
         self._most = most
         self._all: set[Connection] = set()
         self._left = asyncio.Event()
@@ -48,6 +53,7 @@ class Server:
         """Ends what takes too long. Runs until it is cancelled."""
         while True:
             await asyncio.sleep(_LOOK_SECONDS)
+            self.date = _date(self._clock)
             self.end_late_ones()
 
     def end_late_ones(self) -> None:
@@ -157,3 +163,7 @@ class Server:
                     await self._left.wait()
         for connection in list(self._all):
             connection.abort()
+
+
+def _date(clock: Clock) -> bytes:
+    return f"date: {format_datetime(clock.now(), usegmt=True)}\r\n".encode("ascii")

@@ -162,7 +162,7 @@ class Api:
         proxies = Proxies(config.trusted_proxies)
         unfinished = Unfinished(config.unfinished_requests, proxies, clock)
         app = App(services, proxies, unfinished)
-        server = Server(app, unfinished, _most_connections())
+        server = Server(app, unfinished, clock, _most_connections())
         bound = bound_socket(config.host, config.port, shared=share_port)
         port = bound.getsockname()[1]
         await server.listen(bound)
