@@ -375,6 +375,28 @@ def test_an_offer_of_another_protocol_is_ignored(loop: Loop, start: bytes, body:
     run(loop, scenario())
 
 
+def test_a_method_that_nobody_registered(loop: Loop):
+    """Goal: the application answers it, as any that a path does not take; only the first of a
+    connection's requests may be one, and what cannot be a method is none."""
+
+    async def scenario() -> None:
+        async with serving() as world:
+            brew = b"BREW /pot HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\nhi"
+            caller = await world.call(brew + GET)
+            told = (await caller.answer()).told
+            assert (told["method"], told["path"], told["body"]) == ("BREW", "/pot", "hi")
+            assert (await caller.answer()).told["method"] == "GET"
+            await caller.send(brew + brew)
+            assert (await caller.answer()).told["method"] == "BREW"
+            assert (await caller.answer()).error == "validation_error"
+            assert await caller.is_closed()
+            for sent in (b"BREW", b"BREW\t/ HTTP/1.1\r\n\r\n", b"BR{W / HTTP/1.1\r\n\r\n"):
+                caller = await world.call(sent)
+                assert (await caller.answer()).error == "validation_error"
+
+    run(loop, scenario())
+
+
 def test_a_tunnel_is_not_opened(loop: Loop):
     async def scenario() -> None:
         async with serving() as world:

@@ -7,7 +7,7 @@ import httpx
 import pytest
 
 from bursar.config import Config
-from bursar.http import request, unfinished
+from bursar.http import exchange, unfinished
 from tests.processes import running_api
 from tests.support import Service, new_account
 
@@ -42,7 +42,7 @@ async def test_the_first_byte_is_waited_for_only_so_long(
 ):
     """Goal: with a good key and a body that never begins the answer comes all the same."""
     monkeypatch.setattr(unfinished, "_BODY_SECONDS", 0.3)
-    monkeypatch.setattr(request, "_DISCARD_SECONDS", 0.3)
+    monkeypatch.setattr(exchange, "_DISCARD_SECONDS", 0.3)
     key = await service.key(account=new_account())
     port = int(service.url.rpartition(":")[2])
     reader, writer = await asyncio.open_connection("127.0.0.1", port)

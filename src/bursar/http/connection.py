@@ -5,6 +5,7 @@ open: bounds, order, and how a connection ends.
 """
 
 import asyncio
+import re
 import socket
 import struct
 from collections import deque
@@ -28,6 +29,8 @@ _EACH_HEADER_BYTES: Final = 32
 _MAX_AHEAD: Final = 16
 # How long a connection is still read after the last answer, so that it arrives.
 LINGER_SECONDS: Final = 3
+
+_METHOD: Final = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]{1,32}) ")
 
 App = Callable[[Exchange], Awaitable[None]]
 
@@ -79,6 +82,8 @@ class Connection(asyncio.Protocol):
         self._keeper = keeper
         self._transport: asyncio.Transport
         self._parser = httptools.HttpRequestParser(self)
+        # One that the parser does not know.
+        self._method: str | None = None
         self._url = b""
         self._headers: dict[bytes, bytes] = {}
         self._in_head = False
@@ -216,13 +221,14 @@ class Connection(asyncio.Protocol):
         is_modern = parser.get_http_version() != "1.0"
         self._receiving = Exchange(
             self,
-            parser.get_method().decode("ascii"),
+            self._method or parser.get_method().decode("ascii"),
             path.decode("utf-8", "replace"),
             query,
             headers,
             keep_alive=is_modern and parser.should_keep_alive(),
             is_chunked=is_modern,
         )
+        self._method = None
         self._ahead.append(self._receiving)
 
     def on_body(self, piece: bytes) -> None:
@@ -243,6 +249,8 @@ class Connection(asyncio.Protocol):
                 except httptools.HttpParserUpgrade as upgrade:
                     data = data[upgrade.args[0] :]
                     self._go_on_without_upgrade()
+        except httptools.HttpParserInvalidMethodError:
+            self._feed_unknown_method(data)
         except httptools.HttpParserCallbackError as problem:
             if isinstance(problem.__context__, _TooFarAheadError):
                 self._break(_too_far_ahead())
@@ -252,6 +260,22 @@ class Connection(asyncio.Protocol):
                 raise
         except httptools.HttpParserError:
             self._break(_not_http())
+
+    def _feed_unknown_method(self, data: bytes) -> None:
+        """The parser knows the registered methods only. Any other may be sent, and is no more wrong
+        than one that a path does not take, so it gets the same answer."""
+        named = _METHOD.match(data)
+        if named is None or self._method is not None or self._is_busy:
+            self._break(_not_http())
+            return
+        self._method = named[1].decode("ascii")
+        self._parser = httptools.HttpRequestParser(self)
+        self._feed(b"POST" + data[named.end(1) :])
+
+    @property
+    def _is_busy(self) -> bool:
+        """Whether any request is under way."""
+        return bool(self._running or self._ahead or self._receiving)
 
     def _go_on_without_upgrade(self) -> None:
         """The caller offered another protocol, as Java's client does with its first request. The
