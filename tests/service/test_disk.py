@@ -19,7 +19,8 @@ def test_there_is_room_while_more_than_the_reserve_is_free(tmp_path: Path):
 
 
 async def test_what_would_write_is_refused_before_the_disk_is_full(tmp_path: Path):
-    """Goal: 503 with Retry-After for every write, while reading goes on."""
+    """Goal: 503 with Retry-After for every write, while reading goes on, and everything can still
+    be stopped."""
     with (tmp_path / "log").open("wb") as log:
         async with running_service(tmp_path / "data", log, disk_reserve_mib="1000000000") as config:
             database = await Database.open(EmbeddedPostgres(config.data_dir).dsn, 1, 10)
@@ -36,4 +37,7 @@ async def test_what_would_write_is_refused_before_the_disk_is_full(tmp_path: Pat
                     assert int(refused.headers["retry-after"]) >= 1
                 assert (await client.get("/v1/agents")).json()["data"] == []
                 assert (await client.get("/v1/transactions/export")).status_code == 200
+                stopped = await client.post("/v1/stop", json={"reason": "no room"})
+                assert stopped.is_success, stopped.text
+                assert (await client.get("/v1/me")).json()["data"]["stop"]["reason"] == "no room"
             await database.close()

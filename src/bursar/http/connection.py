@@ -325,8 +325,8 @@ class Connection(asyncio.Protocol):
                 self._keeper.dawdles(self)
             else:
                 self._keeper.waits(self)
-        # What has to wait is not read: it stays with the caller.
-        self._read(not self._ahead and self._unblocked is None)
+        # What has to wait, or is not understood, is not read: it stays with the caller.
+        self._read(not self._ahead and self._unblocked is None and self._fault is None)
 
     async def _answer(self, exchange: Exchange) -> None:
         try:
