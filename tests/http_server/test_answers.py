@@ -1,9 +1,15 @@
 """How answers are written, and what becomes of them when something breaks."""
 
 import asyncio
+from collections.abc import AsyncIterator
 
 import pytest
 
+from bursar.api.call import Stream
+from bursar.clock import SystemClock
+from bursar.http import answer, server
+from bursar.http.exchange import Exchange
+from bursar.http.request import Request
 from tests.http_server.raw import Loop, gone, run, serving, until
 
 GET = b"GET %b HTTP/1.1\r\nHost: h\r\n\r\n"
@@ -22,6 +28,16 @@ def test_answers_without_a_body(loop: Loop):
             await caller.send(b"HEAD /streams HTTP/1.1\r\nHost: h\r\n\r\n" + GET % b"/a")
             await caller.answer(head=True)
             assert (await caller.answer()).told["path"] == "/a"
+
+    run(loop, scenario())
+
+
+def test_headers_alone_of_an_application_that_breaks(loop: Loop):
+    async def scenario() -> None:
+        async with serving() as world:
+            caller = await world.call(b"HEAD /crashes HTTP/1.1\r\nHost: h\r\n\r\n")
+            assert (await caller.answer(head=True)).status == 500
+            assert await caller.is_closed()
 
     run(loop, scenario())
 
@@ -62,6 +78,53 @@ def test_half_an_answer_is_not_taken_for_all_of_it(loop: Loop):
             for form in (GET, OLD):
                 caller = await world.call(form % b"/breaks%20off")
                 assert await gone(caller.answer())
+
+    run(loop, scenario())
+
+
+@pytest.mark.parametrize("how", ["takes nothing", "makes room", "the service stops"])
+def test_half_an_answer_to_an_old_caller(loop: Loop, monkeypatch: pytest.MonkeyPatch, how: str):
+    """Goal: where only the end of the connection ends a body, half of one ends otherwise."""
+
+    async def scenario() -> None:
+        async with serving(most=1) as world:
+            caller = await world.call(OLD % b"/streams%20on", room=1_000)
+            await until(lambda: bool(world.server._stalled))
+            match how:
+                case "takes nothing":
+                    monkeypatch.setattr(server, "_STALL_SECONDS", -1)
+                    world.server.end_late_ones()
+                case "makes room":
+                    await world.call()
+                case _:
+                    world.server.stop()
+                    assert not await world.server.drained(0.05)
+                    await world.server.close(3)
+            assert await gone(caller.reader.read(-1))
+
+    run(loop, scenario())
+
+
+def test_a_long_answer_that_is_reset_elsewhere(loop: Loop, monkeypatch: pytest.MonkeyPatch):
+    """Goal: only the caller's own hanging up goes without a word."""
+    broken: list[str] = []
+    monkeypatch.setattr(answer.HttpMetrics, "broken", broken.append)
+
+    async def pieces() -> AsyncIterator[bytes]:
+        yield b"x"
+        raise ConnectionResetError("the database is gone")
+
+    async def scenario() -> None:
+        async with serving() as world:
+            answers = answer.Answers(SystemClock(), logs=False)
+
+            async def app(exchange: Exchange) -> None:
+                stream = Stream("text/csv", "a.csv", pieces())
+                await answers.stream(Request(exchange), stream, [], 0)
+
+            world.server.app = app
+            assert await gone((await world.call(GET % b"/a")).answer())
+            assert broken == ["unknown"]
 
     run(loop, scenario())
 

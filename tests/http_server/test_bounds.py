@@ -1,11 +1,14 @@
 """How many connections there are, how long each may take, and how all of them end."""
 
 import asyncio
+import socket
+import struct
 
 import pytest
 
 from bursar.http import server as module
 from bursar.http import unfinished as unfinished_module
+from bursar.http.exchange import Exchange
 from tests.http_server.raw import Caller, Loop, World, gone, run, serving, until
 
 GET = b"GET %b HTTP/1.1\r\nHost: h\r\n\r\n"
@@ -55,6 +58,20 @@ def test_whoever_is_silent_makes_room_for_who_speaks(loop: Loop, sent: bytes):
     run(loop, scenario())
 
 
+def test_an_answer_on_its_way_is_not_cut_for_a_silent_body(loop: Loop):
+    async def scenario() -> None:
+        async with serving(most=2) as world:
+            close = b"GET /large HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"
+            last = await world.call(close, room=1_000)
+            await until(lambda: bool(world.server._ended))
+            await world.call(SILENT)
+            await until(lambda: "/p" in world.app.begun)
+            assert (await world.ask(GET % b"/a")).status == 200
+            assert len((await last.answer()).body) == 8_000_000
+
+    run(loop, scenario())
+
+
 async def _is_ended(world: World, caller: Caller) -> bool:
     world.server.end_late_ones()
     return await gone(caller.reader.readexactly(1))
@@ -83,6 +100,39 @@ def test_what_takes_too_long_ends(loop: Loop, monkeypatch: pytest.MonkeyPatch):
             monkeypatch.setattr(module, "LINGER_SECONDS", -1)
             world.server.end_late_ones()
             await until(lambda: not world.server._all)
+
+    run(loop, scenario())
+
+
+def _reset(one: socket.socket) -> None:
+    one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    one.close()
+
+
+def test_one_that_is_gone_is_no_trouble(loop: Loop, monkeypatch: pytest.MonkeyPatch):
+    """Goal: ending what has just been reset, and asking where it came from."""
+
+    async def scenario() -> None:
+        async with serving() as world:
+            peers: list[str] = []
+
+            async def app(exchange: Exchange) -> None:
+                await asyncio.sleep(0.05)
+                peers.append(exchange.peer)
+
+            monkeypatch.setattr(module, "_IDLE_SECONDS", -1)
+            one = socket.create_connection(("127.0.0.1", world.port))
+            await until(lambda: bool(world.server._idle))
+            _reset(one)
+            world.server.end_late_ones()
+            await until(lambda: not world.server._all)
+            world.server.app = app
+            one = socket.create_connection(("127.0.0.1", world.port))
+            one.sendall(GET % b"/a")
+            _reset(one)
+            await until(lambda: bool(peers))
+            # Of one that was reset before it was accepted the system knows no address.
+            assert peers in (["127.0.0.1"], [""])
 
     run(loop, scenario())
 
@@ -148,6 +198,20 @@ def test_stopping_loses_no_answer(loop: Loop):
             await closing
             with pytest.raises(OSError):
                 await world.call()
+
+    run(loop, scenario())
+
+
+def test_stopping_answers_what_waits_behind_a_slow_answer(loop: Loop):
+    async def scenario() -> None:
+        async with serving() as world:
+            caller = await world.call(GET % b"/large" + GET % b"/a", room=1_000)
+            await until(lambda: bool(world.app.ended))
+            world.server.stop()
+            assert not await world.server.drained(0.05)
+            assert len((await caller.answer()).body) == 8_000_000
+            assert (await caller.answer()).told["path"] == "/a"
+            assert await world.server.drained(5)
 
     run(loop, scenario())
 

@@ -44,6 +44,7 @@ def test_what_is_told_of_a_request(loop: Loop):
     [
         (b"http://h:1/v1/x?y", "/v1/x"),
         (b"HTTPS://h", "/"),
+        (b"http://h?x=/v1/x", "/"),
         (b"/a/%ff", "/a/\ufffd"),
         (b"//h/x", "//h/x"),
         (b"/a%2fb", "/a/b"),
@@ -222,6 +223,7 @@ def test_a_body_in_an_unknown_form(loop: Loop):
         (b"GET /", b"a"),
         (b"GET / HTTP/1.1\r\nX: ", b"a"),
         (b"GET / HTTP/1.1\r\n", b"a: b\r\n"),
+        (b"GET / HTTP/1.1\r\n", b"Cookie: a\r\n"),
         (b"GET / HTTP/1.1\r\n", b"a"),
     ],
 )
@@ -253,6 +255,10 @@ def test_a_head_as_large_as_allowed(loop: Loop):
             for size, status in ((MAX_HEAD_BYTES - 50, 200), (MAX_HEAD_BYTES, 413)):
                 answer = await world.ask(b"GET / HTTP/1.1\r\nX: %b\r\n\r\n" % (b"a" * size))
                 assert answer.status == status
+            # Those that come twice count, though only the last one does.
+            assert (
+                await world.ask(b"GET / HTTP/1.1\r\n" + b"a: b\r\n" * 2_000 + b"\r\n")
+            ).status == 413
 
     run(loop, scenario())
 
@@ -337,6 +343,12 @@ def test_a_caller_that_waits_to_be_asked_for_its_body(loop: Loop):
             answer = await caller.answer()
             assert (answer.status, answer.headers["connection"]) == (401, "close")
             assert await caller.is_closed()
+
+            # Nor does an old caller know what it means to be asked.
+            caller = await world.call((head % b"/p").replace(b"HTTP/1.1", b"HTTP/1.0"))
+            await until(lambda: world.app.begun.count("/p") == 2)
+            await caller.send(b"hello")
+            assert (await caller.answer()).told["body"] == "hello"
 
             # It is not asked for what is here already.
             caller = await world.call(head % b"/p" + b"hello")

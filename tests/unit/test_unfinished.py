@@ -60,7 +60,7 @@ async def test_whether_a_body_begins():
     await asyncio.sleep(0)
     speaks.take(b"h")
     ends.end()
-    breaks.fail(ApiError(ErrorCode.VALIDATION_ERROR, "broken"))
+    breaks.fail(lambda: ApiError(ErrorCode.VALIDATION_ERROR, "broken"))
     assert await asyncio.gather(*waiting) == [True, True, True]
     assert not await silent.begins(0.01)
 

@@ -52,17 +52,17 @@ class Answers:
         )
         try:
             await request.exchange.stream(200, headers, stream.pieces)
-        except ConnectionResetError:
-            pass  # whoever asked has hung up
         except Exception as problem:  # noqa: BLE001 - the status was sent already
-            # The body has no end, so the caller cannot mistake half an export for all of it.
-            HttpMetrics.broken(request.route_name)
-            _log.error(
-                "answer_broken",
-                request_id=request.id,
-                route=request.route_name,
-                exc_info=problem,
-            )
+            has_hung_up = isinstance(problem, ConnectionResetError) and request.exchange.is_lost
+            if not has_hung_up:
+                # The body has no end, so the caller cannot mistake half an export for all of it.
+                HttpMetrics.broken(request.route_name)
+                _log.error(
+                    "answer_broken",
+                    request_id=request.id,
+                    route=request.route_name,
+                    exc_info=problem,
+                )
         self.note(request, 200, started_ns)
 
     def note(self, request: Request, status: int, started_ns: int) -> None:

@@ -10,6 +10,7 @@ import socket
 import struct
 from collections import deque
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Final, Protocol
 from urllib.parse import unquote_to_bytes
 
@@ -30,6 +31,7 @@ _MAX_AHEAD: Final = 16
 # How long a connection is still read after the last answer, so that it arrives.
 LINGER_SECONDS: Final = 3
 
+_AUTHORITY: Final = re.compile(rb"\A[^/?#]*")
 _METHOD: Final = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]{1,32}) ")
 
 App = Callable[[Exchange], Awaitable[None]]
@@ -54,6 +56,10 @@ class Keeper(Protocol):
 
     def dawdles(self, connection: "Connection") -> None:
         """A part of a request's head is here."""
+        ...
+
+    def comes(self) -> None:
+        """A request is here."""
         ...
 
     def begins(self, connection: "Connection") -> None:
@@ -86,6 +92,7 @@ class Connection(asyncio.Protocol):
         self._method: str | None = None
         self._url = b""
         self._headers: dict[bytes, bytes] = {}
+        self._head_bytes = 0
         self._in_head = False
         # What came last, and how much came that brought nothing but parts of a head, or of what may
         # follow a body. The parser keeps such parts, so they are bounded.
@@ -100,20 +107,16 @@ class Connection(asyncio.Protocol):
         self._running: Exchange | None = None
         self._task: asyncio.Task[None] | None = None
         # Why nothing that comes after the requests so far can be read.
-        self._fault: ApiError | None = None
+        self._fault: Callable[[], ApiError] | None = None
         self._is_reading = True
         # Whether the caller will send no more.
         self._reached_end = False
         # Set while the caller does not take what was written.
         self._unblocked: asyncio.Future[None] | None = None
+        self.peer = ""
         self.is_lost = False
         # Whether the last answer is written. What still comes is thrown away.
         self.is_ended = False
-
-    @property
-    def peer(self) -> str:
-        name = self._transport.get_extra_info("peername")
-        return name[0] if name else ""
 
     @property
     def date(self) -> bytes:
@@ -131,6 +134,8 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport  # pyright: ignore[reportAttributeAccessIssue]
+        name = transport.get_extra_info("peername")
+        self.peer = name[0] if name else ""
         if self._keeper.joins(self):
             self._keeper.waits(self)
         else:
@@ -148,14 +153,14 @@ class Connection(asyncio.Protocol):
         if self._in_head or (still is not None and still.size == before):
             self._spent += self._fed
             if self._spent > MAX_HEAD_BYTES:
-                self._break(_head_too_large())
+                self._break(_head_too_large)
         self._go_on()
 
     def eof_received(self) -> bool:
         """A caller that has closed its half still gets its answers."""
         self._reached_end = True
         if self._receiving is not None:
-            self._receiving.fail(_gone())
+            self._receiving.fail(_gone)
         if self.is_ended:
             return False
         self._go_on()
@@ -164,9 +169,13 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """What is being done is done to its end: it may be a payment."""
         self.is_lost = self.is_ended = True
-        self._ahead.clear()
+        self._give_up_ahead()
         if self._receiving is not None:
-            self._receiving.fail(_gone())
+            self._receiving.fail(_gone)
+            self._receiving = None
+        # The parser knows its callbacks, which know it: such a circle would wait for the garbage
+        # collector, which runs seldom.
+        del self._parser
         self.resume_writing()
         self._keeper.leaves(self)
 
@@ -180,7 +189,8 @@ class Connection(asyncio.Protocol):
         if unblocked is not None:
             unblocked.set_result(None)
             self._keeper.flows(self)
-            self._go_on()
+            # Not at once: the transport is in the middle of writing.
+            asyncio.get_running_loop().call_soon(self._go_on)
 
     # What the parser tells --------------------------------------------------------------------
 
@@ -191,6 +201,7 @@ class Connection(asyncio.Protocol):
             raise _TooFarAheadError
         self._url = b""
         self._headers = {}
+        self._head_bytes = 0
         # What came with it is not all its own, and no more than one reading of the socket.
         self._spent = -self._fed
         self._in_head = True
@@ -202,6 +213,9 @@ class Connection(asyncio.Protocol):
     def on_header(self, name: bytes, value: bytes) -> None:
         # Trailers, which come after the body, say nothing that is used here.
         if self._in_head:
+            self._head_bytes += len(name) + len(value) + _EACH_HEADER_BYTES
+            if self._head_bytes > MAX_HEAD_BYTES:
+                raise _HeadTooLargeError
             name, value = name.lower(), value.rstrip(b" \t")
             if name == b"cookie" and name in self._headers:
                 value = self._headers[name] + b"; " + value  # a proxy may part them
@@ -213,12 +227,12 @@ class Connection(asyncio.Protocol):
             return
         self._in_head = False
         parser, url, headers = self._parser, self._url, self._headers
-        if _size(url, headers) > MAX_HEAD_BYTES:
+        if len(url) + self._head_bytes > MAX_HEAD_BYTES:
             raise _HeadTooLargeError
         path, _, query = (url if url.startswith(b"/") else _without_origin(url)).partition(b"?")
         if b"%" in path:
             path = unquote_to_bytes(path)
-        is_modern = parser.get_http_version() != "1.0"
+        is_modern = parser.get_http_version() == "1.1"
         self._receiving = Exchange(
             self,
             self._method or parser.get_method().decode("ascii"),
@@ -230,6 +244,7 @@ class Connection(asyncio.Protocol):
         )
         self._method = None
         self._ahead.append(self._receiving)
+        self._keeper.comes()
 
     def on_body(self, piece: bytes) -> None:
         if self._receiving is not None:
@@ -253,20 +268,20 @@ class Connection(asyncio.Protocol):
             self._feed_unknown_method(data)
         except httptools.HttpParserCallbackError as problem:
             if isinstance(problem.__context__, _TooFarAheadError):
-                self._break(_too_far_ahead())
+                self._break(_too_far_ahead)
             elif isinstance(problem.__context__, _HeadTooLargeError):
-                self._break(_head_too_large())
+                self._break(_head_too_large)
             else:
                 raise
         except httptools.HttpParserError:
-            self._break(_not_http())
+            self._break(_not_http)
 
     def _feed_unknown_method(self, data: bytes) -> None:
         """The parser knows the registered methods only. Any other may be sent, and is no more wrong
         than one that a path does not take, so it gets the same answer."""
         named = _METHOD.match(data)
         if named is None or self._method is not None or self._is_busy:
-            self._break(_not_http())
+            self._break(_not_http)
             return
         self._method = named[1].decode("ascii")
         self._parser = httptools.HttpRequestParser(self)
@@ -295,7 +310,7 @@ class Connection(asyncio.Protocol):
         self._continuing = True
         self._parser.feed_data(b"POST / HTTP/1.1\r\n%b\r\n" % b"".join(framed))
 
-    def _break(self, problem: ApiError) -> None:
+    def _break(self, problem: Callable[[], ApiError]) -> None:
         """Nothing more can be read. Requests that came before are answered."""
         self._fault = problem
         if self._receiving is not None:
@@ -316,7 +331,7 @@ class Connection(asyncio.Protocol):
                 self._keeper.begins(self)
                 self._task = asyncio.get_running_loop().create_task(self._answer(exchange))
             elif self._fault is not None:
-                self._refuse(self._fault)
+                self._refuse(self._fault())
                 return
             elif self._reached_end or self._keeper.is_stopping:
                 self._end()
@@ -343,12 +358,9 @@ class Connection(asyncio.Protocol):
         if exchange.is_answered and exchange.keep_alive:
             self._go_on()
         elif not exchange.is_begun:
-            self._refuse(_broken())
-        elif not exchange.is_answered and not exchange.is_chunked:
-            # Where the connection ends, such a body does, unless it is reset.
-            opened: socket.socket = self._transport.get_extra_info("socket")
-            opened.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-            self.abort()
+            self._refuse(_broken(), exchange.method)
+        elif _is_half_of_what_has_no_end(exchange):
+            self._reset()
         else:
             self._end()
 
@@ -379,22 +391,36 @@ class Connection(asyncio.Protocol):
 
     def close(self) -> None:
         """At once, or when the rest is sent; what still comes is not waited for."""
-        self.is_ended = True
-        self._transport.close()
+        if self._running is not None and _is_half_of_what_has_no_end(self._running):
+            self._reset()
+        else:
+            self.is_ended = True
+            self._transport.close()
 
     def abort(self) -> None:
-        """At once, whatever is lost with it."""
+        """At once. Whoever does not get its whole answer can tell."""
+        if self._running is not None or self.unsent_bytes:
+            self._reset()
+        else:
+            self.is_ended = True
+            self._transport.abort()
+
+    def _reset(self) -> None:
+        """The caller learns that something was lost; a connection that is closed just ends."""
         self.is_ended = True
+        opened: socket.socket | None = self._transport.get_extra_info("socket")
+        if opened is not None and not self.is_lost:
+            opened.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self._transport.abort()
 
-    def _refuse(self, problem: ApiError) -> None:
-        self._say(problem)
+    def _refuse(self, problem: ApiError, method: str = "") -> None:
+        self._say(problem, method)
         self._end()
 
-    def _say(self, problem: ApiError) -> None:
+    def _say(self, problem: ApiError, method: str = "") -> None:
         request_id = new_id("req")
         body = msgspec.json.encode(problem.body(request_id))
-        refused = Exchange(self, "", "", b"", {}, keep_alive=False, is_chunked=True)
+        refused = Exchange(self, method, "", b"", {}, keep_alive=False, is_chunked=True)
         headers = [
             (b"content-type", b"application/json"),
             (b"x-request-id", request_id.encode("ascii")),
@@ -411,13 +437,19 @@ class Connection(asyncio.Protocol):
         if self.is_ended:
             return
         self.is_ended = True
-        self._ahead.clear()
-        if self._reached_end or not self._transport.can_write_eof():
+        self._give_up_ahead()
+        if self._reached_end:
             self._transport.close()
         else:
-            self._transport.write_eof()
+            with suppress(OSError):  # it is gone already, which the loop will tell
+                self._transport.write_eof()
             self._read(True)
         self._keeper.ends(self)
+
+    def _give_up_ahead(self) -> None:
+        while self._ahead:
+            self._ahead.pop()
+            self._keeper.finishes()
 
 
 class _TooFarAheadError(Exception):
@@ -428,13 +460,9 @@ class _HeadTooLargeError(Exception):
     pass
 
 
-def _size(url: bytes, headers: dict[bytes, bytes]) -> int:
-    return (
-        len(url)
-        + sum(map(len, headers))
-        + sum(map(len, headers.values()))
-        + _EACH_HEADER_BYTES * len(headers)
-    )
+def _is_half_of_what_has_no_end(exchange: Exchange) -> bool:
+    """Where the connection ends, such an answer does: only a reset tells that it is not whole."""
+    return exchange.is_begun and not exchange.is_answered and not exchange.is_chunked
 
 
 def _without_origin(url: bytes) -> bytes:
@@ -442,8 +470,8 @@ def _without_origin(url: bytes) -> bytes:
     scheme, separator, rest = url.partition(b"://")
     if not separator or scheme.lower() not in (b"http", b"https"):
         return url
-    _, slash, path = rest.partition(b"/")
-    return slash + path if slash else b"/"
+    path = _AUTHORITY.sub(b"", rest, count=1)
+    return path if path.startswith(b"/") else b"/" + path
 
 
 def _gone() -> ApiError:

@@ -54,7 +54,7 @@ class Exchange:
     """The body arrives while the request is already being answered. No more of it is kept than a
     body may have."""
 
-    __slots__ = ("_expects", "_pieces", "_problem", "_waiter", "_wire", "at_the_end", "headers",
+    __slots__ = ("_body", "_expects", "_problem", "_waiter", "_wire", "at_the_end", "headers",
                  "is_answered", "is_begun", "is_chunked", "is_complete", "keep_alive", "method",
                  "path", "query", "size")  # fmt: skip
 
@@ -75,44 +75,54 @@ class Exchange:
         # Names in lower case. If one is sent twice, the last one counts.
         self.headers = headers
         self.keep_alive = keep_alive
-        # Whether the caller knows chunks, as every caller since HTTP/1.1 does.
+        # Whether the caller knows chunks, and answers before the last, as with HTTP/1.1.
         self.is_chunked = is_chunked
         # Whether the body is here to its end.
         self.is_complete = False
         self.is_begun = False
         self.is_answered = False
         self._wire = wire
-        # None when they are not wanted any more.
-        self._pieces: list[bytes] | None = []
+        # What has come of the body; None when it is not wanted any more.
+        self._body: bytes | bytearray | None = b""
         # How much of the body has come.
         self.size = 0
         # Called when the body is complete.
-        self.at_the_end: Callable[[], None] | None = None
-        self._problem: ApiError | None = None
+        self.at_the_end: Callable[[Exchange], None] | None = None
+        # Makes the error anew each time: one that is kept would keep all that it went through.
+        self._problem: Callable[[], ApiError] | None = None
         self._waiter: asyncio.Future[None] | None = None
-        self._expects = headers.get(b"expect", b"").lower() == b"100-continue"
+        self._expects = is_chunked and headers.get(b"expect", b"").lower() == b"100-continue"
 
     @property
     def peer(self) -> str:
         return self._wire.peer
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the caller is gone."""
+        return self._wire.is_lost
 
     # The body, as the connection hands it over -------------------------------------------------
 
     def take(self, piece: bytes) -> None:
         self.size += len(piece)
         if self.size > MAX_BODY_BYTES:
-            self._pieces = None
-        if self._pieces is not None:
-            self._pieces.append(piece)
+            self._body = None
+        if not self._body:
+            self._body = None if self._body is None else piece
+        elif isinstance(self._body, bytes):
+            self._body = bytearray(self._body) + piece
+        else:
+            self._body += piece
         self._wake()
 
     def end(self) -> None:
         self.is_complete = True
         if self.at_the_end is not None:
-            self.at_the_end()
+            self.at_the_end(self)
         self._wake()
 
-    def fail(self, problem: ApiError) -> None:
+    def fail(self, problem: Callable[[], ApiError]) -> None:
         """The body will not come to its end: whoever reads it is told why."""
         if not self.is_complete and self._problem is None:
             self._problem = problem
@@ -130,12 +140,12 @@ class Exchange:
         if len(length) > 10 or int(length) > MAX_BODY_BYTES:
             raise _too_large()
         while True:
-            if self._pieces is None:
+            if self._body is None:
                 raise _too_large()
             if self.is_complete:
-                return self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
+                return bytes(self._body)
             if self._problem is not None:
-                raise self._problem
+                raise self._problem()
             await self._more()
 
     async def begins(self, seconds: float) -> bool:
@@ -150,7 +160,7 @@ class Exchange:
 
     async def discard(self) -> None:
         """Reads on after a refusal, as far as that is worth it for the answer to arrive."""
-        self._pieces = None
+        self._body = None
         if self._expects or self._problem is not None:
             return  # what was not asked for, or is late, will not come
         try:

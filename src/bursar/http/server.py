@@ -33,7 +33,8 @@ class Server:
         self._most = most
         self._all: set[Connection] = set()
         self._left = asyncio.Event()
-        self._running = 0
+        # Requests, those that wait for their turn too.
+        self._unanswered = 0
         self._quiet = asyncio.Event()
         self._quiet.set()
         # Each since when, oldest first; with the bytes that were unsent then.
@@ -89,15 +90,17 @@ class Server:
         self._idle.pop(connection, None)
         self._dawdling.setdefault(connection, self._loop.time())
 
+    def comes(self) -> None:
+        self._unanswered += 1
+        self._quiet.clear()
+
     def begins(self, connection: Connection) -> None:
         self._idle.pop(connection, None)
         self._dawdling.pop(connection, None)
-        self._running += 1
-        self._quiet.clear()
 
     def finishes(self) -> None:
-        self._running -= 1
-        if self._running == 0:
+        self._unanswered -= 1
+        if self._unanswered == 0:
             self._quiet.set()
 
     def stalls(self, connection: Connection) -> None:
@@ -122,10 +125,11 @@ class Server:
 
     def _make_room(self) -> bool:
         """Closes the connection that is missed least. Who is being answered keeps its place."""
-        oldest = next(chain(self._idle, self._dawdling, self._ended), None)
+        closed = (one for one in self._ended if not one.unsent_bytes)
+        oldest = next(chain(self._idle, self._dawdling, closed), None)
         if oldest is None and self._unfinished.drop_oldest():
             return True
-        oldest = oldest or next(iter(self._stalled), None)
+        oldest = oldest or next(chain(self._stalled, self._ended), None)
         if oldest is None:
             return False
         self._forget(oldest)
@@ -146,9 +150,7 @@ class Server:
         """Waits until every request is answered; False when some are not after that long."""
         try:
             async with asyncio.timeout(seconds):
-                # One that ends may have another behind it on its connection.
-                while self._running:
-                    await self._quiet.wait()
+                await self._quiet.wait()
         except TimeoutError:
             return False
         return True

@@ -30,7 +30,7 @@ class Unfinished:
         count = self._count.get(peer, 0)
         self._count[peer] = count + 1
         self._watched[exchange] = peer, self._clock.monotonic_ns()
-        exchange.at_the_end = lambda: self.forget(exchange)
+        exchange.at_the_end = self.forget
         return count >= self._most and not self._proxies.is_one(peer)
 
     def forget(self, exchange: Exchange) -> None:
@@ -49,11 +49,7 @@ class Unfinished:
         late = [exchange for exchange, (_, since) in self._watched.items() if since <= latest]
         for exchange in late:
             self.forget(exchange)
-            exchange.fail(
-                ApiError(
-                    ErrorCode.VALIDATION_ERROR, f"The body did not arrive within {_BODY_SECONDS} s."
-                )
-            )
+            exchange.fail(_late)
 
     def drop_oldest(self) -> bool:
         """Closes the connection that has waited longest for a body; False when none does."""
@@ -62,3 +58,9 @@ class Unfinished:
             exchange.drop()
             return True
         return False
+
+
+def _late() -> ApiError:
+    return ApiError(
+        ErrorCode.VALIDATION_ERROR, f"The body did not arrive within {_BODY_SECONDS} s."
+    )
