@@ -325,3 +325,14 @@ async def test_the_fee_payer_is_made_once(installed: Installation):
     assert test.address != made[0].address
     async with installed.db.transaction() as tx:
         await check_masters(tx, MasterKeyFile(installed.master_file))
+
+
+async def test_a_copy_beside_it_stays(installed: Installation):
+    """Goal: the old key, which older backups need, is not removed where a person kept it."""
+    copies = [
+        installed.master_file.with_name(f"master.key.{n}") for n in ("2026-11-18", "20261118")
+    ]
+    for copy in copies:
+        copy.write_bytes(installed.master_file.read_bytes())
+    await rotate(installed)
+    assert all(len(read_keys(copy)) == 1 for copy in copies)

@@ -12,6 +12,7 @@ from mcp.types import ElicitRequestURLParams, ElicitResult
 from bursar.console.visit import ROOT
 from bursar.mcp.tool import CONSOLE
 from tests.mcp_tools.conftest import Spender, new_spender, over_http, over_stdio, words
+from tests.sellers.served import selling
 from tests.support import Service
 
 Open = Callable[[Spender, "Person"], AbstractAsyncContextManager[Client]]
@@ -74,6 +75,26 @@ async def test_a_person_is_shown_the_page_and_decides_there(spender: Spender, co
     fields = result.structured_content
     assert asked.url == f"{spender.service.url}/console/transactions/{fields['id']}"
     assert (asked.mode, "waits for a person's approval" in asked.message) == ("url", True)
+    assert (fields["status"], fields["rejectCode"]) == ("rejected", "approval_denied")
+    assert len(await spender.transactions()) == 1
+
+
+@pytest.mark.parametrize("connect", [_http, _stdio, _stdio_before_2026])
+async def test_a_purchase_that_a_person_denies_is_not_made_anew(served: Service, connect: Open):
+    """Goal: the answer of the call is the person's no; nobody is asked for the same again."""
+    spender = await new_spender(served, approvalThreshold="0", allowlist=["*"])
+    async with (
+        await served.admin(account=spender.account) as console,
+        selling(served, "honest") as seller,
+    ):
+
+        async def deny(spend_id: str) -> None:
+            answer = await console.post(f"/v1/transactions/{spend_id}/deny", json={"reason": "no"})
+            assert answer.status_code == 200
+
+        async with connect(spender, Person("accept", deny)) as client:
+            result = await client.call_tool("buy", {"url": seller.url})
+    fields = result.structured_content
     assert (fields["status"], fields["rejectCode"]) == ("rejected", "approval_denied")
     assert len(await spender.transactions()) == 1
 

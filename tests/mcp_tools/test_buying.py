@@ -71,6 +71,20 @@ async def test_without_a_key_the_same_within_ten_minutes_is_one_purchase(
         assert len(seller.presented) == 2
 
 
+async def test_goods_of_one_person_are_not_handed_to_another(served: Service, admin: AsyncBursar):
+    """Goal: an agent that serves several people asks with the credentials of each."""
+    key = await _key(admin)
+    async with selling(served, "honest") as seller, over_http(served.url, key) as client:
+
+        async def buy(token: str) -> str:
+            order = {"url": seller.url, "headers": {"Authorization": f"Bearer {token}"}}
+            return (await client.call_tool("buy", order)).structured_content["id"]
+
+        ann, bob = await buy("ann"), await buy("bob")
+        assert ann != bob
+        assert await buy("ann") == ann
+
+
 async def test_goods_that_were_lost_are_asked_for_again(served: Service, admin: AsyncBursar):
     """Goal: the words lead a model to retry_purchase, and that gets the goods."""
     key = await _key(admin)

@@ -131,6 +131,39 @@ async def test_goods_that_never_come_are_no_success(served: Service):
         assert len(set(seller.presented)) == 1
 
 
+class _Scripted:
+    """Purchases whose seller answered so, and whose retry the service does not take."""
+
+    def __init__(self, status: int) -> None:
+        self.status = status
+        self.keys: list[str] = []
+        self.purchases = self.transport = self
+
+    def pause(self, seconds: float) -> None:
+        pass
+
+    def create(self, url: str, *, idempotency_key: str, **order: Any) -> Purchase:
+        self.keys.append(idempotency_key)
+        made = _answered(status=self.status)
+        object.__setattr__(made, "status", "presented")
+        return made
+
+    def retry(self, purchase_id: str, **options: Any) -> Purchase:
+        raise bursar.RateLimitExceeded("No.", status=429, idempotency_key="of the retry")
+
+
+@pytest.mark.parametrize("status", [402, 408, 425, 429, 500, 503])
+def test_what_fails_after_the_purchase_carries_the_key_of_the_purchase(status: int):
+    """Goal: a seller that stumbles is asked again; if that fails, the key of the exception finds
+    what was paid, and pays nothing more."""
+    scripted = _Scripted(status)
+    client = Bursar("bur_test_00000000000000000000000000000000000000", "http://127.0.0.1:1")
+    client.purchases = cast("Any", scripted)
+    with pytest.raises(bursar.RateLimitExceeded) as failed:
+        client.fetch("https://api.example.com/a")
+    assert [failed.value.idempotency_key] == scripted.keys
+
+
 # What is sent and what comes back -----------------------------------------------------------------
 
 
@@ -195,6 +228,20 @@ def _answered(**response: Any) -> Purchase:
         ),
         ({"headers": {"Content-Encoding": "gzip"}, "body": "x"}, lambda b: b.text == "x"),
         ({"status": 404}, lambda b: b.is_client_error),
+        (
+            # "naïve" in UTF-8, as the service shows it.
+            {"headers": {"Content-Disposition": "na\u00c3\u00afve"}},
+            lambda b: b.headers["content-disposition"] == "na\u00efve",
+        ),
+        (
+            # b"not gzip" and a byte that is no text.
+            {
+                "headers": {"Content-Encoding": "gzip"},
+                "body": "bm90IGd6aXD/",
+                "encoding": "base64",
+            },
+            lambda b: b.content == b"not gzip\xff" and "content-encoding" not in b.headers,
+        ),
     ],
 )
 def test_what_came_back(response: dict[str, Any], holds: Callable[[Bought], bool]):

@@ -1,7 +1,7 @@
 import { keyAndAddress } from "./address.js";
 import { ConfigError } from "./errors.js";
 import type { Options, PostOptions, WaitOptions } from "./endpoint.js";
-import { buy, type Bought, type BuyInit } from "./fetch.js";
+import { buy, type Bought, type BuyInit, type BuyOptions } from "./fetch.js";
 import { Resources, type TransactionsListQuery } from "./generated/resources.js";
 import type {
   Budget,
@@ -18,6 +18,8 @@ import { Transport } from "./transport.js";
 
 const TIMEOUT_MS = 30_000;
 const RETRIES_MOST = 3;
+// For how long a library that was handed a `fetch` may try again.
+const HANDED_ON_SECONDS = 60;
 
 export interface BursarOptions {
   /** Taken from BURSAR_API_KEY when not given. */
@@ -83,6 +85,7 @@ export type AgentSpend = Omit<Spend, "agentId">;
 export class AgentClient {
   readonly #bursar: Bursar;
   #id: string | undefined;
+  #isOwn = false;
 
   /** @internal */
   constructor(bursar: Bursar, id: string | undefined) {
@@ -97,10 +100,19 @@ export class AgentClient {
    *
    * A seller that stumbles after it was paid is shown the same payment again, a few times; nothing
    * is paid twice. Where there is no answer of the seller it throws PurchaseRefused,
-   * PurchasePending, PurchaseFailed or PurchaseUnanswered. May be handed on as a `fetch`.
+   * PurchasePending, PurchaseFailed or PurchaseUnanswered. Each call is a purchase of its own: to a
+   * library that tries again by itself hand `payingFetch()`.
    */
   readonly fetch = (input: string | URL | Request, init?: BuyInit): Promise<Bought> =>
     buy(this.#bursar.purchases, this.#id, input, init);
+
+  /**
+   * A `fetch` to hand on, with these options in every call. The same method, URL and body within a
+   * minute (`sameWithin`) are one purchase, so that whoever tries again pays once.
+   */
+  payingFetch(options: BuyOptions = {}): AgentClient["fetch"] {
+    return (input, init) => this.fetch(input, { sameWithin: HANDED_ON_SECONDS, ...options, ...init });
+  }
 
   /** Pay a recipient. **A refusal is an answer, not an error**: read `status`. */
   spend(spend: AgentSpend, options?: WaitOptions): Promise<Transaction> {
@@ -153,6 +165,22 @@ export class AgentClient {
       this.#id = agentId;
     }
     return this.#id;
+  }
+
+  /** @internal For tools: a key in the hands of a model is good for one wallet and nothing else. */
+  async ownId(): Promise<string> {
+    if (!this.#isOwn) {
+      const { scope, agentId } = await this.#bursar.keys.me();
+      if (scope !== "agent" || agentId === null) {
+        throw new ConfigError(`Tools need a key of scope agent; this key has scope ${scope}.`);
+      }
+      if ((this.#id ?? agentId) !== agentId) {
+        throw new ConfigError(`This key is ${agentId}'s, and not ${this.#id}'s.`);
+      }
+      this.#id = agentId;
+      this.#isOwn = true;
+    }
+    return this.id();
   }
 
   #named<T>(body: T): T & { agentId?: string } {

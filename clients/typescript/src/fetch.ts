@@ -4,6 +4,7 @@ import {
   PurchasePending,
   PurchaseRefused,
   PurchaseUnanswered,
+  RequestFailed,
   type PurchaseError,
 } from "./errors.js";
 import type { WaitOptions } from "./endpoint.js";
@@ -16,7 +17,9 @@ import { sleep } from "./transport.js";
 const PAUSES_MS = [500, 1000, 2000, 4000];
 // Answers of these statuses have no body, and a Response refuses to hold one.
 const BODILESS = [101, 204, 205, 304];
-const PAYMENT_REQUIRED = 402;
+// Payment required, timeout, too early, too many requests: answers to ask again after. Whoever asks
+// again by another `fetch` pays again.
+const STUMBLES = [402, 408, 425, 429];
 const SELLERS_FAULT = 500;
 
 /** What `fetch` takes beside what the platform's own takes. */
@@ -29,6 +32,11 @@ export interface BuyOptions {
   wait?: number;
   /** One for each purchase, the same at every retry of it. */
   idempotencyKey?: string;
+  /**
+   * Without an idempotency key: the same method, URL and body within so many seconds are the same
+   * purchase. For whoever tries again by itself, such as an SDK that was handed this `fetch`.
+   */
+  sameWithin?: number;
 }
 
 export type BuyInit = RequestInit & BuyOptions;
@@ -46,7 +54,8 @@ export async function buy(
   input: string | URL | Request,
   init: BuyInit = {},
 ): Promise<Bought> {
-  const { maxAmount, memo, metadata, wait, idempotencyKey, ...rest } = init;
+  const { maxAmount, memo, metadata, wait, idempotencyKey, sameWithin, ...rest } = init;
+  const key = idempotencyKey ?? (sameWithin === undefined ? crypto.randomUUID() : null);
   const request = new Request(input, rest);
   // It ends the wait, not the purchase.
   const signal = rest.signal ?? (input instanceof Request ? input.signal : null);
@@ -68,14 +77,21 @@ export async function buy(
   }
   let purchase = await purchases.create(order, {
     ...waiting,
-    idempotencyKey: idempotencyKey ?? crypto.randomUUID(),
+    idempotencyKey: key,
+    ...(key === null && sameWithin !== undefined ? { sameWithin } : {}),
   });
   for (const pause of PAUSES_MS) {
     const problem = problemOf(purchase);
     if (problem !== null) throw problem;
     if (delivered(purchase)) break;
     await sleep(pause, signal ?? null);
-    purchase = await look(purchases, purchase, waiting);
+    try {
+      purchase = await look(purchases, purchase, waiting);
+    } catch (failure) {
+      // The key of that one request finds no purchase. By this one it is found, and goes on.
+      if (failure instanceof RequestFailed) Object.assign(failure, { idempotencyKey: key });
+      throw failure;
+    }
   }
   const problem = problemOf(purchase);
   if (problem !== null) throw problem;
@@ -119,7 +135,7 @@ function problemOf(purchase: Purchase): PurchaseError | null {
  */
 function delivered({ status, response }: Purchase): boolean {
   if (response === null) return false;
-  const stumbled = response.status === PAYMENT_REQUIRED || response.status >= SELLERS_FAULT;
+  const stumbled = STUMBLES.includes(response.status) || response.status >= SELLERS_FAULT;
   return status === "free" || !stumbled;
 }
 

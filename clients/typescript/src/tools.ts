@@ -4,7 +4,7 @@
  * told, and not on an exception.
  */
 import type { AgentClient } from "./client.js";
-import { RequestFailed, ServiceError } from "./errors.js";
+import { RequestFailed, ServiceError, UnexpectedAnswer } from "./errors.js";
 import { TOOLS, type ToolName } from "./generated/tools.js";
 import type { Decision, Transaction } from "./generated/types.js";
 
@@ -24,9 +24,13 @@ export function agentTools(agent: AgentClient): AgentTool[] {
     ...tool,
     async call(given) {
       // Models often send null for an argument that they leave out.
-      const present = Object.entries(given).filter(([, value]) => value !== null);
+      const present = Object.fromEntries(
+        Object.entries(given).filter(([, value]) => value !== null),
+      );
       try {
-        return await CALLS[tool.name](agent, Object.fromEntries(present));
+        const own = await agent.ownId();
+        if ((present["agentId"] ?? own) !== own) return refused("not_found", "agentId", "No such agent.");
+        return await CALLS[tool.name](agent, present);
       } catch (problem) {
         if (problem instanceof RequestFailed) return { error: failure(problem) };
         throw problem;
@@ -49,6 +53,12 @@ const CALLS: Record<ToolName, Call> = {
     return { status, rejectCode, ...decided(decision) };
   },
   spend: async (agent, { agentId: _, idempotencyKey, waitSeconds, ...given }) => {
+    // Not every framework holds a model to the schema, and the client would make a key of its own:
+    // another one at each try, and so another payment.
+    if (typeof idempotencyKey !== "string") {
+      const needed = "idempotencyKey is required: one for each purchase, the same at every retry.";
+      return refused("validation_error", "idempotencyKey", needed);
+    }
     const spent = await agent.spend(given, { idempotencyKey, wait: waitSeconds });
     return { ...listed(spent), ...decided(spent.decision) };
   },
@@ -97,8 +107,14 @@ function decided(decision: Decision) {
   return { maxAmountNow, maxWithoutApproval, remainingToday, retryAt, failedChecks };
 }
 
+/** As the service would say it; nothing was sent. */
+function refused(code: string, param: string, message: string): Record<string, unknown> {
+  return { error: { code, message, details: [{ param, message }], retryable: false } };
+}
+
 function failure(problem: RequestFailed): Record<string, unknown> {
-  if (!(problem instanceof ServiceError)) {
+  // What a proxy answers says nothing about what the service did.
+  if (!(problem instanceof ServiceError) || problem instanceof UnexpectedAnswer) {
     const again = " Call again with the same idempotencyKey: it is paid once.";
     return { code: "unavailable", message: problem.message + again, retryable: true };
   }

@@ -59,6 +59,11 @@ class DraftFollower:
             try:
                 read, more = await self._follow(row)
                 behind += more
+            except TimeoutError as problem:
+                # Its history is too long for one statement, or the database is slow. It comes first
+                # again in the next round, so the others must not wait for it.
+                _log.warning("draft_put_off", agent_id=row.agent_id, problem=repr(problem))
+                continue
             except (*OUT_OF_REACH, *ROLLED_BACK):
                 raise
             except Exception:  # noqa: BLE001 - the other drafts go on

@@ -21,6 +21,7 @@ from bursar.client.errors import (
     PurchasePending,
     PurchaseRefused,
     PurchaseUnanswered,
+    RequestFailed,
 )
 from bursar.client.model import Purchase
 
@@ -29,7 +30,9 @@ Steps = Generator[Step, Any, "Bought"]
 
 # How long to wait before the seller is sent the same payment again.
 _PAUSES_SECONDS: Final = (0.5, 1.0, 2.0, 4.0)
-_PAYMENT_REQUIRED: Final = 402
+# Payment required, timeout, too early, too many requests: answers to ask again after. Whoever asks
+# again by another `fetch` pays again.
+_STUMBLES: Final = frozenset((402, 408, 425, 429))
 _SELLERS_FAULT: Final = 500
 
 
@@ -44,14 +47,16 @@ class Bought(httpx.Response):
         if answer is None:
             raise PurchaseUnanswered(purchase)
         text = answer.encoding == "text"
-        headers = httpx.Headers(dict(answer.headers))
-        if text or answer.truncated:
+        content = answer.body.encode() if text else b64decode(answer.body)
+        # Sellers write any bytes into a header; the service reads each as the letter of its number.
+        headers = httpx.Headers(dict(answer.headers), encoding="latin-1")
+        if text or answer.truncated or not _unpacks(headers, content):
             # Text is not packed, whatever the seller says; what was cut cannot be unpacked.
             headers.pop("content-encoding", None)
         super().__init__(
             answer.status,
             headers=headers,
-            content=answer.body.encode() if text else b64decode(answer.body),
+            content=content,
             request=httpx.Request(purchase.method, purchase.url),
             default_encoding="utf-8",
         )
@@ -65,6 +70,18 @@ class Bought(httpx.Response):
     def __repr__(self) -> str:
         paid = "free" if self.purchase.amount is None else f"{self.purchase.amount} USDC"
         return f"<Bought [{self.status_code} {self.reason_phrase}] {paid}>"
+
+
+def _unpacks(headers: httpx.Headers, content: bytes) -> bool:
+    """Whether it is packed as its seller says. What is not is paid for all the same, and is handed
+    on as it came."""
+    if "content-encoding" not in headers:
+        return True
+    try:
+        httpx.Response(200, headers=headers, content=content)
+    except httpx.DecodingError:
+        return False
+    return True
 
 
 def fetching(
@@ -99,7 +116,6 @@ def fetching(
         wait=wait,
         idempotency_key=key,
     )
-    purchase_id = purchase.id
     for seconds in _PAUSES_SECONDS:
         problem = problem_of(purchase)
         if problem is not None:
@@ -107,19 +123,27 @@ def fetching(
         if _delivered(purchase):
             break
         yield partial(pause, seconds)
-        if purchase.status == "open":
-            # Another request of the same key is with the seller.
-            purchase = yield lambda: purchases.get(purchase_id)
-            continue
         try:
-            purchase = yield lambda: purchases.retry(purchase_id, wait=wait)
-        except InvalidState:
-            # It ended meanwhile, or somebody else retries it just now.
-            purchase = yield lambda: purchases.get(purchase_id)
+            purchase = yield from _look(purchases, purchase, wait)
+        except RequestFailed as failure:
+            # The key of that one request finds no purchase. By this one it is found, and goes on.
+            failure.idempotency_key = key
+            raise
     problem = problem_of(purchase)
     if problem is not None:
         raise problem
     return Bought(purchase)
+
+
+def _look(purchases: Any, purchase: Purchase, wait: int | None) -> Generator[Step, Any, Purchase]:
+    if purchase.status == "open":
+        # Another request of the same key is with the seller.
+        return (yield lambda: purchases.get(purchase.id))
+    try:
+        return (yield lambda: purchases.retry(purchase.id, wait=wait))
+    except InvalidState:
+        # It ended meanwhile, or somebody else retries it just now.
+        return (yield lambda: purchases.get(purchase.id))
 
 
 def problem_of(purchase: Purchase) -> PurchaseError | None:
@@ -137,7 +161,7 @@ def _delivered(purchase: Purchase) -> bool:
     answer = purchase.response
     if answer is None:
         return False
-    stumbled = answer.status == _PAYMENT_REQUIRED or answer.status >= _SELLERS_FAULT
+    stumbled = answer.status in _STUMBLES or answer.status >= _SELLERS_FAULT
     return purchase.status == "free" or not stumbled
 
 

@@ -21,6 +21,8 @@ from bursar.errors import CommandFailed, ConfigError, check
 
 MASTER_KEY_BYTES: Final = 32
 FILE_NAME: Final = "master.key"
+# How a file that is being written ends. A copy that a person made has another name.
+UNFINISHED: Final = ".unfinished"
 # A replacement takes two; more means that the file is something else.
 _MOST_KEYS: Final = 8
 
@@ -136,7 +138,7 @@ def _make(path: Path) -> None:
 
 
 def _written(path: Path, keys: Sequence[bytes]) -> Path:
-    made = path.with_name(f"{path.name}.{os.getpid()}")
+    made = path.with_name(f"{path.name}.{os.getpid()}{UNFINISHED}")
     handle = os.open(made, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(handle, "wb") as file:
         file.write(b"".join(base64.b64encode(key) + b"\n" for key in keys))

@@ -25,6 +25,7 @@ from bursar.custody import store
 from bursar.custody.master import (
     FILE_NAME,
     MASTER_KEY_BYTES,
+    UNFINISHED,
     MasterKeyFile,
     MasterKeys,
     load_master_keys,
@@ -78,7 +79,7 @@ async def _rotate_configured(db: Database, masters: MasterKeys) -> int:
 
 
 async def _rotate_file(db: Database, path: Path) -> int:
-    for unfinished in path.parent.glob(f"{path.name}.*[0-9]"):
+    for unfinished in path.parent.glob(f"{path.name}.*{UNFINISHED}"):
         unfinished.unlink()
     keys = read_keys(path)
     if len(keys) == 1:

@@ -46,7 +46,11 @@ async def ask(session: ServerSession, result: Result) -> InputRequiredResult | b
         message=_MESSAGE, url=present(result.approval_url, "there is a page to open")
     )
     if _in_rounds(session):
-        return InputRequiredResult(input_requests={_QUESTION: ElicitRequest(params=params)})
+        # Which purchase it is about, for the call that follows.
+        return InputRequiredResult(
+            input_requests={_QUESTION: ElicitRequest(params=params)},
+            request_state=result.purchase_id,
+        )
     # Before rounds, each question had a name.
     params.elicitation_id = result.pending_id
     try:

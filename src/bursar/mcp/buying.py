@@ -74,6 +74,7 @@ def _purchase(answer: ApiAnswer) -> Result:
         words.bought(found, replayed=replayed),
         words.purchase(found) | {"approvalUrl": None},
         pending_id=found["transactionId"] if found["status"] == "pending" else None,
+        purchase_id=found["id"],
         replayed=replayed,
     )
 

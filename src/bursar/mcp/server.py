@@ -37,6 +37,7 @@ from bursar.mcp.tool import Api, Result, Tool, call_tool, read_policy
 from bursar.mcp.tools import INSTRUCTIONS, TOOLS
 
 Context = ServerRequestContext[Any, Any]
+_LOOK: Final = TOOLS["get_purchase"]
 
 # Clients are told their mistakes. Logging them too would let anybody fill our log.
 logging.getLogger("mcp").setLevel(logging.ERROR)
@@ -73,12 +74,17 @@ def make_server(api_of: Callable[[Context], Api]) -> Server[Any]:
         api, given, responses = api_of(context), params.arguments or {}, params.input_responses
         if responses is not None and approval.has_agreed(responses):
             given = approval.patient(tool, given)
+        if responses is not None and params.request_state is not None and tool.name == "buy":
+            # A person may have said no meanwhile, and then a `buy` would be another purchase.
+            return _answer(await call_tool(_LOOK, {"id": params.request_state}, api))
         result = await call_tool(tool, given, api)
         if responses is None and approval.is_asked(context.session, tool, result):
             asked = await approval.ask(context.session, result)
             if isinstance(asked, InputRequiredResult):
                 return asked
-            if asked:
+            if asked and result.purchase_id is not None:
+                result = await call_tool(_LOOK, {"id": result.purchase_id}, api)
+            elif asked:
                 result = await call_tool(tool, approval.patient(tool, given), api)
         return _answer(result)
 

@@ -64,6 +64,8 @@ class Result:
     # The spend that waits for a person, and the page where that person decides.
     pending_id: str | None = None
     approval_url: str | None = None
+    # The purchase, if it is one: what was asked for once is looked at, and not asked for again.
+    purchase_id: str | None = None
     # It repeats an earlier answer.
     replayed: bool = False
 

@@ -57,6 +57,7 @@ PAYMENT_REQUIRED: Final = 402
 # (`seller.py`): each holds its request in memory.
 MOST: Final = Room(of_account=400, of_agent=100, of_host=100)
 # What may be presented again.
+_CREDENTIALS: Final = frozenset(("authorization", "cookie", "proxy-authorization"))
 _PRESENTED: Final[tuple[PurchaseStatus, ...]] = ("presented", "paid")
 # What a purchase takes of its own time, beside its turn and its first request to the seller. Once
 # it is signed nobody has to wait for it: the worker follows it.
@@ -463,7 +464,10 @@ async def _read(tx: Tx, purchase: PurchaseRow) -> PurchaseRow:
 
 
 def _digest(order: Order) -> bytes:
-    parts = (order.method.encode(), order.url.encode(), order.body)
+    """Of what makes two orders the same. What was answered to one person's credentials is not for
+    another's, as with any shared cache (RFC 9111, 3.5)."""
+    whose = sorted(f"{n.lower()}: {v}" for n, v in order.headers if n.lower() in _CREDENTIALS)
+    parts = (order.method.encode(), order.url.encode(), *map(str.encode, whose), order.body)
     return hashlib.sha256(b"\n".join(parts)).digest()
 
 

@@ -44,6 +44,7 @@ T = TypeVar("T")
 _NOTE_SECONDS: Final = 5.0
 _BASE_EVERY: Final = timedelta(days=1)
 _BASE_SECONDS: Final = 3600.0
+_UNFINISHED: Final = "unfinished-"
 _RECEIVED_SECONDS: Final = 30.0
 _POLL_SECONDS: Final = 0.05
 _NAMES_TO_TRY: Final = 10
@@ -144,16 +145,29 @@ async def run_backups(config: Config) -> None:
             stdin=asyncio.subprocess.DEVNULL,
         )
         ended = asyncio.create_task(receiver.wait())
+
+        async def base_backup() -> None:
+            base = await take_base(server, history)
+            _log.info("base_backup_taken", folder=str(base.folder))
+            await asyncio.to_thread(_prune, folder, config.backup_keep)
+
+        # Beside the notes: it may take an hour, or fail every time, and the log goes on meanwhile.
+        basing: asyncio.Task[None] | None = None
         try:
             while not ended.done():
+                if basing is not None and basing.done():
+                    basing.result()  # raises what went wrong
+                    basing = None
                 newest = max((base.since for base in history.bases), default=None)
-                if newest is None or SystemClock().now() - newest > _BASE_EVERY:
-                    base = await take_base(server, history)
-                    _log.info("base_backup_taken", folder=str(base.folder))
-                    await asyncio.to_thread(_prune, folder, config.backup_keep)
+                due = newest is None or SystemClock().now() - newest > _BASE_EVERY
+                if basing is None and due:
+                    basing = asyncio.create_task(base_backup())
                 await _note(db, chains, history)
                 await asyncio.wait({ended}, timeout=_NOTE_SECONDS)
         finally:
+            if basing is not None:
+                basing.cancel()
+                await asyncio.gather(basing, return_exceptions=True)
             if not ended.done():
                 receiver.terminate()
             await ended
@@ -176,8 +190,8 @@ async def backup_now(config: Config) -> tuple[Base, datetime]:
         # A service that has just started may not have begun its backups yet.
         problem = f"Nothing is backed up to {folder}: is it the BURSAR_BACKUP_DIR of bursar serve?"
         history = await _soon(begun, problem)
+    # Only the service removes old ones: how many stay is a setting of its own process.
     base = await take_base(server, history)
-    await asyncio.to_thread(_prune, folder, config.backup_keep)
 
     async def saved() -> datetime | None:
         until = history.until
@@ -190,7 +204,7 @@ async def backup_now(config: Config) -> tuple[Base, datetime]:
 async def take_base(server: EmbeddedPostgres, history: History) -> Base:
     """Includes the log that was written meanwhile, so that the base backup can be verified by
     itself."""
-    made = Path(tempfile.mkdtemp(prefix="unfinished-", dir=history.folder))
+    made = Path(tempfile.mkdtemp(prefix=_UNFINISHED, dir=history.folder))
     try:
         await run_program(
             [
@@ -309,6 +323,7 @@ def _prune(folder: Path, keep: int) -> None:
     known = histories(folder)
     newest = sorted((base for h in known for base in h.bases), key=lambda b: b.since)[-keep:]
     for history in known:
+        _forget_unfinished(history)
         bases = [base for base in history.bases if base in newest]
         for base in history.bases:
             if base not in newest:
@@ -317,6 +332,14 @@ def _prune(folder: Path, keep: int) -> None:
             _forget_log(history, min(base.first_segment for base in bases))
         elif history != known[-1]:
             shutil.rmtree(history.folder)
+
+
+def _forget_unfinished(history: History) -> None:
+    """What a process that was killed left. One that still runs is younger than it may last."""
+    oldest = SystemClock().now().timestamp() - _BASE_SECONDS
+    for path in history.folder.glob(f"{_UNFINISHED}*"):
+        if path.stat().st_mtime < oldest:
+            shutil.rmtree(path, ignore_errors=True)
 
 
 def _forget_log(history: History, first: str) -> None:

@@ -76,11 +76,15 @@ class Deliverer:
         self._under_way: dict[asyncio.Task[None], Claim] = {}
         self._results: list[Result] = []
         self._finished = asyncio.Event()
+        self._under_exchange: asyncio.Task[None] | None = None
 
     async def work(self) -> int:
         """One round, then a rest unless there is something to record. The owner calls `drain` at
         the end."""
-        await self._round()
+        # A round that is cut would lose the results that it has in hand, and leave what it claimed
+        # to the end of its lease: whoever is cancelled leaves it to `drain`.
+        self._under_exchange = asyncio.create_task(self._round())
+        await asyncio.shield(self._under_exchange)
         await self._rest()
         return 1
 
@@ -226,6 +230,10 @@ class Deliverer:
     async def drain(self) -> None:
         """Gives running attempts some seconds to end, then cancels them, records the results and
         gives the cancelled ones back."""
+        if self._under_exchange is not None:
+            await asyncio.wait({self._under_exchange}, timeout=max(1, self._drain_seconds))
+            self._under_exchange.cancel()
+            await asyncio.gather(self._under_exchange, return_exceptions=True)
         if self._under_way:
             await asyncio.wait(self._under_way, timeout=self._drain_seconds)
         cut = dict(self._under_way)

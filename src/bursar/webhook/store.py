@@ -299,6 +299,12 @@ _RELEASE = Query("""
      WHERE d.id = c.id
        AND d.leased_until = c.lease
 """)
+# What nobody can tell any more would be claimed again and again, before what is due after it.
+_GIVE_UP = Query("""
+    UPDATE delivery
+       SET status = 'failed', next_attempt_at = NULL, leased_until = NULL
+     WHERE id = ANY(:ids::text[]) AND status = 'pending'
+""")
 _ENABLED = """
     SELECT w.id
       FROM webhook w
@@ -353,12 +359,17 @@ async def exchange(
     )
     told = await feed.told_by_spends(tx, [row["event_id"] for row in rows if row["type"] is None])
     claims: list[Claim] = []
+    untold: list[str] = []
     for row in rows:
         event = (
             told.get(row["event_id"]) if row["type"] is None else EventRow(*row[_CLAIM_COLUMNS:])
         )
-        if event is not None:  # else it is too old to be told, and its delivery is about to go
+        if event is not None:
             claims.append(Claim(*row[:_CLAIM_COLUMNS], event=event))
+        else:  # too old to be told: sent again just before its time was over
+            untold.append(row["id"])
+    if untold:
+        await _GIVE_UP.run(tx, ids=untold)
     return claims
 
 
