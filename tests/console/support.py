@@ -24,9 +24,11 @@ class Visitor:
         return answer
 
     async def post(self, path: str, page: str, status: int = 303, **fields: str) -> httpx.Response:
-        """Sends a form with the token of a page that has one."""
-        token = token_of(await self.get(page))
-        answer = await self.http.post(path, data={"form_token": token, **fields})
+        """Sends a form with the token of a page that has one, and with what else it hides there."""
+        shown = await self.get(page)
+        seen = re.search(r'name="seen" value="([^"]*)"', shown.text)
+        hidden = {"form_token": token_of(shown), **({"seen": seen[1]} if seen else {})}
+        answer = await self.http.post(path, data={**hidden, **fields})
         assert answer.status_code == status, (path, answer.status_code, answer.text[-2000:])
         return answer
 

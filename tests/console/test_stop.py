@@ -61,6 +61,21 @@ async def test_what_is_held_is_asked_for(tenant: Tenant):
     assert await _stop(tenant) is None
 
 
+async def test_only_the_stop_that_was_seen_is_lifted(tenant: Tenant):
+    """Goal: somebody stops again, holding what is unsigned, while another reads of the first stop:
+    that page's button neither lifts the second stop nor pays what it holds."""
+    await tenant.visitor.post("/console/stop", "/console", reason="a look")
+    page = (await tenant.visitor.get("/console")).text
+    seen = re.search(r'name="seen" value="([^"]*)"', page)
+    assert seen is not None
+    await tenant.api.post("/v1/stop", json={"reason": "theft", "alsoUnsigned": True})
+    refused = await tenant.visitor.post(
+        "/console/resume", "/console", 409, unsigned="pay", seen=seen[1]
+    )
+    assert "another stop" in refused.text
+    assert await _stop(tenant) is not None
+
+
 async def test_a_stop_needs_a_reason(tenant: Tenant):
     page = await tenant.visitor.post("/console/stop", "/console", 400, reason=" ")
     assert "reason" in page.text

@@ -107,8 +107,8 @@ export class AgentClient {
     buy(this.#bursar.purchases, this.#id, input, init);
 
   /**
-   * A `fetch` to hand on, with these options in every call. The same method, URL and body within a
-   * minute (`sameWithin`) are one purchase, so that whoever tries again pays once.
+   * A `fetch` to hand on, with these options in every call. The same method, URL, body and
+   * credentials within a minute (`sameWithin`) are one purchase, so that whoever tries again pays once.
    */
   payingFetch(options: BuyOptions = {}): AgentClient["fetch"] {
     return (input, init) => this.fetch(input, { sameWithin: HANDED_ON_SECONDS, ...options, ...init });

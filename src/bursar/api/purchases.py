@@ -98,8 +98,9 @@ PREFER = Field(
     Text(0, 1_000),
     f"`wait=N`: answer when it is paid, unpaid, free, failed or rejected, or after N seconds as it"
     f" stands then; more than {MAX_SECONDS} counts as {MAX_SECONDS}. `same-within=N`: where no"
-    " `Idempotency-Key` is given, a purchase of the same method, URL and body by this agent within"
-    " the last N seconds is this one, unless it came to nothing.",
+    " `Idempotency-Key` is given, a purchase of the same method, URL, body and credentials"
+    " (`Authorization`, `Cookie`) by this agent within the last N seconds is this one, unless it"
+    " came to nothing.",
 )
 FILTERS = (
     Field("agentId", ID, "Only this agent's."),

@@ -56,8 +56,9 @@ PAYMENT_REQUIRED: Final = 402
 # Purchases being made or waiting for their turn at the seller, which has a few at a time
 # (`seller.py`): each holds its request in memory.
 MOST: Final = Room(of_account=400, of_agent=100, of_host=100)
-# What may be presented again.
+# Headers by which a seller tells its customers apart.
 _CREDENTIALS: Final = frozenset(("authorization", "cookie", "proxy-authorization"))
+# What may be presented again.
 _PRESENTED: Final[tuple[PurchaseStatus, ...]] = ("presented", "paid")
 # What a purchase takes of its own time, beside its turn and its first request to the seller. Once
 # it is signed nobody has to wait for it: the worker follows it.

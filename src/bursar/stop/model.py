@@ -20,3 +20,8 @@ class Stop(msgspec.Struct, frozen=True, kw_only=True):
     stopped_by: str
     stop_reason: str
     stop_holds_unsigned: bool
+
+    @property
+    def mark(self) -> str:
+        """Which stop it is, and what it holds. Another than a person saw has another mark."""
+        return f"{self.stopped_at.isoformat()} {self.stopped_by} {self.stop_holds_unsigned}"
