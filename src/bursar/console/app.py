@@ -1,4 +1,4 @@
-"""/console: cookies, forms, sessions and errors around the screens; plain ASGI like the rest."""
+"""/console: cookies, forms, sessions and errors around the screens."""
 
 import hashlib
 import html
