@@ -164,6 +164,13 @@ def _authorise(
             "api", server.data_dir, log, program="bench.plain", DATABASE_URL=server.dsn
         ) as plain:
             rows += rising.beside_plain(wrk, Wrk(plain.url, FOLDER, "plain"), tenants, ROUNDS)
+        _say("authorise beside itself without shared commits")
+        with running(
+            "api", server.data_dir, log, program="bench.unshared", DATABASE_URL=server.dsn
+        ) as unshared:
+            rows += rising.beside_unshared(
+                wrk, Wrk(unshared.url, FOLDER, "unshared"), tenants, ROUNDS
+            )
     return rows
 
 

@@ -40,8 +40,6 @@ def _of(load: int, result: Result) -> list[Row]:
 
 
 def beside_plain(wrk: Wrk, plain: Wrk, tenants: Tenants, rounds: int) -> list[Row]:
-    """In turns, so that both share good and bad luck."""
-    named = {"spread": tenants.spread, "one hot agent": tenants.hot}
     return [
         at_least(
             f"authorise, {name} (reference: a transaction for each request)",
@@ -50,19 +48,40 @@ def beside_plain(wrk: Wrk, plain: Wrk, tenants: Tenants, rounds: int) -> list[Ro
             theirs,
             8.0,
         )
-        for name, keys in named.items()
-        for ours, theirs in [_in_turns(wrk, plain, keys, rounds)]
+        for name, ours, theirs in _of_each_load(wrk, plain, tenants, rounds)
     ]
 
 
+def beside_unshared(wrk: Wrk, unshared: Wrk, tenants: Tenants, rounds: int) -> list[Row]:
+    """Only informs: what makes a batch of one cheaper makes this ratio worse."""
+    return [
+        Row(
+            name=f"authorise, {name} (reference: a batch for each request)",
+            value=ours,
+            unit="/s",
+            reference=theirs,
+            ratio=ours / theirs,
+        )
+        for name, ours, theirs in _of_each_load(wrk, unshared, tenants, rounds)
+    ]
+
+
+def _of_each_load(
+    wrk: Wrk, other: Wrk, tenants: Tenants, rounds: int
+) -> list[tuple[str, float, float]]:
+    named = {"spread": tenants.spread, "one hot agent": tenants.hot}
+    return [(name, *_in_turns(wrk, other, keys, rounds)) for name, keys in named.items()]
+
+
 def _in_turns(
-    wrk: Wrk, plain: Wrk, keys: Sequence[tuple[str, str]], rounds: int
+    wrk: Wrk, other: Wrk, keys: Sequence[tuple[str, str]], rounds: int
 ) -> tuple[float, float]:
+    """So that both share good and bad luck."""
     ours: list[float] = []
     theirs: list[float] = []
     for _ in range(rounds):
         ours.append(wrk.spend(keys, CONNECTIONS, _TURN_SECONDS).rate)
-        theirs.append(plain.spend(keys, CONNECTIONS, _TURN_SECONDS).rate)
+        theirs.append(other.spend(keys, CONNECTIONS, _TURN_SECONDS).rate)
     return statistics.median(ours), statistics.median(theirs)
 
 

@@ -2,11 +2,11 @@
 
 import contextlib
 import re
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
 import aiohttp
+import msgspec
 import structlog
 from yarl import URL
 
@@ -15,7 +15,7 @@ from bursar.config import Config
 from bursar.errors import check
 from bursar.outbound.failure import reason_of
 from bursar.outbound.gate import Gate, Lookup
-from bursar.outbound.target import Allowed, Target, TargetRefused, parse_target
+from bursar.outbound.target import Allowed, TargetRefused, parse_target
 
 CONNECT_SECONDS: Final = 5
 # How much of an answer is read, and how much of that is kept to show. Only the status decides.
@@ -31,8 +31,7 @@ def webhook_targets(config: Config) -> Allowed:
     return Allowed("BURSAR_WEBHOOKS_ALLOW", config.webhooks_allow)
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(msgspec.Struct, frozen=True):
     """`status` is None when there was no answer; then `error` says why."""
 
     status: int | None
@@ -68,7 +67,7 @@ class Sender:
                 total=timeout_seconds, connect=min(CONNECT_SECONDS, timeout_seconds)
             ),
         )
-        self._target = lru_cache(_CACHED_TARGETS)(self._parse)
+        self._address = lru_cache(_CACHED_TARGETS)(self._checked)
 
     async def close(self) -> None:
         await self._session.close()
@@ -77,13 +76,8 @@ class Sender:
     async def send(self, url: str, headers: dict[str, str], body: bytes) -> Outcome:
         """Never raises because of what a receiver or its name server does."""
         try:
-            target = self._target(url)
-            address = URL(url, encoded=True)
-            # Our parser and aiohttp's must read the same host from the same URL.
-            check((address.host or "").lower() == target.host, "the host that was checked is used")
-            check(address.port == target.port, "the port that was checked is used")
             async with self._session.post(
-                address, data=body, headers=headers, allow_redirects=False
+                self._address(url), data=body, headers=headers, allow_redirects=False
             ) as answer:
                 return await self._read(answer)
         except TargetRefused as problem:
@@ -98,8 +92,12 @@ class Sender:
             _log.info("webhook_attempt_failed", host=URL(url).host, problem=repr(problem))
             return Outcome(None, reason_of(problem))
 
-    def _parse(self, url: str) -> Target:
-        return parse_target(url, self._allowed)
+    def _checked(self, url: str) -> URL:
+        target, address = parse_target(url, self._allowed), URL(url, encoded=True)
+        # Our parser and aiohttp's must read the same host from the same URL.
+        check((address.host or "").lower() == target.host, "the host that was checked is used")
+        check(address.port == target.port, "the port that was checked is used")
+        return address
 
     async def _read(self, answer: aiohttp.ClientResponse) -> Outcome:
         body = b""

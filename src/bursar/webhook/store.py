@@ -1,7 +1,6 @@
 """Queries on webhooks, their secrets and their deliveries."""
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 
 import msgspec
@@ -254,8 +253,7 @@ async def backlog(tx: Tx) -> tuple[int, float]:
 # The worker's side -------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Claim:
+class Claim(msgspec.Struct, frozen=True):
     """A delivery that belongs to this worker until the lease ends."""
 
     id: str
@@ -268,8 +266,7 @@ class Claim:
     event: EventRow
 
 
-@dataclass(frozen=True, slots=True)
-class Result:
+class Result(msgspec.Struct, frozen=True):
     """The outcome of a claim. A delivery that stays pending is due again after `wait_seconds`."""
 
     claim: Claim
