@@ -61,7 +61,7 @@ _TODAY: Final = (
        SELECT 'wh_' || lpad(n::text, 26, '0'), (SELECT realm_id FROM agent LIMIT 1),
               'https://example.com/' || n, '{*}', moment() FROM generate_series(1, 100) AS n""",
     """INSERT INTO delivery (id, webhook_id, event_id, status, next_attempt_at, created_at)
-       SELECT 'del_' || substr(e.id, 5) || w.id, w.id, e.id, 'pending', e.created_at, e.created_at
+       SELECT 'dlv_' || substr(e.id, 5) || w.id, w.id, e.id, 'pending', e.created_at, e.created_at
          FROM (SELECT * FROM event ORDER BY created_at DESC LIMIT 1000) AS e,
               (SELECT id FROM webhook ORDER BY id LIMIT 20) AS w""",
     "VACUUM (ANALYZE)",

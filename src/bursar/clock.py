@@ -29,7 +29,8 @@ class SystemClock:
 
 
 def unix_milliseconds() -> int:
-    """For ids, which only need to sort roughly by age; nothing is decided by it."""
+    """For ids, which only need to sort roughly by age. All that is decided by it is when old rows
+    are looked at; whether they are old enough to go, their own times say."""
     return time.time_ns() // 1_000_000
 
 

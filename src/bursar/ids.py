@@ -55,6 +55,11 @@ def made_at(id_: str) -> datetime:
     return _EPOCH + timedelta(milliseconds=milliseconds)
 
 
+def past_ids_end(prefix: Prefix, days: int) -> str:
+    """Ids that were made more than so many days ago sort before this, and no others do."""
+    return f"{prefix}_{_time(unix_milliseconds() - days * 86_400_000)}"
+
+
 def is_id(prefix: Prefix, text: str) -> bool:
     """Whether `text` could have come from `new_id(prefix)`; anything else is simply not found."""
     return text.startswith(prefix + "_") and _FORM.fullmatch(text, len(prefix) + 1) is not None

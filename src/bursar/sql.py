@@ -102,19 +102,15 @@ def made_or_none(kind: type[T], row: Row | None) -> T | None:
 DAYS_AGO: Final = "(SELECT clock_timestamp() - make_interval(days => :days))"
 
 
-def sweeping(table: str, key: str, over: str) -> Query:
-    """Deletes up to `:limit` rows whose time is `over`.
+def sweeping(table: str, key: str, by: str, over: str) -> Query:
+    """Deletes up to `:limit` rows whose time is `over`, in the order of the index on `by`.
 
-    Which these are is a query of its own, planned for all of them and read only as far as the
-    limit. With the limit in sight PostgreSQL would read the table from its start, which ends soon
-    only while there is much to delete.
+    Without an order PostgreSQL, with the limit in sight, would read the table from its start, which
+    ends soon only while there is much to delete.
     """
     return Query(f"""
-    WITH old AS MATERIALIZED (
-      SELECT {key} FROM {table} WHERE {over}
-    )
     DELETE FROM {table}
-     WHERE {key} = ANY(ARRAY(SELECT {key} FROM old LIMIT :limit))
+     WHERE {key} = ANY(ARRAY(SELECT {key} FROM {table} WHERE {over} ORDER BY {by} LIMIT :limit))
     """)
 
 

@@ -14,12 +14,14 @@ import aiohttp
 import psutil
 import pytest
 
+from bursar.config import MODES, load_config
 from bursar.db import Database
 from bursar.errors import CommandFailed
-from bursar.service.backup import Base, histories, name_base
+from bursar.service.backup import Base, chain_file, histories, name_base
+from bursar.service.datadir import LOCK_FILE
 from bursar.service.ports import free_port
 from bursar.service.postgres import EmbeddedPostgres
-from bursar.service.restore import choose, verify
+from bursar.service.restore import choose, restore, verify
 from tests.documents.blocks import Block, blocks, running
 from tests.documents.pages import ROOT
 from tests.localnet.support import Rpc
@@ -163,6 +165,23 @@ def test_two_base_backups_of_one_second_have_two_names(tmp_path: Path):
         found.append(name_base(made, tmp_path, second))
     assert [base.since - second for base in found] == [timedelta(0), timedelta(seconds=1)]
     assert [(b.folder / "backup_label").read_text("ascii") for b in found] == ["0", "1"]
+
+
+@pytest.mark.parametrize("taken", ["postgres", "localnet-test", "localnet-live"])
+async def test_what_is_in_the_way_is_found_first(tmp_path: Path, taken: str):
+    """Goal: a folder that holds a database or a chain is left as it was."""
+    source, data = tmp_path / "backup", tmp_path / "data"
+    history = source / "20261115t093000"
+    for folder in (history / "wal", history / "base-2026-11-15T09:31:02Z", data / taken):
+        folder.mkdir(parents=True, mode=0o700)
+    (history / "until").write_text("2026-11-15T09:32:00+00:00")
+    for mode in MODES:
+        chain_file(source, mode).touch()
+    (data / "master.key").touch()
+    before = set(data.rglob("*"))
+    with pytest.raises(CommandFailed, match=f"{data / taken} exists already"):
+        await restore(load_config({}, data_dir=data), source, None)
+    assert set(data.rglob("*")) - before == {data / LOCK_FILE}
 
 
 async def _key(data_dir: Path, ports: Mapping[str, int]) -> str:

@@ -1,5 +1,6 @@
 """What is forgotten, when, and what never is."""
 
+import json
 from datetime import timedelta
 from typing import Any
 
@@ -10,7 +11,7 @@ from bursar.config import Config
 from bursar.db import Database, Tx
 from bursar.event.catalog import EventType
 from bursar.event.outbox import NewEvent, emit
-from bursar.ids import new_id
+from bursar.ids import Prefix, new_id, past_ids_end
 from bursar.service.postgres import EmbeddedPostgres
 from bursar.service.retention import EVENT_DAYS, FORGETTING, IDEMPOTENCY_DAYS, forget
 from bursar.sql import Query
@@ -42,10 +43,17 @@ async def _answers(tx: Tx, realm_id: int, age: timedelta, count: int) -> None:
 
 
 async def _event(tx: Tx, realm_id: int, age: timedelta) -> str:
-    now = await tx.fetchval("SELECT moment()")
-    event = NewEvent(realm_id, EventType.AGENT_PAUSED, None, b"{}", now - age)
+    """With its deliveries, all as they were made then."""
+    at = await tx.fetchval("SELECT moment() - $1::interval", age)
+    event = NewEvent(realm_id, EventType.AGENT_PAUSED, None, b"{}", at, made("evt", age))
     await emit(tx, [event])
+    await tx.execute("UPDATE delivery SET id = $1 WHERE event_id = $2", made("dlv", age), event.id)
     return event.id
+
+
+def made(prefix: Prefix, age: timedelta) -> str:
+    """An id that was made so many days ago."""
+    return past_ids_end(prefix, age.days) + new_id(prefix)[-16:]
 
 
 async def forget_old(config: Config, db: Database) -> int:
@@ -163,12 +171,13 @@ INSERT INTO spend (id, realm_id, agent_id, amount_micros, recipient, network, cr
 """
 
 
-@pytest.mark.parametrize("plan", ["force_custom_plan", "force_generic_plan"])
-async def test_nothing_reads_a_whole_table_to_find_what_is_old(
-    postgres: EmbeddedPostgres, config: Config, monkeypatch: pytest.MonkeyPatch, plan: str
-):
-    """Goal: a round costs what it deletes, not what is there; whichever plan PostgreSQL makes."""
-    asked: list[tuple[str, list[Any]]] = []
+PLANS = pytest.mark.parametrize("plan", ["force_custom_plan", "force_generic_plan"])
+Asked = list[tuple[str, list[Any]]]
+
+
+async def _asked_in_a_round(config: Config, db: Database, monkeypatch: pytest.MonkeyPatch) -> Asked:
+    """Every statement of a round, with its values."""
+    asked: Asked = []
 
     def noting(method: str) -> None:
         plain = getattr(Query, method)
@@ -179,15 +188,23 @@ async def test_nothing_reads_a_whole_table_to_find_what_is_old(
 
         monkeypatch.setattr(Query, method, note)
 
+    for method in ("run", "value"):
+        noting(method)
+    await forget_old(config, db)
+    monkeypatch.undo()
+    return asked
+
+
+@PLANS
+async def test_nothing_reads_a_whole_table_to_find_what_is_old(
+    postgres: EmbeddedPostgres, config: Config, monkeypatch: pytest.MonkeyPatch, plan: str
+):
+    """Goal: a round costs what it deletes, not what is there; whichever plan PostgreSQL makes."""
     async with own_database(postgres) as (_, db):
         async with db.connection() as tx:
             await tx.execute(LARGE)
             await tx.execute("ANALYZE")
-        for method in ("run", "value"):
-            noting(method)
-        for what in FORGETTING:
-            await forget(config, db, what)
-        monkeypatch.undo()
+        asked = await _asked_in_a_round(config, db, monkeypatch)
         async with db.connection() as tx:
             await tx.execute(f"SET plan_cache_mode = {plan}")
             for text, values in asked:
@@ -197,3 +214,50 @@ async def test_nothing_reads_a_whole_table_to_find_what_is_old(
                     assert f"Seq Scan on {table}" not in told, told
     tables = {"idempotency", "event", "delivery", "console_session", "spend"}
     assert all(any(f"DELETE FROM {table}" in text for text, _ in asked) for table in tables)
+
+
+async def _fill(db: Database, age: timedelta) -> None:
+    """So many rows of this age in each table that grows with the traffic."""
+    ids = [(made("evt", age), made("dlv", age)) for _ in range(AT_ONCE)]
+    async with db.transaction() as tx:
+        at = await tx.fetchval("SELECT moment() - $1::interval", age)
+        await tx.copy_records_to_table(
+            "event",
+            columns=("id", "realm_id", "type", "data", "created_at"),
+            records=[(event_id, 1, "x", "x" * 300, at) for event_id, _ in ids],
+        )
+        await tx.copy_records_to_table(
+            "delivery",
+            columns=("id", "webhook_id", "event_id", "status", "attempts", "created_at"),
+            records=[(id_, "wh_1", of, "delivered", f'["{"x" * 300}"]', at) for of, id_ in ids],
+        )
+        await tx.copy_records_to_table(
+            "idempotency",
+            columns=("realm_id", "route", "key", "fingerprint", "status", "body", "created_at"),
+            records=[(1, "r", id_, bytes(32), 201, b"x" * 300, at) for _, id_ in ids],
+        )
+
+
+@PLANS
+async def test_a_round_that_finds_nothing_reads_next_to_nothing(
+    postgres: EmbeddedPostgres, config: Config, monkeypatch: pytest.MonkeyPatch, plan: str
+):
+    """Goal: also when what was forgotten has made room for younger rows, and nothing lies in the
+    order of its age any more."""
+    async with own_database(postgres) as (_, db):
+        for days in (EVENT_DAYS + 1, EVENT_DAYS + 1, 1, 1):
+            await _fill(db, timedelta(days=days))
+        while await forget_old(config, db):
+            pass
+        async with db.connection() as tx:
+            await tx.execute("VACUUM ANALYZE")
+            size = await tx.fetchval("SELECT pg_relation_size('event')")
+        await _fill(db, timedelta(0))
+        asked = await _asked_in_a_round(config, db, monkeypatch)
+        async with db.connection() as tx:
+            assert await tx.fetchval("SELECT pg_relation_size('event')") == size, "room was reused"
+            await tx.execute(f"SET plan_cache_mode = {plan}")
+            for text, values in asked:
+                told = await tx.fetchval(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {text}", *values)
+                (root,) = [part["Plan"] for part in json.loads(told)]
+                assert root["Shared Hit Blocks"] + root["Shared Read Blocks"] < 20, told

@@ -4,11 +4,13 @@ import re
 import subprocess
 import sys
 import time
+from datetime import timedelta
 from typing import get_args
 
 import pytest
 
-from bursar.ids import Prefix, is_id, new_id
+from bursar.clock import SystemClock
+from bursar.ids import Prefix, is_id, made_at, new_id, past_ids_end
 
 PREFIXES: tuple[Prefix, ...] = get_args(Prefix)
 
@@ -92,3 +94,14 @@ def test_a_prefix_is_not_read_as_the_start_of_another():
     for prefix in PREFIXES:
         made = new_id(prefix)
         assert [other for other in PREFIXES if is_id(other, made)] == [prefix]
+
+
+def test_ids_of_the_past_end_where_they_are_said_to():
+    """Goal: what is older than so many days is found by its id alone."""
+    second = timedelta(seconds=1)
+    before = SystemClock().now()
+    end = past_ids_end("evt", 90)
+    after = SystemClock().now() + second
+    assert before <= made_at(end) + timedelta(days=90) <= after
+    assert past_ids_end("evt", 91) + "z" * 16 < end < past_ids_end("evt", 89) + "0" * 16
+    assert end < new_id("evt")

@@ -249,7 +249,7 @@ _DROP_OLDEST_SESSIONS = Query("""
 """)
 _DELETE_SESSION = Query("DELETE FROM console_session WHERE token_hash = :token_hash")
 _DELETE_ENDED_SESSIONS = sweeping(
-    "console_session", "token_hash", "expires_at <= (SELECT clock_timestamp())"
+    "console_session", "token_hash", "expires_at", "expires_at <= (SELECT clock_timestamp())"
 )
 
 
@@ -333,7 +333,7 @@ _INSERT_ANSWER = Query("""
     INSERT INTO idempotency (realm_id, route, key, fingerprint, status, body)
     VALUES (:realm_id, :route, :key, :fingerprint, :status, :body)
 """)
-_DELETE_ANSWERS = sweeping("idempotency", "ctid", f"created_at < {DAYS_AGO}")
+_DELETE_ANSWERS = sweeping("idempotency", "ctid", "created_at", f"created_at < {DAYS_AGO}")
 
 
 async def lock_idempotency_key(

@@ -66,7 +66,9 @@ _FINISH = Query("""
            finished_at = moment()
      WHERE id = :backtest_id AND holder = :holder AND status = 'running'
 """)
-_FORGET = sweeping("backtest", "id", f"created_at < {DAYS_AGO} AND status IN ('done', 'failed')")
+_FORGET = sweeping(
+    "backtest", "id", "created_at", f"created_at < {DAYS_AGO} AND status IN ('done', 'failed')"
+)
 
 
 async def insert_backtest(

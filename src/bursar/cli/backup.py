@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from bursar.cli.database import attempt
 from bursar.cli.show import say
 from bursar.clock import iso
 from bursar.config import load_config
@@ -27,16 +28,10 @@ def backup(
     """
     if context.invoked_subcommand is not None:
         return
-    from bursar.db import OUT_OF_REACH
     from bursar.service.backup import backup_now
 
     config = load_config(os.environ, data_dir=data_dir, backup_dir=backup_dir)
-    try:
-        base, until = asyncio.run(backup_now(config))
-    except OUT_OF_REACH:
-        raise CommandFailed(
-            "The database does not answer. Is `bursar serve` running, with the same --data-dir?"
-        ) from None
+    base, until = attempt(lambda: backup_now(config))
     say(f"{base.folder}\nCan be restored: {iso(base.since)} to {iso(until)}, and on.")
 
 

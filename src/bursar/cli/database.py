@@ -1,9 +1,10 @@
 """Commands that work directly on the database, while the service may be running."""
 
 import asyncio
+import errno
 import os
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
 import typer
 
@@ -18,6 +19,8 @@ T = TypeVar("T")
 
 app = typer.Typer(no_args_is_help=True, help="Upgrade the database, and restore it.")
 _DataDir = Annotated[str | None, typer.Option(help="Folder of the data. [BURSAR_DATA_DIR]")]
+# What a disk says, and never a connection.
+_OF_A_DISK: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS)
 
 
 @app.command("migrate")
@@ -35,7 +38,7 @@ def migrate_database(
     from bursar.migrations.migrate import migrate
 
     config = load_config(os.environ, data_dir=data_dir)
-    done = _attempt(lambda: migrate(_dsn(config), after_deploy=after_deploy))
+    done = attempt(lambda: migrate(_dsn(config), after_deploy=after_deploy))
     numbers = ", ".join(str(number) for number in done)
     say(f"Applied: {numbers}." if done else "Nothing to do.")
 
@@ -73,7 +76,7 @@ def on_database(config: Config, work: "Callable[[Database], Awaitable[T]]") -> T
         finally:
             await db.close()
 
-    return _attempt(session)
+    return attempt(session)
 
 
 def _dsn(config: Config) -> str:
@@ -82,8 +85,9 @@ def _dsn(config: Config) -> str:
     return config.database_url or EmbeddedPostgres(config.data_dir).dsn
 
 
-def _attempt(session: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    """Runs it; turns a database error into CommandFailed with a sentence that says what to do."""
+def attempt(session: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """Runs it; turns an error of the database, or of a file, into CommandFailed with a sentence
+    that says what to do."""
     import asyncpg
 
     from bursar.db import OUT_OF_REACH
@@ -91,6 +95,8 @@ def _attempt(session: Callable[[], Coroutine[Any, Any, T]]) -> T:
     try:
         return asyncio.run(session())
     except OUT_OF_REACH as problem:
+        if isinstance(problem, OSError) and (problem.filename or problem.errno in _OF_A_DISK):
+            raise CommandFailed(f"A file cannot be read or written: {problem}") from None
         raise CommandFailed(
             "The database does not answer. Is `bursar serve` running, with the same --data-dir or"
             f" BURSAR_DATABASE_URL? ({type(problem).__name__})"

@@ -2,6 +2,7 @@
 
 from enum import IntEnum
 
+from bursar.cli.printed import OutputLost
 from bursar.errors import BursarError, ConfigError
 
 
@@ -25,12 +26,18 @@ class ExitCode(IntEnum):
         7,
         "The service is out of reach, or failed, or asks to come back later. Try again.",
     )
+    UNWRITTEN = (
+        8,
+        "The output could not be written. It is done, or may be: look before you repeat it.",
+    )
     INTERRUPTED = 130, "Ended with Ctrl-C."
 
 
 def exit_code(problem: BursarError) -> ExitCode:
     if isinstance(problem, ConfigError):
         return ExitCode.USAGE
+    if isinstance(problem, OutputLost):
+        return ExitCode.UNWRITTEN
     # Imported here because importing it at the top would slow commands that call no service.
     from bursar.client import errors
 
@@ -48,7 +55,8 @@ def exit_code(problem: BursarError) -> ExitCode:
 
 def outcome_is_open(problem: BaseException) -> bool:
     """Whether the request may have been carried out, or may still be. Only an answer from Bursar
-    that refuses it rules that out, or that it was never sent."""
+    that refuses it rules that out, or that it was never sent; and of that answer nobody knows whose
+    output was lost."""
     from bursar.client import errors
 
     if isinstance(problem, errors.NotSent):
@@ -57,4 +65,4 @@ def outcome_is_open(problem: BaseException) -> bool:
         problem, errors.UnexpectedAnswer
     ):
         return problem.retryable
-    return isinstance(problem, errors.RequestFailed | KeyboardInterrupt)
+    return isinstance(problem, errors.RequestFailed | KeyboardInterrupt | OutputLost)

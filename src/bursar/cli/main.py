@@ -35,6 +35,7 @@ from bursar.cli import (
     webhooks,
 )
 from bursar.cli.exits import ExitCode, exit_code
+from bursar.cli.printed import watch_output
 from bursar.cli.show import say
 from bursar.clock import SystemClock
 from bursar.config import load_config
@@ -180,8 +181,13 @@ def run(work: Coroutine[Any, Any, Any]) -> Any:
 
 
 def main() -> None:
+    watch_output()
     try:
-        app(prog_name="bursar")
+        try:
+            app(prog_name="bursar")
+        finally:
+            # Not left to the end of the interpreter, where nothing can be told any more.
+            sys.stdout.flush()
     except ModuleNotFoundError as problem:
         if problem.name is None or problem.name.startswith("bursar"):
             raise

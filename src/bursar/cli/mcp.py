@@ -3,6 +3,7 @@
 import asyncio
 
 from bursar.cli.connection import API_KEY, find_connection
+from bursar.cli.printed import OutputLost
 from bursar.cli.remote import ApiKey, BaseUrl, ProfileName
 from bursar.errors import CommandFailed, ConfigError
 
@@ -22,4 +23,12 @@ def mcp(api_key: ApiKey = None, base_url: BaseUrl = None, profile: ProfileName =
         raise CommandFailed(
             f'{problem.name} is not installed; install it with: pip install "bursar-wallet[mcp]"'
         ) from None
-    asyncio.run(serve(connection.base_url, connection.api_key))
+    try:
+        asyncio.run(serve(connection.base_url, connection.api_key))
+    except ExceptionGroup as problems:
+        # It writes by a descriptor of its own, in a task group.
+        match problems.exceptions:
+            case (OSError() as problem,):
+                raise OutputLost(problem) from None
+            case _:
+                raise

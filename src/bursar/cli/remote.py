@@ -114,7 +114,11 @@ def remote(command: Callable[Concatenate[Remote, P], None]) -> Callable[..., Non
             # Made here, so that the message below can name it however the command ends.
             own[_ONCE] = own[_ONCE] or uuid4().hex
         try:
-            command(to, **own)  # pyright: ignore[reportCallIssue]
+            try:
+                command(to, **own)  # pyright: ignore[reportCallIssue]
+            finally:
+                # Here, so that of output that is lost the key is told.
+                sys.stdout.flush()
         except (BursarError, KeyboardInterrupt) as problem:
             if _ONCE in own and outcome_is_open(problem):
                 to.out.note(

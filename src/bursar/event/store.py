@@ -8,6 +8,7 @@ import msgspec
 from bursar.db import Tx
 from bursar.event.catalog import EVERYTHING
 from bursar.event.model import EventFilter, EventRow
+from bursar.ids import past_ids_end
 from bursar.sql import DAYS_AGO, Listing, Query, columns, sweeping
 
 _EVENT = f"""
@@ -33,7 +34,8 @@ _LIST = Listing(
     "e.created_at",
     "e.id",
 )
-_DELETE = sweeping("event", "id", f"created_at < {DAYS_AGO}")
+# By the ids, which begin with their time: an index on the time itself would be one more to write.
+_DELETE = sweeping("event", "id", "id", f"id < :past AND created_at < {DAYS_AGO}")
 _WANTED = Query("""
     SELECT id, realm_id, events
       FROM webhook
@@ -90,4 +92,5 @@ async def list_events(
 
 async def delete_events(tx: Tx, older_than_days: int, limit: int) -> int:
     """Returns how many."""
-    return await _DELETE.count(tx, days=older_than_days, limit=limit)
+    past = past_ids_end("evt", older_than_days)
+    return await _DELETE.count(tx, past=past, days=older_than_days, limit=limit)

@@ -84,7 +84,9 @@ _GET = Query("""
       FROM purchase_secret
      WHERE purchase_id = :purchase_id AND expires_at > clock_timestamp()
 """)
-_FORGET = sweeping("purchase_secret", "owner", "expires_at <= (SELECT clock_timestamp())")
+_FORGET = sweeping(
+    "purchase_secret", "owner", "expires_at", "expires_at <= (SELECT clock_timestamp())"
+)
 
 
 class Kept(msgspec.Struct, frozen=True, kw_only=True):

@@ -57,19 +57,20 @@ async def restore(config: Config, source: Path, to: datetime | None) -> datetime
         )
     with locked_data_dir(config.data_dir):
         server = EmbeddedPostgres(config.data_dir)
-        if server.cluster_dir.exists():
-            raise CommandFailed(
-                f"{config.data_dir} holds a database. Choose an empty folder with --data-dir, or"
-                " move that one away."
-            )
+        for folder in (server.cluster_dir, *_chains(source, config.data_dir).values()):
+            if folder.exists():
+                raise CommandFailed(
+                    f"{folder} exists already; nothing was restored. Choose an empty folder with"
+                    " --data-dir, or move that one away."
+                )
         async with _recovered(server, base, history, moment) as dsn:
             db = await Database.open(dsn, 2, config.database_timeout_seconds)
             try:
                 await open_vault(db, replace(config, database_url=dsn))
             finally:
                 await db.close()
-        for mode in MODES:
-            _put_chain_back(chain_file(source, mode), config.data_dir / f"localnet-{mode}")
+        for copy, folder in _chains(source, config.data_dir).items():
+            _put_chain_back(copy, folder)
     return moment
 
 
@@ -89,8 +90,8 @@ async def verify(source: Path) -> tuple[datetime, list[Finding]]:
                     findings = await audit_books(db, lambda _: None)
                 finally:
                     await db.close()
-        for mode in MODES:
-            _put_chain_back(chain_file(source, mode), Path(folder) / f"localnet-{mode}")
+        for copy, chain in _chains(source, Path(folder)).items():
+            _put_chain_back(copy, chain)
     return moment, findings
 
 
@@ -171,12 +172,20 @@ def _put_database_back(base: Base, history: History, target: Path) -> None:
     (target / "recovery.signal").touch(mode=0o600)
 
 
+def _chains(source: Path, data_dir: Path) -> dict[Path, Path]:
+    """The copy of each chain that is in the backup, and the folder it belongs into."""
+    return {
+        copy: data_dir / f"localnet-{mode}"
+        for mode in MODES
+        if (copy := chain_file(source, mode)).exists()
+    }
+
+
 def _put_chain_back(copy: Path, folder: Path) -> None:
     """Raises CommandFailed when the copy is damaged."""
-    if copy.exists():
-        folder.mkdir(mode=0o700)
-        ChainCopy(copy, folder / CHAIN_FILE).renew()
-        try:
-            check_chain(folder / CHAIN_FILE)
-        except LocalnetFailed as problem:
-            raise CommandFailed(str(problem)) from None
+    folder.mkdir(mode=0o700)
+    ChainCopy(copy, folder / CHAIN_FILE).renew()
+    try:
+        check_chain(folder / CHAIN_FILE)
+    except LocalnetFailed as problem:
+        raise CommandFailed(str(problem)) from None

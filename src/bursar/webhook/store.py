@@ -8,6 +8,7 @@ import msgspec
 from bursar.custody.model import SealedSecret
 from bursar.db import Row, Tx
 from bursar.event.model import EventRow
+from bursar.ids import past_ids_end
 from bursar.spend import feed
 from bursar.sql import DAYS_AGO, Listing, Query, columns, made, made_or_none, sweeping
 from bursar.webhook.model import (
@@ -206,9 +207,11 @@ _LIST_DELIVERIES = Listing(
 _SWEEP = sweeping(
     "delivery",
     "id",
+    "webhook_id",
     "status = 'pending' AND NOT EXISTS (SELECT FROM webhook w WHERE w.id = webhook_id)",
 )
-_DELETE_OLD = sweeping("delivery", "id", f"created_at < {DAYS_AGO}")
+# By the ids, as events are: an index on the time would also be written by each attempt.
+_DELETE_OLD = sweeping("delivery", "id", "id", f"id < :past AND created_at < {DAYS_AGO}")
 _BACKLOG = Query("""
     SELECT count(*),
            coalesce(extract(epoch FROM clock_timestamp() - min(d.created_at)), 0)::float8
@@ -241,7 +244,8 @@ async def sweep_deliveries(tx: Tx, older_than_days: int, limit: int) -> int:
     """Removes pending deliveries to webhooks that were deleted, and those whose events can no
     longer be read; returns how many."""
     swept = await _SWEEP.count(tx, limit=limit)
-    return swept + await _DELETE_OLD.count(tx, days=older_than_days, limit=limit)
+    past = past_ids_end("dlv", older_than_days)
+    return swept + await _DELETE_OLD.count(tx, past=past, days=older_than_days, limit=limit)
 
 
 async def backlog(tx: Tx) -> tuple[int, float]:
