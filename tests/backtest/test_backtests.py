@@ -259,6 +259,13 @@ async def test_another_worker_begins_anew(service: Service, client: httpx.AsyncC
     assert (found["status"], found["changedCount"], len(found["changed"])) == ("done", 3, 3)
 
     asked = (await client.post("/v1/backtests", json=body)).json()["data"]["id"]
+    for _ in range(4):
+        # Given back, it is anybody's at once, and the try counts for nothing.
+        gives_back = Backtester(service.db, bounds, clock)
+        assert await gives_back.work()
+        await gives_back.give_back()
+        waiting = (await client.get(f"/v1/backtests/{asked}")).json()["data"]
+        assert (waiting["status"], waiting["progress"]) == ("queued", 0)
     for _ in range(3):
         assert await Backtester(service.db, bounds, clock).work()
         await lapse()

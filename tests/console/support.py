@@ -26,8 +26,9 @@ class Visitor:
     async def post(self, path: str, page: str, status: int = 303, **fields: str) -> httpx.Response:
         """Sends a form with the token of a page that has one, and with what else it hides there."""
         shown = await self.get(page)
-        seen = re.search(r'name="seen" value="([^"]*)"', shown.text)
-        hidden = {"form_token": token_of(shown), **({"seen": seen[1]} if seen else {})}
+        hidden = {"form_token": token_of(shown)}
+        if 'name="seen"' in shown.text:
+            hidden["seen"] = seen_in(shown)
         answer = await self.http.post(path, data={**hidden, **fields})
         assert answer.status_code == status, (path, answer.status_code, answer.text[-2000:])
         return answer
@@ -35,6 +36,13 @@ class Visitor:
 
 def token_of(answer: httpx.Response) -> str:
     found = re.search(r'name="form_token" value="([0-9a-f]{64})"', answer.text)
+    assert found is not None, answer.text[:500]
+    return found[1]
+
+
+def seen_in(answer: httpx.Response) -> str:
+    """The mark of what a page shows, as its form hides it."""
+    found = re.search(r'name="seen" value="([^"]*)"', answer.text)
     assert found is not None, answer.text[:500]
     return found[1]
 

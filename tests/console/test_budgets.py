@@ -1,12 +1,14 @@
 """Budgets in the console: the tree, who is near, stopping a team, and filters that stay."""
 
+import asyncio
 import re
 from datetime import UTC, datetime
 from typing import Any
 
 from bursar.console import budget_tree
 from bursar.policy.limits import WINDOWS
-from tests.console.support import HOSTILE, Tenant, browser_of, sign_in
+from tests.console.support import HOSTILE, Tenant, browser_of, seen_in, sign_in
+from tests.databases import until_waited_for
 from tests.support import new_agent, spend
 
 NOW = datetime(2026, 11, 16, 15, tzinfo=UTC)
@@ -120,6 +122,66 @@ async def test_a_budgets_life(tenant: Tenant):
     await visitor.post(f"/console/budgets/{top}", here, 409, doing="delete")
     await visitor.post(here, here, doing="delete")
     await visitor.get(here, 404)
+
+
+async def _read(tenant: Tenant, budget_id: str) -> Any:
+    return (await tenant.api.get(f"/v1/budgets/{budget_id}")).json()["data"]
+
+
+async def test_what_another_changed_meanwhile_is_not_overwritten(tenant: Tenant):
+    """Goal: who is late reads how it is now and keeps what was typed; saved once more, it counts. A
+    form that was shown again for another fault is late all the same."""
+    visitor, budget = tenant.visitor, await _budget(tenant, "Crew")
+    form = f"/console/budgets/{budget}/edit"
+    (limit,) = (await _read(tenant, budget))["limits"]
+    typed: dict[str, Any] = {
+        "name": "Mine", "limitId": limit["id"], "window": "day", "amount": "99", "count": "",
+    }  # fmt: skip
+    opened = seen_in(await visitor.get(form))
+    lower = {"limits": [{"id": limit["id"], "window": "day", "amount": "2.50"}]}
+    assert (await tenant.api.patch(f"/v1/budgets/{budget}", json=lower)).status_code == 200
+    wrong = await visitor.post(form, form, 400, **typed | {"amount": "ten"}, seen=opened)
+    late = await visitor.post(form, form, 409, **typed, seen=seen_in(wrong))
+    assert "somebody else changed this budget" in late.text
+    assert "2.50 USDC a day" in late.text
+    assert 'value="Mine"' in late.text
+    assert 'value="99"' in late.text
+    assert (await _read(tenant, budget))["limits"][0]["amount"] == "2.50"
+    await visitor.post(form, form, **typed, seen=seen_in(late))
+    # A second click changes nothing, so nobody was overtaken.
+    await visitor.post(form, form, **typed, seen=seen_in(late))
+    shown = await _read(tenant, budget)
+    assert (shown["name"], shown["limits"][0]["amount"]) == ("Mine", "99.00")
+
+
+async def test_a_change_that_is_being_made_is_not_overwritten_either(tenant: Tenant):
+    """Goal: a form that came while another change held the lock is judged by what that left."""
+    budget = await _budget(tenant, "Crew")
+    form = f"/console/budgets/{budget}/edit"
+    async with tenant.service.db.transaction() as tx:
+        await tx.execute("SELECT FROM meter WHERE id = $1 FOR NO KEY UPDATE", budget)
+        late = asyncio.create_task(tenant.visitor.post(form, form, 409, name="Mine"))
+        await until_waited_for(tx)
+        await tx.execute(
+            "UPDATE budget SET name = 'Theirs', updated_at = moment() WHERE id = $1", budget
+        )
+    assert "Theirs" in (await late).text
+    assert (await _read(tenant, budget))["name"] == "Theirs"
+
+
+async def test_an_agent_that_another_moved_meanwhile_stays_there(tenant: Tenant):
+    mine, theirs = await _budget(tenant, "Mine"), await _budget(tenant, "Theirs")
+    agent = await new_agent(tenant.api)
+    form = f"/console/agents/{agent['id']}/budget"
+    opened = seen_in(await tenant.visitor.get(form))
+    await tenant.api.patch(f"/v1/agents/{agent['id']}", json={"budgetId": theirs})
+    late = await tenant.visitor.post(form, form, 409, budgetId=mine, seen=opened)
+    assert f'Now it is under <a href="/console/budgets/{theirs}">' in late.text
+    shown = (await tenant.api.get(f"/v1/agents/{agent['id']}")).json()["data"]
+    assert shown["budgetId"] == theirs
+    await tenant.visitor.post(form, form, budgetId=mine, seen=seen_in(late))
+    shown = (await tenant.api.get(f"/v1/agents/{agent['id']}")).json()["data"]
+    assert shown["budgetId"] == mine
 
 
 async def test_agents_are_moved(tenant: Tenant):

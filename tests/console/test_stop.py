@@ -1,10 +1,12 @@
 """The stop button of every page, the banner while it stands, and the way back."""
 
+import asyncio
 import re
 
 import httpx
 
-from tests.console.support import HOSTILE, Tenant, browser_of, sign_in
+from tests.console.support import HOSTILE, Tenant, browser_of, seen_in, sign_in
+from tests.databases import until_waited_for
 from tests.support import error_of, new_agent, spend
 
 BUTTON = 'action="/console/stop"'
@@ -65,14 +67,30 @@ async def test_only_the_stop_that_was_seen_is_lifted(tenant: Tenant):
     """Goal: somebody stops again, holding what is unsigned, while another reads of the first stop:
     that page's button neither lifts the second stop nor pays what it holds."""
     await tenant.visitor.post("/console/stop", "/console", reason="a look")
-    page = (await tenant.visitor.get("/console")).text
-    seen = re.search(r'name="seen" value="([^"]*)"', page)
-    assert seen is not None
+    seen = seen_in(await tenant.visitor.get("/console"))
     await tenant.api.post("/v1/stop", json={"reason": "theft", "alsoUnsigned": True})
     refused = await tenant.visitor.post(
-        "/console/resume", "/console", 409, unsigned="pay", seen=seen[1]
+        "/console/resume", "/console", 409, unsigned="pay", seen=seen
     )
     assert "another stop" in refused.text
+    assert await _stop(tenant) is not None
+
+
+async def test_a_stop_that_is_being_made_is_not_lifted(tenant: Tenant):
+    """Goal: a resume that came while another stop held the lock is judged by what that left."""
+    await tenant.visitor.post("/console/stop", "/console", reason="a look")
+    async with tenant.service.db.transaction() as tx:
+        realm_id = await tx.fetchval(
+            "SELECT r.id FROM realm r JOIN account a ON a.id = r.account_id"
+            " WHERE a.name = $1 AND r.stopped_at IS NOT NULL FOR NO KEY UPDATE OF r",
+            tenant.account,
+        )
+        resuming = asyncio.create_task(
+            tenant.visitor.post("/console/resume", "/console", 409, unsigned="pay")
+        )
+        await until_waited_for(tx)
+        await tx.execute("UPDATE realm SET stop_holds_unsigned = true WHERE id = $1", realm_id)
+    assert "another stop" in (await resuming).text
     assert await _stop(tenant) is not None
 
 

@@ -298,6 +298,46 @@ async def test_the_same_within_a_while_tries_again_what_came_to_nothing(
     assert (await agent.buy(stall.url, **same))["id"] != failed["id"]
 
 
+async def test_the_same_for_less_is_neither_answered_nor_bought_again(market: Market, stall: Stall):
+    """Goal: who allows less than the first one cost, or may cost as long as no price is known, is
+    told so; who allows as much gets it."""
+    agent = await market.agent()
+    same: dict[str, Any] = {"headers_of_the_call": {"Prefer": "same-within=600"}}
+    stall.open.clear()
+    first = asyncio.create_task(agent.post(stall.url, maxAmount="0.002", **same))
+    await stall.until_asked(1)
+    error_of(await agent.post(stall.url, maxAmount="0.001", **same), 409, "invalid_state")
+    stall.open.set()
+    bought = made(await first)
+    assert bought["amount"] == "0.001000"
+    refused = await agent.post(stall.url, maxAmount="0.000999", **same)
+    assert bought["id"] in error_of(refused, 409, "invalid_state")["message"]
+    for enough in ({"maxAmount": "0.001"}, {}):
+        assert (await agent.buy(stall.url, **enough, **same))["id"] == bought["id"]
+    assert len(stall.presented) == 1
+
+
+async def test_what_was_free_costs_no_more_than_anybody_allows(market: Market, stall: Stall):
+    agent = await market.agent()
+    same: dict[str, Any] = {"headers_of_the_call": {"Prefer": "same-within=600"}}
+    stall.status = 200
+    first = await agent.buy(stall.url, **same)
+    assert first["status"] == "free"
+    assert (await agent.buy(stall.url, maxAmount="0.01", **same))["id"] == first["id"]
+
+
+async def test_a_header_is_no_answer_to_who_wants_the_goods(market: Market, stall: Stall):
+    """Goal: a purchase whose 402 was brought is the same as another such one only."""
+    agent = await market.agent()
+    same: dict[str, Any] = {"headers_of_the_call": {"Prefer": "same-within=600"}}
+    brought = {"paymentRequired": {"status": 402, "headers": stall.required()}}
+    header = await agent.buy(stall.url, **brought, **same)
+    assert (await agent.buy(stall.url, **brought, **same))["id"] == header["id"]
+    goods = await agent.buy(stall.url, **same)
+    assert goods["id"] != header["id"]
+    assert goods["response"]["body"] == GOODS
+
+
 async def test_purchases_of_one_moment_differ(market: Market, stall: Stall):
     """Goal: ten at once on the same terms are ten payments, of which none stands for another."""
     agent = await market.agent()

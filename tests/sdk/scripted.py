@@ -5,6 +5,7 @@ me  an agent's key     gateway  JSON that is not ours, 504     dated  503 until 
 page  HTML, 502        nonsense  JSON that is no answer        redirect  to another place
 reset  the connection is reset without an answer               silence  no answer at all
 cut  the connection ends within the answer                     pending, settled  a transaction
+packed  not gzip, though it says so
 """
 
 import asyncio
@@ -102,6 +103,8 @@ def _answer(step: str) -> bytes:
         status, body = 502, "<html>Bad gateway</html>"
     elif step == "nonsense":
         status, body = 201, json.dumps({"data": {"id": "dep_1"}})
+    elif step == "packed":
+        status, body, more = 200, json.dumps({"data": DEPOSIT}), "Content-Encoding: gzip\r\n"
     elif step == "redirect":
         status, body, more = 302, "", "Location: /elsewhere\r\n"
     else:

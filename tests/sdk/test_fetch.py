@@ -2,7 +2,11 @@
 nothing was."""
 
 import asyncio
+import gzip
 import pickle
+import tracemalloc
+import zlib
+from base64 import b64encode
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from decimal import Decimal
@@ -203,20 +207,33 @@ def _answered(**response: Any) -> Purchase:
     )
 
 
+GZIP = gzip.compress(b"goods")
+
+
+def _packed(how: str, content: bytes) -> dict[str, Any]:
+    body = b64encode(content).decode()
+    return {"headers": {"Content-Encoding": how}, "body": body, "encoding": "base64"}
+
+
 @pytest.mark.parametrize(
     ("response", "holds"),
     [
         ({"body": "naïve"}, lambda b: b.text == "naïve" and b.content == "naïve".encode()),
         ({"body": "/w==", "encoding": "base64"}, lambda b: b.content == b"\xff"),
         (
-            # gzip of b"goods", which httpx unpacks as it does for any other answer.
+            # gzip of b"goods".
             {
                 "headers": {"Content-Encoding": "gzip"},
                 "body": "H4sIAAAAAAACA0vPz08pBgAtuWMFBQAAAA==",
                 "encoding": "base64",
             },
-            lambda b: b.content == b"goods",
+            lambda b: b.content == b"goods" and "content-encoding" not in b.headers,
         ),
+        (_packed("deflate", zlib.compress(b"goods")), lambda b: b.content == b"goods"),
+        (_packed("gzip", GZIP + b"more"), lambda b: b.content == GZIP + b"more"),
+        (_packed("gzip", GZIP[:-1]), lambda b: b.content == GZIP[:-1]),
+        (_packed("gzip, gzip", GZIP), lambda b: b.content == GZIP),
+        (_packed("br", b"?\xff"), lambda b: b.content == b"?\xff"),
         (
             {
                 "headers": {"Content-Encoding": "gzip"},
@@ -247,6 +264,39 @@ def _answered(**response: Any) -> Purchase:
 def test_what_came_back(response: dict[str, Any], holds: Callable[[Bought], bool]):
     assert holds(Bought(_answered(**response)))
     assert "free" in repr(Bought(_answered(**response)))
+
+
+def test_a_small_answer_unpacks_to_no_huge_one():
+    """Goal: what a seller packed takes no more memory than a bound; more is handed on as it came,
+    with nothing of it lost."""
+    bomb = gzip.compress(bytes(2**30), compresslevel=9)
+    assert len(bomb) < 1_100_000, "as the service takes from a seller, about"
+    purchase = _answered(**_packed("gzip", bomb))
+    tracemalloc.start()
+    bought = Bought(purchase)
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert bought.content == bomb
+    assert most < 100_000_000
+
+
+@pytest.mark.parametrize(
+    ("status", "helps", "does_not"),
+    [
+        ("presented", "purchases.retry", "purchases.get"),
+        ("paid", "purchases.retry", "purchases.get"),
+        ("open", "purchases.get", "purchases.retry"),
+        ("free", "fetch it again", "purchases.retry"),
+    ],
+)
+def test_where_no_answer_is_there_it_says_what_helps(status: str, helps: str, does_not: str):
+    """Goal: what the service would refuse is not advised: it retries what was presented only."""
+    purchase = _answered()
+    object.__setattr__(purchase, "status", status)
+    object.__setattr__(purchase, "response", None)
+    with pytest.raises(bursar.PurchaseUnanswered, match=helps) as unanswered:
+        Bought(purchase)
+    assert does_not not in str(unanswered.value)
 
 
 def test_what_cannot_be_sent_is_refused_before_anything_is():

@@ -85,6 +85,31 @@ async def test_a_mode_on_the_wrong_network_stops_no_other(own: Service):
         await _told(own, "live", "starting (CommandFailed)")
 
 
+async def test_a_worker_that_is_stopped_gives_its_backtest_back(own: Service):
+    """Goal: however often workers are deployed while it runs, no stop of one counts as a try."""
+    async with await own.admin() as client:
+        agent = await new_agent(client)
+        body = {"agentId": agent["id"], "policy": {"dailyCap": "1.00"}}
+        asked = (await client.post("/v1/backtests", json=body)).json()["data"]["id"]
+
+    async def state() -> str:
+        async with own.db.connection() as tx:
+            return await tx.fetchval(
+                "SELECT status || ' ' || tries FROM backtest WHERE id = $1", asked
+            )
+
+    async def runs() -> bool:
+        return await state() == "running 1"
+
+    async with own.db.transaction() as tx:
+        # It waits until everything until then can be read.
+        await tx.execute("UPDATE backtest SET ends_at = ends_at + interval '1 hour'")
+    for _ in range(2):
+        async with running_worker(own.config):
+            await until(runs, seconds=30)
+        assert await state() == "queued 0"
+
+
 @pytest.mark.parametrize("table", ["seal", "idempotency"])
 async def test_a_duty_that_raises_stops_no_other(own: Service, table: str):
     """Goal: with the seal or the retention broken, spends still settle, and it shows."""

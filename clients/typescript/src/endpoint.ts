@@ -25,8 +25,8 @@ export interface WaitOptions extends PostOptions {
   /** Seconds, at most 30, that the service may wait for the outcome before it answers. */
   wait?: number;
   /**
-   * Of purchases without an idempotency key: the same method, URL and body within so many seconds
-   * are the same purchase.
+   * Of purchases without an idempotency key: the same method, URL, body and credentials
+   * (`Authorization`, `Cookie`) within so many seconds are the same purchase.
    */
   sameWithin?: number;
 }

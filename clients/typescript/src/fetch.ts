@@ -33,8 +33,8 @@ export interface BuyOptions {
   /** One for each purchase, the same at every retry of it. */
   idempotencyKey?: string;
   /**
-   * Without an idempotency key: the same method, URL and body within so many seconds are the same
-   * purchase. For whoever tries again by itself, such as an SDK that was handed this `fetch`.
+   * Without an idempotency key: the same method, URL, body and credentials (`Authorization`,
+   * `Cookie`) within so many seconds are the same purchase. For whoever tries again by itself, such as an SDK that was handed this `fetch`.
    */
   sameWithin?: number;
 }

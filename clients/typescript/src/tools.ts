@@ -16,7 +16,8 @@ export interface AgentTool {
   call(given: Record<string, unknown>): Promise<Record<string, unknown>>;
 }
 
-// For how long the same method, URL and body are the same purchase, where the model gives no key.
+// For how long the same method, URL, body and credentials are the same purchase, where the model
+// gives no key.
 const SAME_SECONDS = 600;
 
 export function agentTools(agent: AgentClient): AgentTool[] {

@@ -203,8 +203,15 @@ async def get(call: Call) -> Answer:
     errors=(ErrorCode.AGENT_TERMINATED, ErrorCode.POLICY_VERSION_CONFLICT),
 )
 async def change(call: Call) -> Answer:
-    wanted = _wanted(call.body)
-    row = await lifecycle.change_agent(call.tx, actor(call), call.params["id"], wanted)
+    agent_id, wanted = call.params["id"], _wanted(call.body)
+    if call.seen is not None:
+        before = await lifecycle.lock_agent(call.tx, call.caller.realm_id, agent_id)
+        if before.budget_id != wanted.budget_id:
+            call.check_seen(
+                before.budget_id or "",
+                "It was not moved: somebody else moved this agent since you opened the form.",
+            )
+    row = await lifecycle.change_agent(call.tx, actor(call), agent_id, wanted)
     return data(show_agent(row))
 
 

@@ -150,6 +150,10 @@ async def change(call: Call) -> Answer:
     shown_before = await _shown(call, before)
     if wanted == before:
         return data(shown_before)
+    call.check_seen(
+        shown_before.updated_at,
+        "Nothing was changed: somebody else changed this budget since you opened the form.",
+    )
     shown = await _shown(call, await store.update_budget(call.tx, wanted))
     await _changed(call, "budget.changed", budget_id, shown_before, shown)
     return data(shown)

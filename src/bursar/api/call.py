@@ -18,7 +18,7 @@ from bursar.clock import Clock
 from bursar.config import Config, Mode
 from bursar.custody.vault import Vault
 from bursar.db import Database, Tx
-from bursar.errors import ErrorCode, Fault, present
+from bursar.errors import ApiError, ErrorCode, Fault, present
 from bursar.form.cursor import Place, encode_cursor
 from bursar.form.kinds import Text
 from bursar.form.query import PageSize
@@ -77,6 +77,8 @@ class Call(msgspec.Struct, kw_only=True):
     idempotency_header: str | None
     prefer: str | None
     headers: Mapping[bytes, bytes]
+    # The mark of what the caller's page showed of that which it changes; None: nobody says.
+    seen: str | None = None
     after_commit: list[Callable[[], None]] = msgspec.field(default_factory=list)
     _tx: Tx | None = None
 
@@ -89,6 +91,12 @@ class Call(msgspec.Struct, kw_only=True):
         commit is forgotten."""
         self._tx = tx
         self.after_commit.clear()
+
+    def check_seen(self, mark: str, problem: str) -> None:
+        """For a handler that holds the lock on what it is about to change. Raises ApiError where
+        that is no longer what the caller saw."""
+        if self.seen not in (None, mark):
+            raise ApiError(ErrorCode.INVALID_STATE, problem)
 
     def idempotency_key(self, agent_id: str = "") -> IdempotencyKey | None:
         """The caller's key for this request. For a spend, `agent_id` is the agent that spends."""

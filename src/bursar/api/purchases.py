@@ -99,8 +99,9 @@ PREFER = Field(
     f"`wait=N`: answer when it is paid, unpaid, free, failed or rejected, or after N seconds as it"
     f" stands then; more than {MAX_SECONDS} counts as {MAX_SECONDS}. `same-within=N`: where no"
     " `Idempotency-Key` is given, a purchase of the same method, URL, body and credentials"
-    " (`Authorization`, `Cookie`) by this agent within the last N seconds is this one, unless it"
-    " came to nothing.",
+    " (`Authorization`, `Cookie`), and with or without `paymentRequired` alike, by this agent"
+    " within the last N seconds is this one, unless it came to nothing. 409 if it may cost more"
+    " than this `maxAmount`.",
 )
 FILTERS = (
     Field("agentId", ID, "Only this agent's."),
@@ -137,7 +138,7 @@ def _faults(services: Services, caller: Caller, body: dict[str, Any]) -> list[Fa
     faults=_faults,
     status=201,
     data=Purchase,
-    errors=(ErrorCode.NOT_FOUND,),
+    errors=(ErrorCode.NOT_FOUND, ErrorCode.INVALID_STATE),
 )
 async def buy(call: Call) -> Answer:
     request = _request(call)

@@ -6,6 +6,7 @@ from bursar.api.call import Answer, Call, Resource, data
 from bursar.errors import ErrorCode
 from bursar.form.kinds import Choice, Flag, Text
 from bursar.form.record import Field, Record
+from bursar.stop import store
 from bursar.stop.stop import Person, resume_realm, stop_realm
 from bursar.stop.view import Resumed, Stopped, show_stop
 
@@ -78,6 +79,13 @@ async def stop(call: Call) -> Answer:
     errors=(ErrorCode.INVALID_STATE,),
 )
 async def resume(call: Call) -> Answer:
+    stop = await store.lock_stop(call.tx, call.caller.realm_id)
+    if stop is not None:
+        call.check_seen(
+            stop.mark,
+            "Nothing was resumed: another stop stands than the one that the page showed. Read why,"
+            " then resume.",
+        )
     return data(await resume_realm(call.tx, _person(call), call.body["unsigned"]))
 
 

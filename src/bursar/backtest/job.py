@@ -1,5 +1,5 @@
-"""Runs backtests, one at a time and a piece at a time. A worker that stops leaves its backtest to
-the next one, which begins anew."""
+"""Runs backtests, one at a time and a piece at a time. A worker that stops gives its backtest back,
+and one that dies keeps it for a while; whoever takes it next begins anew."""
 
 import asyncio
 from dataclasses import dataclass, field
@@ -67,12 +67,22 @@ class Backtester:
                 read = await self._piece(self._running)
                 if read is None:
                     self._running = None
-        except BaseException:
+        except BaseException as problem:
             # What the replay has counted may be half of a piece: it is begun anew.
             self._running = None
+            if isinstance(problem, Exception):
+                # A try that failed counts, so it is no longer this one's to give back.
+                self._holder = uuid4().hex
             raise
         await rest(read or 0)
         return 1
+
+    async def give_back(self) -> None:
+        """What is not at its end when the worker stops: the next begins at once, and this try does
+        not count."""
+        self._running = None
+        async with self._db.transaction() as tx:
+            await store.give_back(tx, self._holder)
 
     async def _begin(self) -> _Running | None:
         async with self._db.transaction() as tx:

@@ -59,6 +59,11 @@ _PROGRESS = Query("""
            leased_until = clock_timestamp() + make_interval(secs => :lease_seconds)
      WHERE id = :backtest_id AND holder = :holder AND status = 'running'
 """)
+_GIVE_BACK = Query("""
+    UPDATE backtest
+       SET status = 'queued', holder = NULL, leased_until = NULL, percent = 0, tries = tries - 1
+     WHERE holder = :holder AND status = 'running'
+""")
 _FINISH = Query("""
     UPDATE backtest
        SET status = CASE WHEN :problem::text IS NULL THEN 'done' ELSE 'failed' END,
@@ -139,6 +144,11 @@ async def note_progress(
             ],
         )
     return held > 0
+
+
+async def give_back(tx: Tx, holder: str) -> None:
+    """What this worker has waits again, as if it had not begun with it."""
+    await _GIVE_BACK.run(tx, holder=holder)
 
 
 async def finish(

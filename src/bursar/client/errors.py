@@ -80,12 +80,18 @@ class PurchaseFailed(PurchaseError):
 
 
 class PurchaseUnanswered(PurchaseError):
-    """The payment left the service and no answer of the seller is there.
-    `purchases.retry(purchase.id)` asks for the goods again, and never pays again."""
+    """No answer of the seller is there. If the payment left the service, `purchases.retry(
+    purchase.id)` asks for the goods again, and never pays again. One that is still being made, by
+    another request, is looked at with `purchases.get`: there is no payment yet to show again."""
 
     def _why(self) -> str:
+        status = self.purchase.status
+        if status == "open":
+            return "Another request is still making it. `purchases.get` shows what becomes of it."
+        if status == "free":
+            return "It cost nothing, and the seller's answer is no longer kept: fetch it again."
         return (
-            f"It is {self.purchase.status}, and the seller's answer is not there."
+            f"It is {status}, and the seller's answer is not there."
             " `purchases.retry` asks for it again, and pays nothing more."
         )
 

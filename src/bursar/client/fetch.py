@@ -5,6 +5,7 @@ the asynchronous client does it.
 """
 
 import json
+import zlib
 from base64 import b64decode
 from collections.abc import Callable, Generator, Mapping
 from functools import partial
@@ -34,6 +35,12 @@ _PAUSES_SECONDS: Final = (0.5, 1.0, 2.0, 4.0)
 # again by another `fetch` pays again.
 _STUMBLES: Final = frozenset((402, 408, 425, 429))
 _SELLERS_FAULT: Final = 500
+# What sellers may pack answers with. The service asks them not to; a caller's header may.
+_UNPACKED: Final = ("gzip", "x-gzip", "deflate")
+# To zlib: read which of the two it is.
+_EITHER_FORMAT: Final = zlib.MAX_WBITS | 32
+# A megabyte, which is what the service takes from a seller, could unpack to a thousand.
+_MOST_UNPACKED_BYTES: Final = 32 * 1024 * 1024
 
 
 class Bought(httpx.Response):
@@ -50,9 +57,10 @@ class Bought(httpx.Response):
         content = answer.body.encode() if text else b64decode(answer.body)
         # Sellers write any bytes into a header; the service reads each as the letter of its number.
         headers = httpx.Headers(dict(answer.headers), encoding="latin-1")
-        if text or answer.truncated or not _unpacks(headers, content):
-            # Text is not packed, whatever the seller says; what was cut cannot be unpacked.
-            headers.pop("content-encoding", None)
+        packed = headers.pop("content-encoding", None)
+        # Text is not packed, whatever the seller says; what was cut cannot be unpacked.
+        if packed is not None and not text and not answer.truncated:
+            content = _unpacked(packed, content)
         super().__init__(
             answer.status,
             headers=headers,
@@ -72,16 +80,17 @@ class Bought(httpx.Response):
         return f"<Bought [{self.status_code} {self.reason_phrase}] {paid}>"
 
 
-def _unpacks(headers: httpx.Headers, content: bytes) -> bool:
-    """Whether it is packed as its seller says. What is not is paid for all the same, and is handed
-    on as it came."""
-    if "content-encoding" not in headers:
-        return True
+def _unpacked(how: str, content: bytes) -> bytes:
+    """What the seller packed. If it is packed in another way than it says, or would be too much, it
+    is paid for all the same, and is handed on as it came. Not by httpx, which knows no bound."""
+    if how.strip().lower() not in _UNPACKED:
+        return content
+    unpacking = zlib.decompressobj(_EITHER_FORMAT)
     try:
-        httpx.Response(200, headers=headers, content=content)
-    except httpx.DecodingError:
-        return False
-    return True
+        unpacked = unpacking.decompress(content, _MOST_UNPACKED_BYTES)
+    except zlib.error:
+        return content
+    return unpacked if unpacking.eof and not unpacking.unused_data else content
 
 
 def fetching(

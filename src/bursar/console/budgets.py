@@ -11,7 +11,7 @@ from bursar.budget.view import show_budget
 from bursar.console import budget_tree
 from bursar.console.agents import pairs
 from bursar.console.budget_tree import Node
-from bursar.console.visit import ROOT, Drawn, Reply, Sent, Visit, typed
+from bursar.console.visit import ROOT, Drawn, Reply, Sent, Visit, overtaken, seen, typed
 from bursar.db import moment
 from bursar.errors import ApiError, ErrorCode, not_found
 from bursar.policy.limits import MOST_LEVELS, MOST_LIMITS, WINDOWS
@@ -134,12 +134,22 @@ async def choose(visit: Visit) -> Reply:
     visit.prepare(MOVE_ONE, params=of, body={"budgetId": None})
     nodes = list(budget_tree.walk(await forest(visit)))
     fields = typed(visit, budgetId=shown["budgetId"] or "")
-    return Drawn("agent_budget.html", {"agent": shown, "nodes": nodes, "typed": fields})
+    return Drawn(
+        "agent_budget.html",
+        {
+            "agent": shown,
+            "nodes": nodes,
+            "typed": fields,
+            "seen": seen(visit, shown["budgetId"] or ""),
+            "overtaken": overtaken(visit),
+        },
+    )
 
 
 async def move_agent(visit: Visit) -> Reply:
     body = {"budgetId": visit.text("budgetId") or None}
-    await visit.ask(MOVE_ONE, params={"id": visit.params["id"]}, body=body)
+    of = {"id": visit.params["id"]}
+    await visit.ask(MOVE_ONE, params=of, body=body, seen=visit.text("seen"))
     return Sent(f"{ROOT}/agents/{visit.params['id']}?said=agent_moved")
 
 
@@ -178,6 +188,8 @@ async def edit(visit: Visit) -> Reply:
             "typed": fields,
             "limits": _rows(visit, shown["limits"]),
             "windows": WINDOWS,
+            "seen": seen(visit, shown["updatedAt"]),
+            "overtaken": overtaken(visit),
         },
     )
 
@@ -187,6 +199,7 @@ async def change(visit: Visit) -> Reply:
         PATCH,
         params={"id": visit.params["id"]},
         body={"name": visit.text("name"), "limits": _limits(visit)},
+        seen=visit.text("seen"),
     )
     return Sent(_to(visit.params["id"], "budget_changed"))
 

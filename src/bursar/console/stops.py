@@ -1,7 +1,6 @@
 """The stop button of every page, and the way back."""
 
 from bursar.console.visit import ROOT, Reply, Sent, Visit
-from bursar.errors import ApiError, ErrorCode
 from bursar.stop import store
 from bursar.stop.model import Stop
 
@@ -26,12 +25,5 @@ async def stop(visit: Visit) -> Reply:
 async def resume(visit: Visit) -> Reply:
     """What stands is what the page showed: somebody may have stopped again meanwhile, and then to
     go on, and to pay what is held, is another question."""
-    stop = await standing(visit)
-    if stop is not None and visit.may(RESUME) and visit.text("seen") != stop.mark:
-        raise ApiError(
-            ErrorCode.INVALID_STATE,
-            "Nothing was resumed: another stop stands than the one that the page showed. Read why,"
-            " then resume.",
-        )
-    await visit.ask(RESUME, body={"unsigned": visit.text("unsigned")})
+    await visit.ask(RESUME, body={"unsigned": visit.text("unsigned")}, seen=visit.text("seen"))
     return Sent(f"{ROOT}?said=going_on")

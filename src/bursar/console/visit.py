@@ -79,10 +79,14 @@ class Visit:
         params: Mapping[str, str] | None = None,
         query: Mapping[str, str | int] | None = None,
         body: dict[str, Any] | None = None,
+        seen: str | None = None,
     ) -> Any:
         """The answer of an API route, as plain JSON values. The visit itself counted towards the
-        key's limit, so this does not count again."""
-        made = await perform(await self.prepared(name, params=params, query=query, body=body))
+        key's limit, so this does not count again. `seen`: the mark of what the page showed; nothing
+        is changed where that is no longer so."""
+        call = await self.prepared(name, params=params, query=query, body=body)
+        call.seen = seen
+        made = await perform(call)
         answer = of_kind(made, Answer, "a stream is passed on, not looked into")
         body = msgspec.json.decode(msgspec.json.encode(answer.body))
         return body if body is None or "nextCursor" in body else body["data"]
@@ -172,3 +176,14 @@ def typed(visit: Visit, **known: str) -> dict[str, str]:
     if visit.problem is None:
         return known
     return {name: visit.text(name) for name in known}
+
+
+def overtaken(visit: Visit) -> bool:
+    """Whether the form failed because somebody else changed what it shows."""
+    return visit.problem is not None and visit.problem.code is ErrorCode.INVALID_STATE
+
+
+def seen(visit: Visit, mark: str) -> str:
+    """The mark that a form hides. What is wrong with a form tells nobody what has changed
+    meanwhile; only a page that says so has the mark of how it stands now."""
+    return mark if visit.problem is None or overtaken(visit) else visit.text("seen")

@@ -25,7 +25,8 @@ from bursar.mcp.tool import (
 from bursar.mcp.words import Fields
 from bursar.purchase.order import ORDER_FIELDS
 
-# For how long the same method, URL and body are the same purchase, where the model gives no key.
+# For how long the same method, URL, body and credentials are the same purchase, where the model
+# gives no key.
 SAME_SECONDS: Final = 600
 
 
@@ -134,9 +135,9 @@ BUYING_TOOLS: Final = (
             " call continue_purchase. `presented` or `paid` without a usable `response`: call"
             " retry_purchase, which costs nothing more. Never buy the same again because its answer"
             " was lost.\n"
-            "The same method, URL and body within 10 minutes are the same purchase and are paid"
-            " once, unless you give each its own idempotencyKey. Set maxAmount to what it is worth"
-            " to you."
+            "The same method, URL, body and credentials (Authorization, Cookie) within 10 minutes"
+            " are the same purchase and are paid once, unless you give each its own idempotencyKey."
+            " Set maxAmount to what it is worth to you."
         ),
         inputs=Record(
             "Buy",

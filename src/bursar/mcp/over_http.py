@@ -68,7 +68,7 @@ class OverHttp:
                 headers=request.headers,
             )
             return _understood(answer)
-        except (httpx.TransportError, ValueError):
+        except (httpx.RequestError, ValueError):
             raise unavailable(
                 f"There is no answer from Bursar at {self._client.base_url}. If this was a spend"
                 " or a purchase, call again with the same idempotencyKey: it is paid once."

@@ -178,7 +178,8 @@ class Buyer:
 
     async def _begin(self, request: PurchaseRequest, read: Read) -> tuple[PurchaseRow, bool]:
         """Stores the purchase, or finds the one that the request made before. Raises ApiError (422
-        where its key was used for something else, 503)."""
+        where its key was used for something else, 409 where the same costs more than this caller
+        would pay, 503)."""
         order, key = request.order, request.key
         is_brought = request.brought is not None
         refusal = self._judge.refusal(request.mode, read, order, brought=is_brought)
@@ -195,7 +196,7 @@ class Buyer:
             memo=request.memo,
             metadata=request.metadata,
             brought=is_brought,
-            digest=_digest(order),
+            digest=_digest(order, brought=is_brought),
             idempotency_key=None if key is None else key.key,
             fingerprint=None if key is None else key.fingerprint,
             created_by=request.created_by,
@@ -232,6 +233,8 @@ class Buyer:
         if key is not None:
             known = present(begun.fingerprint, "what is found by its key has a fingerprint")
             idempotency.matching(StoredAnswer(known, 201, b""), key)
+        else:
+            _check_bound(purchase, request.max_micros)
         async with self._db.transaction() as tx:
             await idempotency.wait_for_standbys(tx)
         return purchase, True
@@ -464,12 +467,26 @@ async def _read(tx: Tx, purchase: PurchaseRow) -> PurchaseRow:
     return present(found, "purchases stay")
 
 
-def _digest(order: Order) -> bytes:
+def _digest(order: Order, *, brought: bool) -> bytes:
     """Of what makes two orders the same. What was answered to one person's credentials is not for
-    another's, as with any shared cache (RFC 9111, 3.5)."""
+    another's, as with any shared cache (RFC 9111, 3.5). And who asked the seller itself got a
+    header to send, which is no answer to who wants the goods."""
     whose = sorted(f"{n.lower()}: {v}" for n, v in order.headers if n.lower() in _CREDENTIALS)
-    parts = (order.method.encode(), order.url.encode(), *map(str.encode, whose), order.body)
-    return hashlib.sha256(b"\n".join(parts)).digest()
+    texts = (order.method, order.url, *whose, *(["402 brought"] if brought else []))
+    return hashlib.sha256(b"\n".join((*map(str.encode, texts), order.body))).digest()
+
+
+def _check_bound(found: PurchaseRow, max_micros: int | None) -> None:
+    """Of the same, bought before: it is no answer to who would not have paid as much. Nor is it
+    bought once more, which would pay for it twice. Raises ApiError (409)."""
+    # Without a price it may become as dear as its own caller allowed.
+    costs = found.max_micros if found.amount_micros is None else found.amount_micros
+    if max_micros is None or found.status == "free" or (costs is not None and costs <= max_micros):
+        return
+    raise _invalid(
+        f"The same is bought already, as {found.id}, and costs or may cost more than maxAmount."
+        " Nothing was done. Read that purchase, or give an idempotency key to buy it once more."
+    )
 
 
 def _no_room(others: Room) -> ApiError:

@@ -121,8 +121,8 @@ async def begin(
     order: Kept | None = None,
 ) -> Begun | None:
     """Stores the purchase with what is sent, or finds the one that the same request made before:
-    by its key, or as the newest of the same method, URL and body within so many seconds that did
-    not come to nothing. None where there is no room for another."""
+    by its key, or as the newest of the same digest within so many seconds that did not come to
+    nothing. None where there is no room for another."""
     given = msgspec.structs.asdict(new) | {
         "metadata": _encode(new.metadata).decode(),
         "digest": _hex(new.digest),

@@ -85,10 +85,12 @@ async def run_worker(config: Config) -> None:
         timeout_seconds=config.webhooks_timeout_seconds,
         drain_seconds=config.drain_seconds,
     )
+    backtester = Backtester(db, bounds_of(config), SystemClock())
     duties = Duties(db, SystemClock())
     modes: list[Mode] = [mode for mode in MODES if config.network(mode) is not None]
     shared = [
-        asyncio.create_task(duties.keep(duty)) for duty in _shared(config, db, deliverer, modes)
+        asyncio.create_task(duties.keep(duty))
+        for duty in _shared(config, db, deliverer, backtester, modes)
     ]
     shared.append(asyncio.create_task(duties.keep(duties.beating())))
     chains = [asyncio.create_task(_settle(config, db, vault, mode, duties)) for mode in modes]
@@ -100,6 +102,8 @@ async def run_worker(config: Config) -> None:
     for task in (stopped, *shared, *chains):
         task.cancel()
     await asyncio.gather(stopped, *shared, *chains, return_exceptions=True)
+    with suppress(*OUT_OF_REACH):
+        await backtester.give_back()
     await deliverer.drain()
     await sender.close()
     await db.close()
@@ -110,12 +114,15 @@ async def run_worker(config: Config) -> None:
 
 
 def _shared(
-    config: Config, db: Database, deliverer: Deliverer, modes: Sequence[Mode]
+    config: Config,
+    db: Database,
+    deliverer: Deliverer,
+    backtester: Backtester,
+    modes: Sequence[Mode],
 ) -> list[Duty]:
     """The duties that concern no chain."""
-    bounds = bounds_of(config)
     following = Lease(db, "drafts", _DRAFTS_SECONDS)
-    follower = DraftFollower(db, bounds)
+    follower = DraftFollower(db, bounds_of(config))
     return [
         Duty("deliver", deliverer.work, 0),
         Duty("expire", lambda: expire_spends(db), _EXPIRE_SECONDS),
@@ -125,7 +132,7 @@ def _shared(
             _END_SECONDS,
         ),
         Duty("seal", lambda: seal_journal(db), _SEAL_SECONDS),
-        Duty("backtest", Backtester(db, bounds, SystemClock()).work, _BACKTEST_SECONDS),
+        Duty("backtest", backtester.work, _BACKTEST_SECONDS),
         Duty(
             "follow drafts",
             lambda: following.run(follower.follow, otherwise=follower.forget),
