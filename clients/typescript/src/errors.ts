@@ -170,19 +170,19 @@ export class PurchaseUnanswered extends PurchaseError {
   override readonly name: string = "PurchaseUnanswered";
 
   constructor(purchase: Purchase) {
-    super(purchase, PurchaseUnanswered.#why(purchase));
+    super(purchase, whatHelps(purchase));
   }
+}
 
-  static #why({ status }: Purchase): string {
-    if (status === "open") {
-      return "Another request is still making it. `purchases.get` shows what becomes of it.";
-    }
-    if (status === "free") {
-      return "It cost nothing, and the seller's answer is no longer kept: fetch it again.";
-    }
-    return (
-      `It is ${status}, and the seller's answer is not there.` +
-      " `purchases.retry` asks for it again, and pays nothing more."
-    );
+function whatHelps({ status }: Purchase): string {
+  if (status === "open") {
+    return "Another request is still making it. `purchases.get` shows what becomes of it.";
   }
+  if (status === "free") {
+    return "It cost nothing, and the seller's answer is no longer kept: fetch it again.";
+  }
+  return (
+    `It is ${status}, and the seller's answer is not there.` +
+    " `purchases.retry` asks for it again, and pays nothing more."
+  );
 }

@@ -472,8 +472,9 @@ def _digest(order: Order, *, brought: bool) -> bytes:
     another's, as with any shared cache (RFC 9111, 3.5). And who asked the seller itself got a
     header to send, which is no answer to who wants the goods."""
     whose = sorted(f"{n.lower()}: {v}" for n, v in order.headers if n.lower() in _CREDENTIALS)
-    texts = (order.method, order.url, *whose, *(["402 brought"] if brought else []))
-    return hashlib.sha256(b"\n".join((*map(str.encode, texts), order.body))).digest()
+    how = f"{order.method} brought" if brought else order.method
+    parts = (how.encode(), order.url.encode(), *map(str.encode, whose), order.body)
+    return hashlib.sha256(b"\n".join(parts)).digest()
 
 
 def _check_bound(found: PurchaseRow, max_micros: int | None) -> None:
