@@ -131,6 +131,11 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True, array_like=True, dict=Tru
         return bool(self.limits or self.budgets)
 
     @cached_property
+    def applied(self) -> tuple[Applied, ...]:
+        """The limits that it is judged by. Kept here, since to look them up is to hash them all."""
+        return applied(self.limits, self.budgets)
+
+    @cached_property
     def meter_ids(self) -> tuple[str, ...]:
         """The meters beside the wallet's own that count it."""
         return meter_ids(self.limits, self.budgets)
@@ -282,7 +287,7 @@ def judge(terms: Terms, used: Used, amount_micros: int) -> RejectCode | None:
 def first_exceeded(terms: Terms, used: Used, amount_micros: int) -> Applied | None:
     """The first limit that the amount does not fit."""
     meters = used.meters
-    for each in applied(terms.limits, terms.budgets):
+    for each in terms.applied:
         if exceeds(each.limit, meters[each.place], meters[each.place + 1], amount_micros):
             return each
     return None
@@ -321,7 +326,7 @@ def decide(
     beyond_network = network_after > terms.network_budget_lamports
     beyond_single = single_cap is not None and amount_micros > single_cap
     lacks_funds = amount_micros > used.available_micros
-    limits = applied(terms.limits, terms.budgets) if terms.is_metered else ()
+    limits = terms.applied
     beyond_limits: list[Applied] = []
     limit_checks: list[Check] = []
     for each in limits:
@@ -482,10 +487,7 @@ def budget(terms: Terms, used: Used) -> tuple[int, int]:
     stands = not terms.stopped and terms.agent_status == "active" and not terms.frozen
     if not stands or any(budget.frozen for budget in terms.budgets):
         return remaining, 0
-    left = [
-        _left(each.limit, used.meters, each.place, 0)
-        for each in applied(terms.limits, terms.budgets)
-    ]
+    left = [_left(each.limit, used.meters, each.place, 0) for each in terms.applied]
     most = min(remaining, used.available_micros)
     return remaining, _most(terms, most, used.pending_count, used.network_today_lamports, left)
 

@@ -13,7 +13,7 @@ from operator import add
 from typing import Final
 
 from bursar.policy.engine import RejectCode, Terms, Used, waits
-from bursar.policy.limits import METER, PLACES, WINDOWS, Limit, applied
+from bursar.policy.limits import METER, PLACES, WINDOWS, Limit
 
 # Beyond all that a bigint and an integer column can hold.
 _MOST: Final = 2**63 - 1
@@ -36,8 +36,12 @@ class MeterGuard:
 
     def now(self) -> tuple[int, ...]:
         """Its numbers, with what the batch has added."""
+        return self.after(self.numbers)
+
+    def after(self, numbers: Sequence[int]) -> tuple[int, ...]:
+        """These numbers, with what the batch has added."""
         added = (self.decisions, *(self.micros, self.moves) * len(WINDOWS))
-        return tuple(map(add, self.numbers, added))
+        return tuple(map(add, numbers, added))
 
     def hold(self, limit: Limit, amount_micros: int) -> bool:
         """Narrows the bounds to where this limit goes on passing, or failing, as it does now;
@@ -94,7 +98,7 @@ class Guard:
             self.spent_least = max(self.spent_least, cap + 1)
             return
         self.spent_most = min(self.spent_most, cap)
-        for each in applied(terms.limits, terms.budgets) if terms.is_metered else ():
+        for each in terms.applied:
             if not meters[each.meter].hold(each.limit, amount_micros):
                 return
         budget = terms.network_budget_lamports - added.network_today_lamports - cost

@@ -113,7 +113,8 @@ class _Wallet:
     # The (agent, address) whose payment reserves the rent of a token account: once for all open
     # spends of the agent.
     rents: set[tuple[str, str]]
-    meter: MeterGuard
+    # None unless the batch is metered.
+    meter: MeterGuard | None
     guard: Guard = field(default_factory=Guard)
     decisions: int = 0
     moves: int = 0
@@ -130,7 +131,7 @@ class _Wallet:
         cost = self.bounds.payment_lamports + (TOKEN_ACCOUNT_LAMPORTS if rent else 0)
         counted: Sequence[MeterGuard] = ()
         numbers: tuple[int, ...] = ()
-        if agent.is_metered:
+        if self.meter is not None:
             counted = (self.meter, *meters)
             numbers = tuple(number for meter in counted for number in meter.now())
         used = Used(
@@ -180,7 +181,8 @@ class _Wallet:
         """As the schema's `touched_wallet`."""
         agent, guard = self.agent, self.guard
         hour = "" if agent.hour is None else agent.hour.isoformat()
-        bounds = self.meter.bounds() if agent.is_metered else None
+        # Without limits of its own nothing bounds what its own meter counts.
+        bounds = self.meter.bounds() if self.meter and agent.policy.limits else None
         return (
             f"{agent.agent_id},{agent.realm_id},{agent.rules},{agent.realm_rules},{hour},"
             f"{self.decisions},{self.moves},{self.micros},{self.lamports},{self.pendings},"
@@ -229,7 +231,9 @@ class Batch:
         check(agent.is_metered == self._metered, "metered agents are decided by themselves")
         wallet = self._wallets.get(agent.agent_id)
         if wallet is None:
-            own = MeterGuard(agent.agent_id, agent.rules, agent.numbers)
+            own = None
+            if self._metered:
+                own = MeterGuard(agent.agent_id, agent.rules, agent.numbers)
             wallet = _Wallet(agent, self._bounds, self._rents, own)
             self._wallets[agent.agent_id] = wallet
             # Also those that count none of this batch: their rules are part of every decision.
@@ -332,14 +336,10 @@ class Batch:
                 found_meters.setdefault(meter_id, numbers[place * METER : (place + 1) * METER])
         for meter_id, numbers in found_meters.items():
             wallet = self._wallets.get(meter_id)
-            meter = self._meters[meter_id] if wallet is None else wallet.meter
-            after = MeterGuard(
-                meter_id, 0, numbers, meter.decisions, meter.micros, meter.moves
-            ).now()
             if wallet is None:
-                self._memory.remember_meter(meter_id, after)
-            else:
-                wallet.agent.numbers = after
+                self._memory.remember_meter(meter_id, self._meters[meter_id].after(numbers))
+            elif wallet.meter is not None:
+                wallet.agent.numbers = wallet.meter.after(numbers)
 
     def _meter(self, meter_id: str) -> MeterGuard:
         found = self._meters.get(meter_id)
