@@ -82,7 +82,8 @@ def _times(seconds: list[float]) -> str:
 
 
 def write(file: Path, text: str) -> None:
-    """Between the markers of the file."""
-    before, _, rest = file.read_text("utf-8").partition(BEGIN)
+    """Between the markers of the file; at the end of one that has none, which may be new."""
+    known = file.read_text("utf-8") if file.exists() else ""
+    before, _, rest = known.partition(BEGIN)
     _, _, after = rest.partition(END)
     file.write_text(f"{before}{BEGIN}\n\n{text}\n\n{END}{after}", "utf-8")
