@@ -4,8 +4,6 @@ import asyncio
 import json
 import re
 import signal
-from collections.abc import AsyncGenerator
-from pathlib import Path
 
 import pytest
 
@@ -17,19 +15,7 @@ from tests.sdk.scripted import ScriptedServer
 from tests.support import ON_CURVE
 
 FUND = ("fund", "ag_1", "1")
-KEY = "bur_test_00000000000000000000000000000000000000"
 _ADVISED = re.compile(r"--idempotency-key\s+([0-9a-f]{32})")
-
-
-@pytest.fixture
-async def server() -> AsyncGenerator[ScriptedServer]:
-    async with ScriptedServer.running() as made:
-        yield made
-
-
-@pytest.fixture
-def console(server: ScriptedServer, tmp_path: Path) -> Console:
-    return Console({"BURSAR_API_KEY": KEY, "BURSAR_BASE_URL": server.url}, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -46,58 +32,58 @@ def console(server: ScriptedServer, tmp_path: Path) -> Console:
     ],
 )
 async def test_the_key_of_an_open_outcome_is_printed(
-    console: Console, server: ScriptedServer, step: str, code: ExitCode
+    scripted: Console, server: ScriptedServer, step: str, code: ExitCode
 ):
     """Goal: whoever gives the same command again, with what it printed, does it once."""
     server.script = [step, "ok"]
-    done = await console(*FUND)
+    done = await scripted(*FUND)
     assert done.code == code
     advised = _ADVISED.search(done.err)
     assert advised is not None, done.err
-    again = await console(*FUND, "--idempotency-key", advised[1])
+    again = await scripted(*FUND, "--idempotency-key", advised[1])
     assert again.code == ExitCode.DONE
     assert {request.headers["idempotency-key"] for request in server.requests} == {advised[1]}
 
 
 @pytest.mark.parametrize("step", ["validation_error", "insufficient_funds", "forbidden"])
-async def test_aplain_no_has_no_such_advice(console: Console, server: ScriptedServer, step: str):
+async def test_aplain_no_has_no_such_advice(scripted: Console, server: ScriptedServer, step: str):
     server.script = [step]
-    done = await console("withdraw", "ag_1", "1", ON_CURVE, "--yes")
+    done = await scripted("withdraw", "ag_1", "1", ON_CURVE, "--yes")
     assert done.code in (ExitCode.FAILED, ExitCode.NOT_ALLOWED)
     assert "--idempotency-key" not in done.err
 
 
-async def test_what_was_never_sent_has_no_such_advice(console: Console):
-    done = await console(*FUND, BURSAR_BASE_URL="http://127.0.0.1:1")
+async def test_what_was_never_sent_has_no_such_advice(scripted: Console):
+    done = await scripted(*FUND, BURSAR_BASE_URL="http://127.0.0.1:1")
     assert done.code == ExitCode.UNAVAILABLE
     assert "nothing was sent" in done.err
     assert "--idempotency-key" not in done.err
 
 
-async def test_with_json_a_problem_is_json(console: Console, server: ScriptedServer):
+async def test_with_json_a_problem_is_json(scripted: Console, server: ScriptedServer):
     """Goal: a script that reads answers as JSON reads what went wrong alike."""
     server.script = ["insufficient_funds"]
-    done = await console("withdraw", "ag_1", "1", ON_CURVE, "--yes", "--json")
+    done = await scripted("withdraw", "ag_1", "1", ON_CURVE, "--yes", "--json")
     assert (done.code, done.out) == (ExitCode.FAILED, "")
     assert json.loads(done.err)["error"]["code"] == "insufficient_funds"
 
 
 async def test_a_command_without_the_option_does_not_advise_it(
-    console: Console, server: ScriptedServer
+    scripted: Console, server: ScriptedServer
 ):
     server.script = ["unavailable"]
-    done = await console("approvals", "approve", "txn_1")
+    done = await scripted("approvals", "approve", "txn_1")
     assert done.code == ExitCode.UNAVAILABLE
     assert "--idempotency-key" not in done.err
 
 
-async def test_ctrl_c_prints_the_key_too(console: Console, server: ScriptedServer):
+async def test_ctrl_c_prints_the_key_too(scripted: Console, server: ScriptedServer):
     """Goal: what was sent before somebody lost patience can be found again."""
     server.script = ["silence"]
     process = await asyncio.create_subprocess_exec(
         *COMMAND,
         *FUND,
-        env=console.environment,
+        env=scripted.environment,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )

@@ -7,7 +7,6 @@ import re
 import struct
 import subprocess
 import termios
-from collections.abc import AsyncGenerator
 from pathlib import Path
 
 import pytest
@@ -18,24 +17,12 @@ from tests.cli.console import COMMAND, Console
 from tests.processes import Finished, until
 from tests.sdk.scripted import ScriptedServer
 
-KEY = "bur_test_00000000000000000000000000000000000000"
 FUND = ("fund", "ag_1", "1")
 HELLO = (
     b'{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-03-26",'
     b'"capabilities":{},"clientInfo":{"name":"x","version":"1"}}}\n'
 )
 UNBUFFERED = pytest.mark.parametrize("unbuffered", ["", "1"])
-
-
-@pytest.fixture
-async def server() -> AsyncGenerator[ScriptedServer]:
-    async with ScriptedServer.running() as made:
-        yield made
-
-
-@pytest.fixture
-def scripted(server: ScriptedServer, tmp_path: Path) -> Console:
-    return Console({"BURSAR_API_KEY": KEY, "BURSAR_BASE_URL": server.url}, tmp_path)
 
 
 async def run(

@@ -34,7 +34,8 @@ export interface BuyOptions {
   idempotencyKey?: string;
   /**
    * Without an idempotency key: the same method, URL, body and credentials (`Authorization`,
-   * `Cookie`) within so many seconds are the same purchase. For whoever tries again by itself, such as an SDK that was handed this `fetch`.
+   * `Cookie`) within so many seconds are the same purchase. For whoever tries again by itself, such
+   * as an SDK that was handed this `fetch`.
    */
   sameWithin?: number;
 }
