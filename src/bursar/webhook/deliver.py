@@ -73,6 +73,8 @@ class Deliverer:
         # Twice as long as an attempt may take, which leaves time to record it.
         self._lease_seconds = 2.0 * timeout_seconds
         self._drain_seconds = drain_seconds
+        # What the last round claimed, with the secrets that sign it, until it is sent.
+        self._claimed: list[tuple[Claim, list[str]]] = []
         self._under_way: dict[asyncio.Task[None], Claim] = {}
         self._results: list[Result] = []
         self._finished = asyncio.Event()
@@ -99,7 +101,7 @@ class Deliverer:
         self._finished.clear()
         try:
             await self._note_failures(results)
-            claims, found = await self._exchange(results)
+            claims = await self._exchange(results)
         except (*OUT_OF_REACH, *ROLLED_BACK) as problem:
             _log.warning("deliveries_put_off", problem=repr(problem))
             self._results = results + self._results
@@ -108,32 +110,37 @@ class Deliverer:
         except Exception:
             await self._record_each(results)
             raise
-        signing = {
-            webhook_id: self._open_secrets(webhook_id, sealed)
-            for webhook_id, sealed in found.items()
-        }
+        signing: dict[str, list[str]] = {}
         for claim in claims:
-            task = asyncio.create_task(self._attempt(claim, signing.get(claim.webhook_id, [])))
+            if claim.webhook_id not in signing:
+                signing[claim.webhook_id] = self._open_secrets(claim.webhook_id, claim.secrets)
+        self._claimed = [(claim, signing[claim.webhook_id]) for claim in claims]
+
+    def _send(self) -> None:
+        """Begins the attempts of what was claimed."""
+        claimed, self._claimed = self._claimed, []
+        for claim, signing in claimed:
+            task = asyncio.create_task(self._attempt(claim, signing))
             self._under_way[task] = claim
             task.add_done_callback(self._under_way.pop)
 
-    async def _exchange(
-        self, results: Sequence[Result]
-    ) -> tuple[list[Claim], dict[str, list[SealedSecret]]]:
+    async def _exchange(self, results: Sequence[Result]) -> list[Claim]:
         failing = sum(claim.failing for claim in self._under_way.values())
+        failing += sum(claim.failing for claim, _ in self._claimed)
+        # What waits to be recorded takes room: its lease must not end before.
+        taken = len(self._under_way) + len(self._claimed) + len(self._results)
         async with self._db.connection() as tx:
-            claims = await store.exchange(
+            # Its turn comes when the statement is on its way: what the last round claimed is sent
+            # while the database is at work.
+            asyncio.get_running_loop().call_soon(self._send)
+            return await store.exchange(
                 tx,
                 results,
-                # What waits to be recorded takes room: its lease must not end before.
-                most=max(0, MOST_AT_ONCE - len(self._under_way) - len(self._results)),
+                most=max(0, MOST_AT_ONCE - taken),
                 most_failing=max(0, MOST_FAILING_AT_ONCE - failing),
                 per_webhook=PER_WEBHOOK,
                 lease_seconds=self._lease_seconds,
             )
-            if not claims:
-                return [], {}
-            return claims, await store.secrets_in_force(tx, list({c.webhook_id for c in claims}))
 
     async def _record_each(self, results: Sequence[Result]) -> None:
         """Records results one by one after recording them together failed, so that one bad result
@@ -168,8 +175,12 @@ class Deliverer:
     async def _rest(self) -> None:
         """Waits until an attempt has finished, because then there is a result to record and room
         for another; at most for a moment."""
+        # Under load what was claimed is sent by the next round, while the database is at work.
+        if len(self._results) < _ENOUGH <= len(self._results) + len(self._under_way):
+            await asyncio.sleep(_GATHER_SECONDS)
         if len(self._results) >= _ENOUGH:
             return
+        self._send()
         with contextlib.suppress(TimeoutError):
             if not self._results:
                 await asyncio.wait_for(self._finished.wait(), _IDLE_SECONDS)
@@ -229,7 +240,7 @@ class Deliverer:
 
     async def drain(self) -> None:
         """Gives running attempts some seconds to end, then cancels them, records the results and
-        gives the cancelled ones back."""
+        gives back what was cancelled or not begun."""
         if self._under_exchange is not None:
             await asyncio.wait({self._under_exchange}, timeout=max(1, self._drain_seconds))
             self._under_exchange.cancel()
@@ -246,7 +257,7 @@ class Deliverer:
             await self._note_failures(self._results)
             await self._record(self._results)
             async with self._db.connection() as tx:
-                await store.release(tx, list(cut.values()))
+                await store.release(tx, [*cut.values(), *(claim for claim, _ in self._claimed)])
 
     async def _record(self, results: Sequence[Result]) -> None:
         async with self._db.connection() as tx:

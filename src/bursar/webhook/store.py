@@ -142,13 +142,6 @@ _INSERT_SECRET = Query("""
     INSERT INTO webhook_secret (owner, webhook_id, number, master_version, sealed)
     VALUES (:owner, :webhook_id, :number, :master_version, :sealed)
 """)
-_SECRETS_IN_FORCE = Query(f"""
-    SELECT webhook_id, {columns(SealedSecret)}
-      FROM webhook_secret
-     WHERE webhook_id = ANY(:webhook_ids::text[])
-       AND (signs_until IS NULL OR signs_until > clock_timestamp())
-     ORDER BY webhook_id, number DESC
-""")
 
 
 async def newest_secret_number(tx: Tx, webhook_id: str) -> int:
@@ -171,14 +164,6 @@ async def insert_secret(tx: Tx, webhook_id: str, number: int, secret: SealedSecr
         master_version=secret.master_version,
         sealed=secret.sealed,
     )
-
-
-async def secrets_in_force(tx: Tx, webhook_ids: Sequence[str]) -> dict[str, list[SealedSecret]]:
-    """By webhook, the newest first."""
-    found: dict[str, list[SealedSecret]] = {}
-    for webhook_id, *secret in await _SECRETS_IN_FORCE.rows(tx, webhook_ids=webhook_ids):
-        found.setdefault(webhook_id, []).append(SealedSecret(*secret))
-    return found
 
 
 # Deliveries --------------------------------------------------------------------------------------
@@ -267,6 +252,8 @@ class Claim(msgspec.Struct, frozen=True):
     url: str
     # Whether the last attempt to this webhook failed.
     failing: bool
+    # Those in force, the newest first.
+    secrets: list[SealedSecret]
     event: EventRow
 
 
@@ -285,13 +272,18 @@ class Result(msgspec.Struct, frozen=True):
 # may have been set while the attempt was under way.
 Tried = tuple[str, str]
 
-# The claim's own columns come first; those of its event follow.
-_CLAIM_COLUMNS = len(Claim.__annotations__) - 1
+# The claim's own columns come first, then its secrets; those of its event follow.
+_CLAIM_COLUMNS = len(Claim.__annotations__) - 2
 _EXCHANGE = Query(f"""
-    SELECT {columns(Claim, but=["event"])},
+    SELECT {columns(Claim, but=["secrets", "event"])},
+           ARRAY(SELECT ROW({columns(SealedSecret, "s")})
+                   FROM webhook_secret s
+                  WHERE s.webhook_id = claimed.webhook_id
+                    AND (s.signs_until IS NULL OR s.signs_until > clock_timestamp())
+                  ORDER BY s.number DESC) AS secrets,
            event_id, {columns(EventRow, but=["id"])}
       FROM exchange_deliveries(:ids, :leases, :statuses, :waits, :attempts,
-                               :most, :most_failing, :per_webhook, :lease_seconds)
+                               :most, :most_failing, :per_webhook, :lease_seconds) AS claimed
 """)
 _RELEASE = Query("""
     UPDATE delivery d
@@ -363,10 +355,13 @@ async def exchange(
     untold: list[str] = []
     for row in rows:
         event = (
-            told.get(row["event_id"]) if row["type"] is None else EventRow(*row[_CLAIM_COLUMNS:])
+            told.get(row["event_id"])
+            if row["type"] is None
+            else EventRow(*row[_CLAIM_COLUMNS + 1 :])
         )
         if event is not None:
-            claims.append(Claim(*row[:_CLAIM_COLUMNS], event=event))
+            sealed = [SealedSecret(*secret) for secret in row["secrets"]]
+            claims.append(Claim(*row[:_CLAIM_COLUMNS], secrets=sealed, event=event))
         else:  # too old to be told: sent again just before its time was over
             untold.append(row["id"])
     if untold:

@@ -1,0 +1,129 @@
+"""The rounds of a worker with much to do: what they read, and what a stop in one of them leaves."""
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from bursar.clock import SystemClock
+from bursar.config import Config
+from bursar.custody.setup import open_vault
+from bursar.db import Tx
+from bursar.outbound.target import Allowed
+from bursar.service.postgres import EmbeddedPostgres
+from bursar.webhook import store
+from bursar.webhook.deliver import Deliverer
+from bursar.webhook.model import Attempt
+from bursar.webhook.send import Sender
+from bursar.webhook.store import Claim, Result
+from tests.databases import own_database
+from tests.processes import until
+from tests.webhooks.conftest import ALLOW, Hooks, own_hooks
+
+WEBHOOKS = 12
+_WEBHOOKS = """
+    INSERT INTO account (id, name) VALUES ('acc_1', 'one');
+    INSERT INTO realm (account_id, mode) VALUES ('acc_1', 'test');
+    INSERT INTO webhook (id, realm_id, url, events, created_at)
+    SELECT 'wh_' || n, 1, 'https://a.example/', '{*}', moment() FROM generate_series(1, 12) n;
+    ALTER TABLE delivery SET (autovacuum_enabled = off);
+"""
+_DELIVERIES = """
+    WITH made AS (
+      INSERT INTO event (id, realm_id, type, data, created_at)
+      SELECT 'evt_' || gen_random_uuid(), $2, 'agent.paused', '{}', moment()
+        FROM generate_series(1, $1) n
+      RETURNING id)
+    INSERT INTO delivery (id, webhook_id, event_id, next_attempt_at, created_at)
+    SELECT 'dlv_' || gen_random_uuid(), w.id, made.id, moment(), moment() FROM made, webhook w
+"""
+_ROUND = "SELECT * FROM exchange_deliveries('{}', '{}', '{}', '{}', '{}', 600, 200, 4, 30)"
+
+
+async def _exchange(tx: Tx, claims: list[Claim]) -> list[Claim]:
+    attempt = Attempt(
+        at="2026-01-01T00:00:00.000Z", status=200, latency_ms=1, error=None, response=None
+    )
+    results = [Result(claim, "delivered", 0, attempt, False) for claim in claims]
+    return await store.exchange(
+        tx, results, most=600, most_failing=200, per_webhook=4, lease_seconds=30
+    )
+
+
+async def test_a_round_does_not_read_the_rounds_before_it(postgres: EmbeddedPostgres):
+    """Goal: what was delivered since the last vacuum costs a later round little, also where the
+    planner knows nothing of the table yet."""
+    async with own_database(postgres) as (_, db), db.connection() as tx:
+        await tx.execute(_WEBHOOKS)
+        await tx.execute(_DELIVERIES, 500, 1)
+        claims, rounds = await _exchange(tx, []), 0
+        while claims:
+            claims, rounds = await _exchange(tx, claims), rounds + 1
+        assert rounds == 125
+        await tx.execute(_DELIVERIES, 1, 1)
+        told = await tx.fetchval(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {_ROUND}")
+        (plan,) = json.loads(told)
+        assert plan["Plan"]["Actual Rows"] == WEBHOOKS
+        # It takes some 800. By a bitmap it would be 2,600, and more with each delivery.
+        assert plan["Plan"]["Shared Hit Blocks"] < 1_500
+
+
+@asynccontextmanager
+async def _delivering(hooks: Hooks) -> AsyncGenerator[None]:
+    db = hooks.service.db
+    sender = Sender(Allowed("BURSAR_WEBHOOKS_ALLOW", ALLOW), 30)
+    deliverer = Deliverer(
+        db,
+        await open_vault(db, hooks.config),
+        sender,
+        SystemClock(),
+        retry_seconds=(3600,),
+        timeout_seconds=30,
+        drain_seconds=10,
+    )
+
+    async def work() -> None:
+        while True:
+            await deliverer.work()
+
+    task = asyncio.create_task(work())
+    yield
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    await deliverer.drain()
+    await sender.close()
+
+
+async def _count(hooks: Hooks, which: str) -> int:
+    async with hooks.service.db.connection() as tx:
+        return await tx.fetchval(f"SELECT count(*) FROM delivery WHERE {which}")
+
+
+async def test_a_stop_at_any_moment_leaves_nothing_behind(
+    postgres: EmbeddedPostgres, config: Config, localnets: None, tmp_path: Path
+):
+    """Goal: a worker that is stopped under load keeps no lease and loses no result, so that the
+    next one finds all that is left at once, and nothing arrives twice."""
+    async with (
+        own_hooks(postgres, config, "rounds", tmp_path, live_network=None) as hooks,
+        await hooks.service.admin() as client,
+    ):
+        for number in range(WEBHOOKS):
+            await hooks.register(client, f"ok/{number}", "agent.paused")
+        async with hooks.service.db.connection() as tx:
+            realm_id: int = await tx.fetchval("SELECT min(realm_id) FROM webhook")
+            await tx.execute(_DELIVERIES, 100, realm_id)
+        for number in range(1, 16):
+            async with _delivering(hooks):
+                await asyncio.sleep(number / 200)  # a stop at another moment each time
+            assert await _count(hooks, "leased_until IS NOT NULL") == 0
+        assert await _count(hooks, "status = 'pending'") > 0, "all of the stops were under load"
+        async with _delivering(hooks):
+
+            async def all_are_there() -> bool:
+                return await _count(hooks, "status = 'pending'") == 0
+
+            await until(all_are_there, seconds=30)
+        arrived = [r.headers["webhook-id"] + r.path for r in await hooks.receiver.received()]
+        assert len(arrived) == len(set(arrived)) == 100 * WEBHOOKS
