@@ -88,11 +88,13 @@ async def _delivering(hooks: Hooks) -> AsyncGenerator[None]:
             await deliverer.work()
 
     task = asyncio.create_task(work())
-    yield
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
-    await deliverer.drain()
-    await sender.close()
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        await deliverer.drain()
+        await sender.close()
 
 
 async def _count(hooks: Hooks, which: str) -> int:

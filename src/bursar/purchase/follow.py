@@ -46,7 +46,8 @@ _CLAIMS_AT_ONCE: Final = 16
 # slots. No history is believed to be complete before.
 INDEX_BLOCKS: Final = 150
 DEAD_BLOCKS: Final = SAFETY_BLOCKS + INDEX_BLOCKS
-# How long until the next look. A facilitator takes seconds, an instant chain does not.
+# How long until the next look, at least: those of a moment are looked at together. A facilitator
+# takes seconds, an instant chain does not.
 _LOOK_SECONDS: Final = (0.1, 0.2, 0.5, 1.0, 2.0, 3.0, 5.0)
 _DOUBT_SECONDS: Final = 10.0
 _RETRY_SECONDS: Final = 5.0
@@ -69,7 +70,8 @@ class Follower:
         self.search = Search(self.db)
 
     async def follow(self) -> int:
-        """One round; returns how many purchases it looked after."""
+        """One round; returns how many purchases it looked after, or 0 where no more were due: what
+        falls due meanwhile is looked after together."""
         claimed = await self.db.transact(
             lambda tx: follow_store.claim(tx, self.mode, FOLLOW_AT_ONCE)
         )
@@ -99,7 +101,7 @@ class Follower:
             with suppress(*OUT_OF_REACH):
                 await self._look_again(claimed, 0)
             raise
-        return len(claimed)
+        return len(claimed) if len(claimed) == FOLLOW_AT_ONCE else 0
 
     async def report(self) -> int:
         """How many are followed and for how long, as metrics."""

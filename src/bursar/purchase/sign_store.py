@@ -1,5 +1,7 @@
 """Queries on whether what was signed for a purchase may be stored, and so leave."""
 
+from typing import Final
+
 import msgspec
 
 from bursar.db import Tx
@@ -8,6 +10,9 @@ from bursar.purchase.secret_store import KEEPING, Kept
 from bursar.purchase.store import purchase_of
 from bursar.sql import Query, columns, made
 
+# When the chain is worth a look although the seller has not answered. Before, it would only hold
+# the row that the answer is written to.
+_UNANSWERED: Final = "interval '0.5 seconds'"
 # Whoever changed the purchase meanwhile was waited for, and the conditions are those of what it is
 # now: a row that others changed is looked at again before it is written.
 _PRESENT = Query(f"""
@@ -18,7 +23,8 @@ _PRESENT = Query(f"""
          SET status = 'presented', raw = :raw, signature = :signature, fee_payer = :fee_payer,
              blockhash = :blockhash, last_valid_height = :last_valid_height,
              signed_slot = :signed_slot, signed_at = moment(), updated_at = moment(),
-             busy_until = NULL, problem = NULL, next_check_at = clock_timestamp()
+             busy_until = NULL, problem = NULL,
+             next_check_at = clock_timestamp() + {_UNANSWERED}
         FROM standing s
        WHERE p.id = :purchase_id AND p.status IN ('open', 'pending') AND p.signature IS NULL
          AND p.called_off_by IS NULL

@@ -104,17 +104,19 @@ class Deliverer:
             claims = await self._exchange(results)
         except (*OUT_OF_REACH, *ROLLED_BACK) as problem:
             _log.warning("deliveries_put_off", problem=repr(problem))
+            self._send()
             self._results = results + self._results
             await asyncio.sleep(_IDLE_SECONDS)
             return
         except Exception:
+            self._send()
             await self._record_each(results)
             raise
         signing: dict[str, list[str]] = {}
         for claim in claims:
             if claim.webhook_id not in signing:
                 signing[claim.webhook_id] = self._open_secrets(claim.webhook_id, claim.secrets)
-        self._claimed = [(claim, signing[claim.webhook_id]) for claim in claims]
+        self._claimed += [(claim, signing[claim.webhook_id]) for claim in claims]
 
     def _send(self) -> None:
         """Begins the attempts of what was claimed."""

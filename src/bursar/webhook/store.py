@@ -275,15 +275,10 @@ Tried = tuple[str, str]
 # The claim's own columns come first, then its secrets; those of its event follow.
 _CLAIM_COLUMNS = len(Claim.__annotations__) - 2
 _EXCHANGE = Query(f"""
-    SELECT {columns(Claim, but=["secrets", "event"])},
-           ARRAY(SELECT ROW({columns(SealedSecret, "s")})
-                   FROM webhook_secret s
-                  WHERE s.webhook_id = claimed.webhook_id
-                    AND (s.signs_until IS NULL OR s.signs_until > clock_timestamp())
-                  ORDER BY s.number DESC) AS secrets,
+    SELECT {columns(Claim, but=["event"])},
            event_id, {columns(EventRow, but=["id"])}
       FROM exchange_deliveries(:ids, :leases, :statuses, :waits, :attempts,
-                               :most, :most_failing, :per_webhook, :lease_seconds) AS claimed
+                               :most, :most_failing, :per_webhook, :lease_seconds)
 """)
 _RELEASE = Query("""
     UPDATE delivery d
