@@ -9,7 +9,6 @@ import httpx
 import pytest
 
 from bursar.config import Config
-from bursar.custody.model import SealedSecret
 from bursar.custody.rotate import rotate_master
 from bursar.custody.setup import open_vault
 from bursar.spend.feed import EVENT_DAYS
@@ -17,8 +16,6 @@ from bursar.webhook import store
 from tests.processes import until
 from tests.support import error_of, new_agent
 from tests.webhooks.conftest import Hooks
-
-_SECRET = "SELECT * FROM webhook_secret WHERE webhook_id = $1"
 
 
 async def test_a_webhook_lives(hooks: Hooks, client: httpx.AsyncClient):
@@ -256,7 +253,7 @@ async def test_secrets_are_sealed_and_change_their_master_key(
     webhook = await hooks.register(client, "ok/sealed")
     secret: str = webhook["secret"]
     async with hooks.service.db.connection() as tx:
-        row = await tx.fetchrow(_SECRET, webhook["id"])
+        row = await tx.fetchrow("SELECT * FROM webhook_secret WHERE webhook_id = $1", webhook["id"])
         text = str(await tx.fetch("SELECT webhook::text FROM webhook")) + str(
             await tx.fetch("SELECT audit_log::text FROM audit_log")
         )
@@ -267,11 +264,10 @@ async def test_secrets_are_sealed_and_change_their_master_key(
     config: Config = hooks.config
     await rotate_master(hooks.service.db, config, "test", "test")
     async with hooks.service.db.connection() as tx:
-        found = await tx.fetchrow(_SECRET, webhook["id"])
-    assert found is not None
-    assert found["master_version"] != row["master_version"]
-    sealed = SealedSecret(found["owner"], found["master_version"], found["sealed"])
-    assert (await open_vault(hooks.service.db, config)).open_secret(sealed).decode() == secret
+        found = await store.secrets_in_force(tx, [webhook["id"]])
+    assert found[webhook["id"]][0].master_version != row["master_version"]
+    vault = await open_vault(hooks.service.db, config)
+    assert vault.open_secret(found[webhook["id"]][0]).decode() == secret
     await client.post(f"/v1/webhooks/{webhook['id']}/test")
     await hooks.receiver.wait_for("ok/sealed")
 
