@@ -22,12 +22,20 @@ from tests.processes import until
 from tests.webhooks.conftest import ALLOW, Hooks, own_hooks
 
 WEBHOOKS = 12
-_WEBHOOKS = """
+# The advisory lock of claims.
+_CLAIMING = 17485
+_ACCOUNT = """
     INSERT INTO account (id, name) VALUES ('acc_1', 'one');
     INSERT INTO realm (account_id, mode) VALUES ('acc_1', 'test');
+"""
+_WEBHOOKS = """
     INSERT INTO webhook (id, realm_id, url, events, created_at)
     SELECT 'wh_' || n, 1, 'https://a.example/', '{*}', moment() FROM generate_series(1, 12) n;
-    ALTER TABLE delivery SET (autovacuum_enabled = off);
+"""
+_SECRETS = """
+    INSERT INTO master_key (version) VALUES (1);
+    INSERT INTO webhook_secret (owner, webhook_id, number, master_version, sealed)
+    SELECT w.id || ':1', w.id, 1, 1, 'sealed' FROM webhook w;
 """
 _DELIVERIES = """
     WITH made AS (
@@ -55,7 +63,8 @@ async def test_a_round_does_not_read_the_rounds_before_it(postgres: EmbeddedPost
     """Goal: what was delivered since the last vacuum costs a later round little, also where the
     planner knows nothing of the table yet."""
     async with own_database(postgres) as (_, db), db.connection() as tx:
-        await tx.execute(_WEBHOOKS)
+        await tx.execute(_ACCOUNT + _WEBHOOKS)
+        await tx.execute("ALTER TABLE delivery SET (autovacuum_enabled = off)")
         await tx.execute(_DELIVERIES, 500, 1)
         claims, rounds = await _exchange(tx, []), 0
         while claims:
@@ -67,6 +76,30 @@ async def test_a_round_does_not_read_the_rounds_before_it(postgres: EmbeddedPost
         assert plan["Plan"]["Actual Rows"] == WEBHOOKS
         # It takes some 800. By a bitmap it would be 2,600, and more with each delivery.
         assert plan["Plan"]["Shared Hit Blocks"] < 1_500
+
+
+async def test_a_webhook_that_was_just_made_is_signed_for(postgres: EmbeddedPostgres):
+    """Goal: what is claimed comes with its secret, also where both were written while the claim
+    waited for another worker's."""
+    async with own_database(postgres) as (_, db), db.connection() as tx:
+        await tx.execute(_ACCOUNT)
+        async with db.transaction() as other:
+            await other.execute(f"SELECT pg_advisory_xact_lock({_CLAIMING})")
+            claiming = asyncio.create_task(_exchange(tx, []))
+
+            async def waits() -> bool:
+                return await other.fetchval(
+                    "SELECT EXISTS (SELECT FROM pg_locks WHERE objid = $1 AND NOT granted)",
+                    _CLAIMING,
+                )
+
+            await until(waits, seconds=30)
+            async with db.transaction() as making:
+                await making.execute(_WEBHOOKS)
+                await making.execute(_SECRETS)
+                await making.execute(_DELIVERIES, 1, 1)
+        claims = await claiming
+        assert [len(claim.secrets) for claim in claims] == [1] * WEBHOOKS
 
 
 @asynccontextmanager

@@ -101,7 +101,7 @@ class Deliverer:
         self._finished.clear()
         try:
             await self._note_failures(results)
-            claims, found = await self._exchange(results)
+            claims = await self._exchange(results)
         except (*OUT_OF_REACH, *ROLLED_BACK) as problem:
             _log.warning("deliveries_put_off", problem=repr(problem))
             self._send()
@@ -112,11 +112,11 @@ class Deliverer:
             self._send()
             await self._record_each(results)
             raise
-        signing = {
-            webhook_id: self._open_secrets(webhook_id, sealed)
-            for webhook_id, sealed in found.items()
-        }
-        self._claimed += [(claim, signing.get(claim.webhook_id, [])) for claim in claims]
+        signing: dict[str, list[str]] = {}
+        for claim in claims:
+            if claim.webhook_id not in signing:
+                signing[claim.webhook_id] = self._open_secrets(claim.webhook_id, claim.secrets)
+        self._claimed += [(claim, signing[claim.webhook_id]) for claim in claims]
 
     def _send(self) -> None:
         """Begins the attempts of what was claimed."""
@@ -126,9 +126,7 @@ class Deliverer:
             self._under_way[task] = claim
             task.add_done_callback(self._under_way.pop)
 
-    async def _exchange(
-        self, results: Sequence[Result]
-    ) -> tuple[list[Claim], dict[str, list[SealedSecret]]]:
+    async def _exchange(self, results: Sequence[Result]) -> list[Claim]:
         failing = sum(claim.failing for claim in self._under_way.values())
         failing += sum(claim.failing for claim, _ in self._claimed)
         # What waits to be recorded takes room: its lease must not end before.
@@ -137,7 +135,7 @@ class Deliverer:
             # Its turn comes when the statement is on its way: what the last round claimed is sent
             # while the database is at work.
             asyncio.get_running_loop().call_soon(self._send)
-            claims = await store.exchange(
+            return await store.exchange(
                 tx,
                 results,
                 most=max(0, MOST_AT_ONCE - taken),
@@ -145,9 +143,6 @@ class Deliverer:
                 per_webhook=PER_WEBHOOK,
                 lease_seconds=self._lease_seconds,
             )
-            if not claims:
-                return [], {}
-            return claims, await store.secrets_in_force(tx, list({c.webhook_id for c in claims}))
 
     async def _record_each(self, results: Sequence[Result]) -> None:
         """Records results one by one after recording them together failed, so that one bad result

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Sequence
 from datetime import datetime
+from typing import Final
 
 import msgspec
 
@@ -142,12 +143,12 @@ _INSERT_SECRET = Query("""
     INSERT INTO webhook_secret (owner, webhook_id, number, master_version, sealed)
     VALUES (:owner, :webhook_id, :number, :master_version, :sealed)
 """)
+_IN_FORCE: Final = "(s.signs_until IS NULL OR s.signs_until > clock_timestamp())"
 _SECRETS_IN_FORCE = Query(f"""
-    SELECT webhook_id, {columns(SealedSecret)}
-      FROM webhook_secret
-     WHERE webhook_id = ANY(:webhook_ids::text[])
-       AND (signs_until IS NULL OR signs_until > clock_timestamp())
-     ORDER BY webhook_id, number DESC
+    SELECT s.webhook_id, {columns(SealedSecret, "s")}
+      FROM webhook_secret s
+     WHERE s.webhook_id = ANY(:webhook_ids::text[]) AND {_IN_FORCE}
+     ORDER BY s.webhook_id, s.number DESC
 """)
 
 
@@ -267,6 +268,8 @@ class Claim(msgspec.Struct, frozen=True):
     url: str
     # Whether the last attempt to this webhook failed.
     failing: bool
+    # Those in force, the newest first.
+    secrets: list[SealedSecret]
     event: EventRow
 
 
@@ -285,19 +288,23 @@ class Result(msgspec.Struct, frozen=True):
 # may have been set while the attempt was under way.
 Tried = tuple[str, str]
 
-# The claim's own columns come first; those of its event follow.
-_CLAIM_COLUMNS = len(Claim.__annotations__) - 1
+# The claim's own columns come first, then its secrets; those of its event follow.
+_CLAIM_COLUMNS = len(Claim.__annotations__) - 2
 # What is under way is counted by an index that a claim enters and a result leaves. A bitmap scan,
 # which the planner likes as long as it knows nothing of the table, never marks the entries that are
 # dead: each round would read again what all rounds since the last vacuum claimed. The setting is
 # handed on, as nothing, so that it comes first.
 _EXCHANGE = Query(f"""
-    SELECT {columns(Claim, but=["event"])},
+    SELECT {columns(Claim, but=["secrets", "event"])},
+           ARRAY(SELECT ROW({columns(SealedSecret, "s")})
+                   FROM webhook_secret s
+                  WHERE s.webhook_id = claimed.webhook_id AND {_IN_FORCE}
+                  ORDER BY s.number DESC) AS secrets,
            event_id, {columns(EventRow, but=["id"])}
       FROM set_config('enable_bitmapscan', 'off', true) AS bitmaps
      CROSS JOIN LATERAL exchange_deliveries(
                           :ids, :leases, :statuses, :waits, :attempts, :most, :most_failing,
-                          :per_webhook, :lease_seconds + 0 * length(bitmaps))
+                          :per_webhook, :lease_seconds + 0 * length(bitmaps)) AS claimed
 """)
 _RELEASE = Query("""
     UPDATE delivery d
@@ -365,14 +372,25 @@ async def exchange(
         lease_seconds=lease_seconds,
     )
     told = await feed.told_by_spends(tx, [row["event_id"] for row in rows if row["type"] is None])
+    signing = {
+        row["webhook_id"]: [SealedSecret(*secret) for secret in row["secrets"]] for row in rows
+    }
+    # A webhook that was made while the statement waited for its turn: the claim sees it, what
+    # surrounds the claim does not.
+    new = [webhook_id for webhook_id, found in signing.items() if not found]
+    if new:
+        signing |= await secrets_in_force(tx, new)
     claims: list[Claim] = []
     untold: list[str] = []
     for row in rows:
         event = (
-            told.get(row["event_id"]) if row["type"] is None else EventRow(*row[_CLAIM_COLUMNS:])
+            told.get(row["event_id"])
+            if row["type"] is None
+            else EventRow(*row[_CLAIM_COLUMNS + 1 :])
         )
         if event is not None:
-            claims.append(Claim(*row[:_CLAIM_COLUMNS], event=event))
+            secrets = signing[row["webhook_id"]]
+            claims.append(Claim(*row[:_CLAIM_COLUMNS], secrets=secrets, event=event))
         else:  # too old to be told: sent again just before its time was over
             untold.append(row["id"])
     if untold:
