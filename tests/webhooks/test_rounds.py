@@ -103,7 +103,7 @@ async def test_a_webhook_that_was_just_made_is_signed_for(postgres: EmbeddedPost
 
 
 @asynccontextmanager
-async def _delivering(hooks: Hooks) -> AsyncGenerator[None]:
+async def _delivering(hooks: Hooks) -> AsyncGenerator[tuple[Deliverer, asyncio.Task[None]]]:
     db = hooks.service.db
     sender = Sender(Allowed("BURSAR_WEBHOOKS_ALLOW", ALLOW), 30)
     deliverer = Deliverer(
@@ -122,7 +122,7 @@ async def _delivering(hooks: Hooks) -> AsyncGenerator[None]:
 
     task = asyncio.create_task(work())
     try:
-        yield
+        yield deliverer, task
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
@@ -133,6 +133,25 @@ async def _delivering(hooks: Hooks) -> AsyncGenerator[None]:
 async def _count(hooks: Hooks, which: str) -> int:
     async with hooks.service.db.connection() as tx:
         return await tx.fetchval(f"SELECT count(*) FROM delivery WHERE {which}")
+
+
+async def test_a_stop_in_the_moment_an_attempt_ends_is_heard(
+    postgres: EmbeddedPostgres, config: Config, localnets: None, tmp_path: Path
+):
+    async with (
+        own_hooks(postgres, config, "rounds", tmp_path, live_network=None) as hooks,
+        _delivering(hooks) as (deliverer, task),
+    ):
+        finished = deliverer._finished
+
+        async def rests() -> bool:
+            return "waiters:1" in repr(finished)
+
+        await until(rests, seconds=30, every=0.001)
+        finished.set()
+        task.cancel()
+        ended, _ = await asyncio.wait({task}, timeout=10)
+        assert ended
 
 
 async def test_a_stop_at_any_moment_leaves_nothing_behind(

@@ -185,7 +185,9 @@ class Deliverer:
         self._send()
         with contextlib.suppress(TimeoutError):
             if not self._results:
-                await asyncio.wait_for(self._finished.wait(), _IDLE_SECONDS)
+                # Not `wait_for`, which in Python 3.11 may not hear that it is cancelled.
+                async with asyncio.timeout(_IDLE_SECONDS):
+                    await self._finished.wait()
             await asyncio.sleep(_GATHER_SECONDS)
 
     def _open_secrets(self, webhook_id: str, sealed: Sequence[SealedSecret]) -> list[str]:
