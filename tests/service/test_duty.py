@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+import time
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 
@@ -63,6 +64,37 @@ async def test_no_duty_ends_by_what_it_raises(postgres: EmbeddedPostgres):
             return not problems and rounds > 3
 
         await until(both, seconds=20)
+
+
+async def test_where_there_is_nothing_to_do_one_round_looks_for_all(postgres: EmbeddedPostgres):
+    """Goal: at rest a duty with several rounds at once costs no more than with one; and one round
+    that takes long keeps none from looking."""
+    rest, looks = 0.05, 20
+    async with own_database(postgres) as (_, db), AsyncExitStack() as stack:
+        duties = Duties(db, SystemClock())
+        rounds = 0
+        hangs = False
+
+        async def look() -> int:
+            nonlocal rounds, hangs
+            rounds += 1
+            if hangs:
+                hangs = False
+                await asyncio.Event().wait()
+            return 0
+
+        async def enough() -> bool:
+            return rounds >= looks
+
+        began = time.monotonic()
+        task = asyncio.create_task(duties.keep(Duty("two", look, rest, at_once=2)))
+        stack.callback(task.cancel)
+        await until(enough, seconds=20)
+        # The first two looks come before any rest.
+        assert time.monotonic() - began >= (looks - 2) * rest * 0.9
+        rounds, hangs = 0, True
+        await until(enough, seconds=20)
+        assert not hangs
 
 
 async def test_a_duty_that_raises_and_one_that_hangs_are_told(postgres: EmbeddedPostgres):

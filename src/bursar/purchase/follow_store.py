@@ -64,7 +64,7 @@ _CLAIM = Query(f"""
     )
     UPDATE purchase p
        SET next_check_at = clock_timestamp() + {_LEASE}, checks = p.checks + 1
-      FROM due, wallet w
+      FROM due, wallet w, durably()
      WHERE p.id = due.id AND w.agent_id = p.agent_id
     RETURNING {columns(PurchaseRow, "p")}, w.address, w.mint, p.blockhash, p.checks,
               p.next_check_at AS lease

@@ -19,7 +19,7 @@ from bursar.metrics import Duties as Metrics
 # A duty counts as stuck when no round of it succeeded for this long, plus some of its rests.
 _PATIENCE_SECONDS: Final = 60.0
 _RESTS: Final = 3
-# The least rest after 0, 1, 2 … unexpected exceptions in a row.
+# How much longer it rests after 0, 1, 2 … unexpected exceptions in a row.
 _REST_SECONDS: Final = (0, 1, 2, 5, 10, 30)
 
 _log = structlog.get_logger()
@@ -42,6 +42,8 @@ class Duty:
     moved_ns: int = 0
     problem: str | None = None
     bugs: int = 0
+    # One round at a time rests, and then looks: where there is nothing to do, no more have to.
+    resting: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
 @dataclass(slots=True)
@@ -70,7 +72,9 @@ class Duties:
             if once and done is not None:
                 return
             if not done:
-                await asyncio.sleep(max(duty.seconds, _REST_SECONDS[duty.bugs]))
+                await asyncio.sleep(_REST_SECONDS[duty.bugs])
+                async with duty.resting:
+                    await asyncio.sleep(duty.seconds)
 
     async def _round(self, duty: Duty, raises: _Raised = ()) -> int | None:
         """How much it did; None when it failed. A database or chain out of reach comes back, and a

@@ -66,7 +66,7 @@ _CLAIM = Query(f"""
     )
     UPDATE payment p
        SET leased_until = clock_timestamp() + {LEASE}
-      FROM due {of_spend("due.id")}, wallet w
+      FROM due {of_spend("due.id")}, wallet w, durably()
      WHERE p.id = due.id AND w.agent_id = p.agent_id
     RETURNING {COLUMNS}
 """)

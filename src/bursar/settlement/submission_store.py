@@ -127,7 +127,7 @@ _CLAIM = Query(f"""
     )
     UPDATE submission s
        SET next_check_at = clock_timestamp() + {payment_store.LEASE}, checks = s.checks + 1
-      FROM due {payment_store.of_spend("due.payment_id")}, payment p, wallet w
+      FROM due {payment_store.of_spend("due.payment_id")}, payment p, wallet w, durably()
      WHERE s.payment_id = due.payment_id AND s.attempt = due.attempt
        AND p.id = s.payment_id AND w.agent_id = p.agent_id
     RETURNING {columns(SubmissionRow, "s", but=["payment"])},

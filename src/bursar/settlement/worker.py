@@ -111,7 +111,7 @@ class Settler:
 
     async def sign(self) -> int:
         """Rules 1, 5 and 6: sign for payments of which nothing is alive, store, then send."""
-        claimed = await self.db.transact(
+        claimed = await self.db.alone(
             lambda tx: payment_store.claim_payments(tx, self.mode, SIGN_AT_ONCE)
         )
         if not claimed:
@@ -384,7 +384,7 @@ class Settler:
 
     async def follow(self) -> int:
         """Rules 2, 3 and 4: look after what is signed until it is settled or provably dead."""
-        alive = await self.db.transact(
+        alive = await self.db.alone(
             lambda tx: submission_store.claim_submissions(tx, self.mode, FOLLOW_AT_ONCE)
         )
         if not alive:
