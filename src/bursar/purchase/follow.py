@@ -72,9 +72,7 @@ class Follower:
     async def follow(self) -> int:
         """One round; returns how many purchases it looked after, or 0 where no more were due: what
         falls due meanwhile is looked after together."""
-        claimed = await self.db.alone(
-            lambda tx: follow_store.claim(tx, self.mode, FOLLOW_AT_ONCE)
-        )
+        claimed = await self.db.alone(lambda tx: follow_store.claim(tx, self.mode, FOLLOW_AT_ONCE))
         if not claimed:
             return 0
         # Known outside of the database too, as early as a worker can: `settlement/outside.py`.
