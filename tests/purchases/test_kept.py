@@ -1,9 +1,11 @@
 """Goal: what is kept of an agent's purchases stays within its quota, whatever becomes of them, and
 what was sent is kept no longer than somebody can still use it."""
 
+import secrets
+from itertools import pairwise
 from typing import Any
 
-from bursar.purchase.secret_store import QUOTA_BYTES
+from bursar.purchase.secret_store import QUOTA_BYTES, UNCOUNTED_BYTES
 from bursar.service.ports import free_port
 from tests.purchases.market import Agent, Market, shown
 from tests.purchases.test_approved import decide
@@ -28,16 +30,32 @@ async def kept_bytes(market: Market, agent: Agent) -> int:
 
 async def test_the_quota_holds_when_a_purchase_begins(market: Market, stall: Stall):
     """Goal: an agent whose purchases keep no answer has the same quota. The oldest go, and what is
-    needed to continue the new one stays."""
+    needed to continue the new one stays. What others have kept is counted as well."""
     agent = await market.agent(approvalThreshold="0")
     old = await agent.buy(stall.url, paymentRequired=brought(stall))
     async with market.db.connection() as tx:
         await tx.execute(
             "UPDATE purchase_secret SET bytes = $2 WHERE agent_id = $1", agent.id, QUOTA_BYTES
         )
+    body = "x" * 250_000
+    for _ in range(UNCOUNTED_BYTES // len(body)):
+        await agent.buy(stall.url, method="POST", body=body, paymentRequired=brought(stall))
     new = await agent.buy(stall.url, paymentRequired=brought(stall))
     assert (await kept(market, old), await kept(market, new)) == (set(), {"order"})
     assert await kept_bytes(market, agent) <= QUOTA_BYTES
+
+
+async def test_an_agent_stays_within_its_quota_answer_by_answer(market: Market, stall: Stall):
+    """Goal: what one process keeps is never beyond it, and to make room is no work for each."""
+    agent = await market.agent()
+    stall.goods, stall.status = secrets.token_bytes(1_000_000), 200
+    weights: list[int] = []
+    while len(weights) < 70:
+        assert (await agent.buy(stall.url))["status"] == "free"
+        weights.append(await kept_bytes(market, agent))
+    assert QUOTA_BYTES - weights[0] < max(weights) <= QUOTA_BYTES
+    trims = sum(after < before for before, after in pairwise(weights))
+    assert 1 <= trims <= 4
 
 
 async def test_what_was_sent_goes_after_what_can_be_had_again(market: Market, stall: Stall):
@@ -54,7 +72,10 @@ async def test_what_was_sent_goes_after_what_can_be_had_again(market: Market, st
                 QUOTA_BYTES,
                 freed,
             )
-            stall.status = 402
+            # What makes it time to count.
+            stall.status, stall.goods = 200, "x" * UNCOUNTED_BYTES
+            await agent.buy(stall.url)
+            stall.status, stall.goods = 402, GOODS
             new = await agent.buy(stall.url)
             assert freed not in await kept(market, old)
             assert await kept(market, new) == {"order", "header", "response"}

@@ -171,7 +171,7 @@ async def sign(
         network = await pinned_network(tx, "test")
         keys = await custody_store.wallet_keys(tx, [agent["id"]])
     ground = await read_ground(chain, network, [offer.pay_to])
-    signer = Signer(stage.db, stage.vault)
+    signer = Signer(stage.db, stage.vault, secret_store.Quota(stage.db))
     order = Order(priced.url, priced.method, (), b"")
     signed = await signer.sign(priced, offer, order, ground, keys[agent["id"]])
     assert signed is not None

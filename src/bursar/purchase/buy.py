@@ -41,7 +41,7 @@ from bursar.purchase.decide import Judge, Read
 from bursar.purchase.look import Lookout
 from bursar.purchase.model import FailureCode, PurchaseRow, PurchaseStatus
 from bursar.purchase.order import Order
-from bursar.purchase.secret_store import Kept, Secrets, Sent
+from bursar.purchase.secret_store import Quota, Secrets, Sent
 from bursar.purchase.seller import Seller, SellerAnswer, SellerUnreachable
 from bursar.purchase.sign import MayNotSign, OutflowsUnknown, PayeeChanged, Signer
 from bursar.purchase.store import Room
@@ -110,7 +110,8 @@ class Buyer:
         self._vault = vault
         self._seller = seller
         self._lookout = Lookout(clock, db, chains)
-        self._signer = Signer(db, vault)
+        self._quota = Quota(db)
+        self._signer = Signer(db, vault, self._quota)
         self._judge = Judge(
             policies, directory, bounds_of(config), approval_seconds=config.approval_seconds
         )
@@ -224,11 +225,9 @@ class Buyer:
             raise _no_room(others)
         purchase = begun.purchase
         if purchase.id == new.id:
-            if begun.kept_bytes > secret_store.QUOTA_BYTES:
-                # By itself, since it may have to be done again, and a purchase begins once.
-                await self._db.alone(
-                    lambda tx: secret_store.trim(tx, purchase.agent_id, begun.kept_bytes)
-                )
+            if kept is not None:
+                self._quota.add(purchase.agent_id, kept)
+                await self._quota.hold(purchase.agent_id)
             return purchase, False
         if key is not None:
             known = present(begun.fingerprint, "what is found by its key has a fingerprint")
@@ -367,6 +366,8 @@ class Buyer:
         kept = secret_store.seal_response(self._vault, purchase.id, response)
         claimed = None if claim is None else claim.signature
         answered = await self._db.alone(lambda tx: store.answered(tx, purchase.id, kept, claimed))
+        self._quota.add(purchase.agent_id, kept)
+        await self._quota.hold(purchase.agent_id)
         return Bought(answered, header=header, response=response)
 
     # The ends -----------------------------------------------------------------------------------
@@ -376,10 +377,12 @@ class Buyer:
             moved = await store.move_purchase(tx, purchase.id, expected="open", status="free")
             if moved is None:
                 return await _read(tx, purchase)
-            await secret_store.keep(tx, moved, self._sealed(moved, answer))
+            await self._keep(tx, moved, answer)
             return moved
 
-        return await self._db.transact(work)
+        ended = await self._db.transact(work)
+        await self._quota.hold(purchase.agent_id)
+        return ended
 
     async def _fail(
         self,
@@ -396,10 +399,12 @@ class Buyer:
             if ended is None:
                 return await _read(tx, purchase)
             if answer is not None:
-                await secret_store.keep(tx, ended, self._sealed(ended, answer))
+                await self._keep(tx, ended, answer)
             return ended
 
-        return await self._db.transact(work)
+        ended = await self._db.transact(work)
+        await self._quota.hold(purchase.agent_id)
+        return ended
 
     async def _interrupt(self, purchase: PurchaseRow, problem: Exception) -> PurchaseRow:
         await self._ask_for_outflows(purchase, problem)
@@ -437,9 +442,11 @@ class Buyer:
             raise _invalid("Another request is at work on this purchase. Try again in a while.")
         return now
 
-    def _sealed(self, purchase: PurchaseRow, answer: SellerAnswer) -> Kept:
+    async def _keep(self, tx: Tx, purchase: PurchaseRow, answer: SellerAnswer) -> None:
         response = secret_store.as_response(answer)
-        return secret_store.seal_response(self._vault, purchase.id, response)
+        kept = secret_store.seal_response(self._vault, purchase.id, response)
+        await secret_store.keep(tx, purchase, kept)
+        self._quota.add(purchase.agent_id, kept)
 
     async def _read(self, mode: Mode, realm_id: int, agent_id: str, order: Order) -> Read:
         """Raises ApiError (404)."""

@@ -2,14 +2,16 @@
 it than an agent's quota holds."""
 
 import base64
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final, TypeVar
 
 import msgspec
 
 from bursar.custody.model import SealedSecret
 from bursar.custody.vault import Vault
-from bursar.db import Tx
+from bursar.db import OUT_OF_REACH, ROLLED_BACK, Database, Tx
 from bursar.purchase.model import PurchaseRow, SecretKind
 from bursar.purchase.order import Order
 from bursar.purchase.seller import SellerAnswer
@@ -21,9 +23,14 @@ T = TypeVar("T")
 # What was sent is needed until a purchase that waits for a person is continued: a day each. It goes
 # earlier where the purchase ends and is never presented again.
 _DAYS: Final[dict[SecretKind, int]] = {"order": 3, "header": 1, "response": 1}
-# Of one agent. Beyond it the oldest go: of what was free first, for it can be had again. Those that
-# begin at the same moment do not count each other, the next one counts them all.
+# Of one agent. Beyond it the oldest go: of what was free first, for it can be had again. More than
+# have to, since to find out which is the work of some hundred purchases.
 QUOTA_BYTES: Final = 64 * 1024 * 1024
+_TRIMMED_BYTES: Final = QUOTA_BYTES * 7 // 8
+# What a process may add before it counts again, so that several stay within it together. To count
+# what an agent keeps of a day of small purchases takes longer than to make one.
+UNCOUNTED_BYTES: Final = 1024 * 1024
+_MOST_AGENTS: Final = 10_000
 # The longest UTF-8 character: a body that was cut may end within one.
 _UTF8_BYTES: Final = 4
 _encode = msgspec.json.Encoder().encode
@@ -53,19 +60,12 @@ FORGETTING: Final = """forgotten AS (
 
 
 def keeping(statement: str) -> Query:
-    """The statement, which returns a purchase, and what is kept of that purchase. `kept_bytes` is
-    what its agent has by then."""
-    return Query(f"""
-    WITH of_purchase AS ({statement}), {KEEPING}
-    SELECT p.*,
-           :bytes + (SELECT coalesce(sum(s.bytes), 0)
-                       FROM purchase_secret s
-                      WHERE s.agent_id = p.agent_id AND s.owner <> :owner) AS kept_bytes
-      FROM of_purchase p
-    """)
+    """The statement, which returns a purchase, and what is kept of that purchase."""
+    return Query(f"WITH of_purchase AS ({statement}), {KEEPING} SELECT * FROM of_purchase")
 
 
 _PUT = keeping("SELECT id, agent_id FROM purchase WHERE id = :purchase_id")
+_COUNT = Query("SELECT coalesce(sum(bytes), 0) FROM purchase_secret WHERE agent_id = :agent_id")
 _TRIM = Query("""
     DELETE FROM purchase_secret
      WHERE owner IN (
@@ -130,14 +130,41 @@ def seal_response(vault: Vault, purchase_id: str, response: SellerResponse) -> K
 
 async def keep(tx: Tx, purchase: PurchaseRow, kept: Kept) -> None:
     """The newest of a kind takes the place of the one before."""
-    row = await _PUT.one(tx, purchase_id=purchase.id, **msgspec.structs.asdict(kept))
-    await trim(tx, purchase.agent_id, row["kept_bytes"])
+    await _PUT.run(tx, purchase_id=purchase.id, **msgspec.structs.asdict(kept))
 
 
-async def trim(tx: Tx, agent_id: str, kept_bytes: int) -> None:
-    """Deletes what is beyond the agent's quota."""
-    if kept_bytes > QUOTA_BYTES:
-        await _TRIM.run(tx, agent_id=agent_id, quota=QUOTA_BYTES)
+class Quota:
+    """Keeps agents within their quota. One for a process; several exceed it by what they may add
+    uncounted."""
+
+    def __init__(self, db: Database) -> None:
+        self._db = db
+        # By agent, how much may be added before it is counted again.
+        self._room: dict[str, int] = {}
+
+    def add(self, agent_id: str, kept: Kept) -> None:
+        if agent_id in self._room:
+            self._room[agent_id] -= kept.bytes
+
+    async def hold(self, agent_id: str) -> None:
+        """Counts, if it is time to, and deletes what is beyond the quota. Where the database cannot
+        be asked, the next one counts: no purchase fails by it."""
+        if self._room.get(agent_id, -1) >= 0:
+            return
+        with suppress(*OUT_OF_REACH, *ROLLED_BACK):
+            kept_bytes = await self._db.alone(partial(_within_quota, agent_id=agent_id))
+            if len(self._room) >= _MOST_AGENTS:
+                self._room.clear()
+            self._room[agent_id] = min(UNCOUNTED_BYTES, QUOTA_BYTES - kept_bytes)
+
+
+async def _within_quota(tx: Tx, agent_id: str) -> int:
+    """What the agent has at most, once that is within its quota."""
+    kept_bytes: int = await _COUNT.value(tx, agent_id=agent_id)
+    if kept_bytes <= QUOTA_BYTES:
+        return kept_bytes
+    await _TRIM.run(tx, agent_id=agent_id, quota=_TRIMMED_BYTES)
+    return _TRIMMED_BYTES
 
 
 async def open_secrets(tx: Tx, vault: Vault, purchase_id: str) -> Secrets:

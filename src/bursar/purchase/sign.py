@@ -16,7 +16,7 @@ from bursar.purchase.choose import Ground
 from bursar.purchase.model import PurchaseRow, Signed
 from bursar.purchase.offer import Offer
 from bursar.purchase.order import Order
-from bursar.purchase.secret_store import Kept, Sent
+from bursar.purchase.secret_store import Kept, Quota, Sent
 from bursar.purchase.view import PaymentHeader
 
 # How often another variation is tried when one is taken: by a purchase of the same moment, with the
@@ -37,9 +37,10 @@ class OutflowsUnknown(MayNotSign):
 
 
 class Signer:
-    def __init__(self, db: Database, vault: Vault) -> None:
+    def __init__(self, db: Database, vault: Vault, quota: Quota) -> None:
         self._db = db
         self._vault = vault
+        self._quota = quota
 
     async def sign(
         self,
@@ -63,7 +64,7 @@ class Signer:
             signed, header = await self._signed(purchase, offer, ground, wallet_key)
             kept = secret_store.seal_header(self._vault, purchase.id, header)
             try:
-                return await run(
+                stored = await run(
                     partial(
                         self._store,
                         purchase=purchase,
@@ -74,6 +75,8 @@ class Signer:
                         pins=pins,
                     )
                 )
+                self._quota.add(purchase.agent_id, kept)
+                return stored
             except asyncpg.UniqueViolationError as problem:
                 if problem.constraint_name != store.SIGNATURE_CONSTRAINT or attempt == _TRIES - 1:
                     raise
@@ -144,6 +147,7 @@ class Signer:
         if _is_led(order, purchase):
             sent = secret_store.seal_order(self._vault, stored.id, Sent(order=order, brought=None))
             await secret_store.keep(tx, stored, sent)
+            self._quota.add(stored.agent_id, sent)
         return stored, header
 
     async def _pin(self, tx: Tx, purchase: PurchaseRow) -> None:

@@ -17,7 +17,7 @@ from bursar.purchase.model import (
     PurchaseRow,
     PurchaseStatus,
 )
-from bursar.purchase.secret_store import FORGETTING, Kept, keeping, trim
+from bursar.purchase.secret_store import FORGETTING, Kept, keeping
 from bursar.spend.model import SpendRow
 from bursar.spend.store import spend_of
 from bursar.sql import Listing, Query, columns, made
@@ -51,13 +51,10 @@ async def ours(tx: Tx, addresses: Sequence[str]) -> set[str]:
 # Making one --------------------------------------------------------------------------------------
 
 _BEGIN = Query(f"""
-    SELECT {_COLUMNS}, fingerprint AS found_fingerprint,
-           coalesce(:bytes, 0) + (SELECT coalesce(sum(s.bytes), 0)
-                                    FROM purchase_secret s
-                                   WHERE s.agent_id = p.agent_id) AS kept_bytes
+    SELECT {_COLUMNS}, fingerprint AS found_fingerprint
       FROM begin_purchase(
         :given, :busy_seconds, :same_seconds, :most_of_account, :most_of_agent, :most_of_host,
-        :owner, :kind, :master_version, :sealed, :bytes, :days) p
+        :owner, :kind, :master_version, :sealed, :bytes, :days)
 """)
 _UNDER_WAY = Query("""
     SELECT count(*) AS of_account, count(*) FILTER (WHERE agent_id = :agent_id) AS of_agent,
@@ -94,12 +91,10 @@ class NewPurchase(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Begun(NamedTuple):
-    """A purchase that was stored, or found; and what its agent has kept by then."""
+    """A purchase that was stored, or found; and the fingerprint of the request that made it."""
 
     purchase: PurchaseRow
-    # Of the request that made it.
     fingerprint: bytes | None
-    kept_bytes: int
 
 
 class Room(NamedTuple):
@@ -141,7 +136,7 @@ async def begin(
     )
     if row is None:
         return None
-    return Begun(purchase_of(row), row["found_fingerprint"], row["kept_bytes"])
+    return Begun(purchase_of(row), row["found_fingerprint"])
 
 
 async def under_way(tx: Tx, realm_id: int, agent_id: str, host: str) -> Room:
@@ -301,12 +296,10 @@ async def give_back(tx: Tx, purchase_id: str, problem: str | None) -> PurchaseRo
 
 async def answered(tx: Tx, purchase_id: str, response: Kept, claimed: str | None) -> PurchaseRow:
     """What the seller answered to a payment, and which transaction it says it became."""
-    found = await _ANSWERED.row(
+    row = await _ANSWERED.row(
         tx, purchase_id=purchase_id, claimed=claimed, **msgspec.structs.asdict(response)
     )
-    row = present(found, "what was presented is there")
-    await trim(tx, row["agent_id"], row["kept_bytes"])
-    return purchase_of(row)
+    return purchase_of(present(row, "what was presented is there"))
 
 
 def purchase_of(row: Row) -> PurchaseRow:
