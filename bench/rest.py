@@ -8,8 +8,8 @@ from typing import Final
 from bench.rows import Row, within
 from bench.service import cpu_seconds, running
 
-_REST_SECONDS: Final = 2.0
 # What the start left behind is over by then.
+_REST_SECONDS: Final = 2.0
 _WATCHED_SECONDS: Final = 10.0
 
 

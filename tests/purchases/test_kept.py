@@ -28,15 +28,23 @@ async def kept_bytes(market: Market, agent: Agent) -> int:
         )
 
 
+async def weigh(market: Market, purchase: dict[str, Any], kind: str, size: int) -> None:
+    """As if so much had been kept of it."""
+    async with market.db.connection() as tx:
+        await tx.execute(
+            "UPDATE purchase_secret SET bytes = $3 WHERE purchase_id = $1 AND kind = $2",
+            purchase["id"],
+            kind,
+            size,
+        )
+
+
 async def test_the_quota_holds_when_a_purchase_begins(market: Market, stall: Stall):
     """Goal: an agent whose purchases keep no answer has the same quota. The oldest go, and what is
     needed to continue the new one stays. What others have kept is counted as well."""
     agent = await market.agent(approvalThreshold="0")
     old = await agent.buy(stall.url, paymentRequired=brought(stall))
-    async with market.db.connection() as tx:
-        await tx.execute(
-            "UPDATE purchase_secret SET bytes = $2 WHERE agent_id = $1", agent.id, QUOTA_BYTES
-        )
+    await weigh(market, old, "order", QUOTA_BYTES)
     body = "x" * 250_000
     for _ in range(UNCOUNTED_BYTES // len(body)):
         await agent.buy(stall.url, method="POST", body=body, paymentRequired=brought(stall))
@@ -58,28 +66,48 @@ async def test_an_agent_stays_within_its_quota_answer_by_answer(market: Market, 
     assert 1 <= trims <= 4
 
 
+async def test_at_the_quota_a_free_answer_reaches_its_caller(market: Market, stall: Stall):
+    """Goal: what is trimmed first is not what was just asked for."""
+    agent = await market.agent()
+    paid = await agent.buy(stall.url)
+    await weigh(market, paid, "header", QUOTA_BYTES - 5 * 1024 * 1024)
+    stall.goods, stall.status = "x" * 1_000_000, 200
+    for _ in range(9):
+        free = await agent.buy(stall.url)
+        assert (free["status"], free["response"]["body"]) == ("free", stall.goods)
+        assert await kept_bytes(market, agent) <= QUOTA_BYTES
+
+
+async def test_at_the_quota_what_a_person_approves_is_continued(market: Market, stall: Stall):
+    """Goal: as long as what waits for a person has room by itself, everything else goes before."""
+    agent = await market.agent(approvalThreshold="0")
+    waiting = await agent.buy(stall.url)
+    await weigh(market, waiting, "order", QUOTA_BYTES - 5 * 1024 * 1024)
+    stall.goods, stall.status = "x" * 1_000_000, 200
+    for _ in range(9):
+        assert (await agent.buy(stall.url))["status"] == "free"
+    assert await kept_bytes(market, agent) <= QUOTA_BYTES
+    await decide(agent, waiting)
+    stall.goods, stall.status = GOODS, 402
+    assert shown(await agent.resume(waiting))["response"]["body"] == GOODS
+
+
 async def test_what_was_sent_goes_after_what_can_be_had_again(market: Market, stall: Stall):
     """Goal: an agent at its quota can still continue, and have presented again, what it paid for
     last."""
     agent = await market.agent()
-    async with market.db.connection() as tx:
-        for status, freed in ((200, "response"), (402, "order")):
-            stall.status = status
-            old = await agent.buy(stall.url)
-            await tx.execute(
-                "UPDATE purchase_secret SET bytes = $2 WHERE purchase_id = $1 AND kind = $3",
-                old["id"],
-                QUOTA_BYTES,
-                freed,
-            )
-            # What makes it time to count.
-            stall.status, stall.goods = 200, "x" * UNCOUNTED_BYTES
-            await agent.buy(stall.url)
-            stall.status, stall.goods = 402, GOODS
-            new = await agent.buy(stall.url)
-            assert freed not in await kept(market, old)
-            assert await kept(market, new) == {"order", "header", "response"}
-            assert shown(await agent.retry(new))["response"]["body"] == GOODS
+    for status, freed in ((200, "response"), (402, "order")):
+        stall.status = status
+        old = await agent.buy(stall.url)
+        await weigh(market, old, freed, QUOTA_BYTES)
+        # What makes it time to count.
+        stall.status, stall.goods = 200, "x" * UNCOUNTED_BYTES
+        await agent.buy(stall.url)
+        stall.status, stall.goods = 402, GOODS
+        new = await agent.buy(stall.url)
+        assert freed not in await kept(market, old)
+        assert await kept(market, new) == {"order", "header", "response"}
+        assert shown(await agent.retry(new))["response"]["body"] == GOODS
 
 
 async def test_what_was_sent_is_forgotten_where_nothing_will_be(market: Market, stall: Stall):

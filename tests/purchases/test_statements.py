@@ -1,6 +1,7 @@
 """Goal: a purchase asks the database no more often than it has to: each statement is a round trip
 that its buyer waits for."""
 
+import asyncio
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -22,6 +23,7 @@ MOST = 5
 # What a service asks by itself now and then comes in between; on a busy machine each time, too,
 # whether its keys still stand.
 TIMES = 5
+TOGETHER = 10
 
 
 @dataclass
@@ -98,3 +100,18 @@ async def test_statements_of_a_purchase(market: Market, stall: Stall, counted: C
     asked = min(lists, key=len)
     assert len(asked) <= MOST, "\n".join(" ".join(query.split())[:100] for query in asked)
     assert "COMMIT" not in asked
+
+
+async def test_purchases_at_once_count_once_what_is_kept(
+    market: Market, stall: Stall, counted: Counted
+):
+    """Goal: to count takes longer than a purchase, so one of those that come together does."""
+    agent = await market.agent()
+    key = await market.service.key(account=agent.account, scope="agent", agent_id=agent.id)
+    async with counted.service.client(key) as client:
+        order = {"url": stall.url}
+        answers = await asyncio.gather(
+            *(client.post("/v1/purchases", json=order) for _ in range(TOGETHER))
+        )
+    assert [made(answer)["response"]["body"] for answer in answers] == [GOODS] * TOGETHER
+    assert len([query for query in counted.asked if "sum(bytes)" in query]) == 1

@@ -1,12 +1,21 @@
 """What the settlement reads to claim some payments, however many wait."""
 
-from typing import Final
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any, Final
 
+import asyncpg
 import pytest
 
 from bursar.config import Mode
-from bursar.db import Tx
+from bursar.db import Database, Hosts, Tx
+from bursar.errors import present
+from bursar.service.postgres import EmbeddedPostgres
 from bursar.settlement import payment_store
+from tests.databases import administer
+from tests.processes import until
+from tests.settlement.bought import buy, follow, follower
+from tests.settlement.support import Stage
 from tests.support import ON_CURVE, Service, new_agent, spend
 
 WAITING: Final = 100_000
@@ -66,3 +75,55 @@ async def test_a_claim_reads_no_more_payments_than_it_takes(service: Service, wa
             assert {p.mode for p in claimed} == {"live"}
         finally:
             await change.rollback()
+
+
+async def test_claims_where_the_database_has_other_defaults(
+    stage: Stage, postgres: EmbeddedPostgres, monkeypatch: pytest.MonkeyPatch
+):
+    """Goal: a claim is a statement by itself, and where the database's defaults are not what it
+    needs, a transaction that says what it wants."""
+    asked: list[str] = []
+    connect = Hosts.connect
+
+    async def listening(self: Hosts, *given: Any, **more: Any) -> "asyncpg.Connection[Any]":
+        connection = await connect(self, *given, **more)
+        connection.add_query_logger(lambda record: asked.append(record.query))
+        return connection
+
+    monkeypatch.setattr(Hosts, "connect", listening)
+    dsn = present(stage.config.database_url, "a stage has one")
+    agent = await stage.agent("10")
+
+    async def claimed_by() -> list[str]:
+        """Which statement came before each claim that led to something."""
+        db = await Database.open(dsn, 2, 10)
+        try:
+            there = replace(stage, db=db)
+            asked.clear()
+            paid = await there.spend(agent, "1")
+            bought = await buy(there, agent, 1_000_000)
+            await bought.settle()
+            settler, worker = await there.settler(), await follower(there)
+
+            async def settled() -> bool:
+                await there.round(settler)
+                await follow(there, worker)
+                now = await there.status(paid), (await bought.now()).status
+                return now == ("settled", "paid")
+
+            await until(settled, seconds=30)
+        finally:
+            await db.close()
+        before = {q: p.split(";")[0] for p, q in pairwise(asked) if "SKIP LOCKED" in q}
+        return sorted(before.values())
+
+    alone = await claimed_by()
+    assert len(alone) == 3
+    assert not [statement for statement in alone if statement.startswith("BEGIN")]
+    async with stage.db.connection() as tx:
+        name = await tx.fetchval("SELECT current_database()")
+    await administer(
+        postgres, f"ALTER DATABASE {name} SET default_transaction_isolation = 'serializable'"
+    )
+    await administer(postgres, f"ALTER DATABASE {name} SET synchronous_commit = 'off'")
+    assert await claimed_by() == ["BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"] * 3

@@ -41,7 +41,7 @@ from bursar.purchase.decide import Judge, Read
 from bursar.purchase.look import Lookout
 from bursar.purchase.model import FailureCode, PurchaseRow, PurchaseStatus
 from bursar.purchase.order import Order
-from bursar.purchase.secret_store import Quota, Secrets, Sent
+from bursar.purchase.secret_store import Kept, Quota, Secrets, Sent
 from bursar.purchase.seller import Seller, SellerAnswer, SellerUnreachable
 from bursar.purchase.sign import MayNotSign, OutflowsUnknown, PayeeChanged, Signer
 from bursar.purchase.store import Room
@@ -226,8 +226,7 @@ class Buyer:
         purchase = begun.purchase
         if purchase.id == new.id:
             if kept is not None:
-                self._quota.add(purchase.agent_id, kept)
-                await self._quota.hold(purchase.agent_id)
+                await self._kept(purchase, kept)
             return purchase, False
         if key is not None:
             known = present(begun.fingerprint, "what is found by its key has a fingerprint")
@@ -366,22 +365,23 @@ class Buyer:
         kept = secret_store.seal_response(self._vault, purchase.id, response)
         claimed = None if claim is None else claim.signature
         answered = await self._db.alone(lambda tx: store.answered(tx, purchase.id, kept, claimed))
-        self._quota.add(purchase.agent_id, kept)
-        await self._quota.hold(purchase.agent_id)
+        await self._kept(purchase, kept)
         return Bought(answered, header=header, response=response)
 
     # The ends -----------------------------------------------------------------------------------
 
     async def _free(self, purchase: PurchaseRow, answer: SellerAnswer) -> PurchaseRow:
+        kept = self._sealed(purchase, answer)
+
         async def work(tx: Tx) -> PurchaseRow:
             moved = await store.move_purchase(tx, purchase.id, expected="open", status="free")
             if moved is None:
                 return await _read(tx, purchase)
-            await self._keep(tx, moved, answer)
+            await secret_store.keep(tx, moved, kept)
             return moved
 
         ended = await self._db.transact(work)
-        await self._quota.hold(purchase.agent_id)
+        await self._kept(purchase, kept)
         return ended
 
     async def _fail(
@@ -393,17 +393,19 @@ class Buyer:
         spend_code: RejectCode = RejectCode.CANCELLED,
     ) -> PurchaseRow:
         """Nothing was signed: what was reserved is given back."""
+        kept = None if answer is None else self._sealed(purchase, answer)
 
         async def work(tx: Tx) -> PurchaseRow:
             ended = await end.give_up(tx, purchase, code, spend_code, problem)
             if ended is None:
                 return await _read(tx, purchase)
-            if answer is not None:
-                await self._keep(tx, ended, answer)
+            if kept is not None:
+                await secret_store.keep(tx, ended, kept)
             return ended
 
         ended = await self._db.transact(work)
-        await self._quota.hold(purchase.agent_id)
+        if kept is not None:
+            await self._kept(purchase, kept)
         return ended
 
     async def _interrupt(self, purchase: PurchaseRow, problem: Exception) -> PurchaseRow:
@@ -442,11 +444,13 @@ class Buyer:
             raise _invalid("Another request is at work on this purchase. Try again in a while.")
         return now
 
-    async def _keep(self, tx: Tx, purchase: PurchaseRow, answer: SellerAnswer) -> None:
+    def _sealed(self, purchase: PurchaseRow, answer: SellerAnswer) -> Kept:
         response = secret_store.as_response(answer)
-        kept = secret_store.seal_response(self._vault, purchase.id, response)
-        await secret_store.keep(tx, purchase, kept)
+        return secret_store.seal_response(self._vault, purchase.id, response)
+
+    async def _kept(self, purchase: PurchaseRow, kept: Kept) -> None:
         self._quota.add(purchase.agent_id, kept)
+        await self._quota.hold(purchase)
 
     async def _read(self, mode: Mode, realm_id: int, agent_id: str, order: Order) -> Read:
         """Raises ApiError (404)."""

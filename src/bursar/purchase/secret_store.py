@@ -2,12 +2,11 @@
 it than an agent's quota holds."""
 
 import base64
-from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, Final, TypeVar
 
 import msgspec
+import structlog
 
 from bursar.custody.model import SealedSecret
 from bursar.custody.vault import Vault
@@ -23,18 +22,19 @@ T = TypeVar("T")
 # What was sent is needed until a purchase that waits for a person is continued: a day each. It goes
 # earlier where the purchase ends and is never presented again.
 _DAYS: Final[dict[SecretKind, int]] = {"order": 3, "header": 1, "response": 1}
-# Of one agent. Beyond it the oldest go: of what was free first, for it can be had again. More than
-# have to, since to find out which is the work of some hundred purchases.
+# Of one agent. Beyond it the oldest go, and more of them than have to: to find out which takes as
+# long as some ten purchases.
 QUOTA_BYTES: Final = 64 * 1024 * 1024
 _TRIMMED_BYTES: Final = QUOTA_BYTES * 7 // 8
-# What a process may add before it counts again, so that several stay within it together. To count
-# what an agent keeps of a day of small purchases takes longer than to make one.
+# What a process may add before it counts again. To count what an agent keeps of a day of small
+# purchases takes longer than to make one.
 UNCOUNTED_BYTES: Final = 1024 * 1024
 _MOST_AGENTS: Final = 10_000
 # The longest UTF-8 character: a body that was cut may end within one.
 _UTF8_BYTES: Final = 4
 _encode = msgspec.json.Encoder().encode
 
+_log = structlog.get_logger()
 
 # What is kept of the purchase that `of_purchase` returned: in one statement, since each would be a
 # round trip. The parameters of it are the fields of `Kept`.
@@ -66,18 +66,26 @@ def keeping(statement: str) -> Query:
 
 _PUT = keeping("SELECT id, agent_id FROM purchase WHERE id = :purchase_id")
 _COUNT = Query("SELECT coalesce(sum(bytes), 0) FROM purchase_secret WHERE agent_id = :agent_id")
+# First goes what was free, for it can be had again; then what was answered; then what was sent. An
+# order that a person has yet to approve stays, as long as those have room by themselves.
 _TRIM = Query("""
-    DELETE FROM purchase_secret
-     WHERE owner IN (
-       SELECT owner
-         FROM (SELECT s.owner, sum(s.bytes) OVER (
-                        ORDER BY s.kind <> 'response' DESC,
-                                 p.status NOT IN ('free', 'failed', 'rejected') DESC,
-                                 s.created_at DESC, s.owner) AS total
-                 FROM purchase_secret s
-                 JOIN purchase p ON p.id = s.purchase_id
-                WHERE s.agent_id = :agent_id) kept
-        WHERE kept.total > :quota)
+    WITH weighed AS (
+      SELECT s.owner, s.purchase_id, p.status IN ('open', 'pending') AS is_needed,
+             sum(s.bytes) OVER (
+               ORDER BY p.status IN ('open', 'pending') DESC, s.kind <> 'response' DESC,
+                        p.status NOT IN ('free', 'failed', 'rejected') DESC,
+                        s.created_at DESC, s.owner) AS total
+        FROM purchase_secret s
+        JOIN purchase p ON p.id = s.purchase_id
+       WHERE s.agent_id = :agent_id
+    ), deleted AS (
+      DELETE FROM purchase_secret s
+       USING weighed w
+       WHERE s.owner = w.owner AND w.purchase_id <> :but
+         AND w.total > CASE WHEN w.is_needed THEN :quota::bigint ELSE :trimmed END
+      RETURNING s.bytes
+    )
+    SELECT coalesce(sum(bytes), 0) FROM deleted
 """)
 _GET = Query("""
     SELECT owner, master_version, sealed, kind
@@ -143,28 +151,40 @@ class Quota:
         self._room: dict[str, int] = {}
 
     def add(self, agent_id: str, kept: Kept) -> None:
+        """What was committed."""
         if agent_id in self._room:
             self._room[agent_id] -= kept.bytes
 
-    async def hold(self, agent_id: str) -> None:
-        """Counts, if it is time to, and deletes what is beyond the quota. Where the database cannot
-        be asked, the next one counts: no purchase fails by it."""
+    async def hold(self, purchase: PurchaseRow) -> None:
+        """Counts, if it is time to, and deletes what is beyond the quota, but for what is kept of
+        this purchase: its caller has yet to read it. No purchase fails by it."""
+        agent_id = purchase.agent_id
         if self._room.get(agent_id, -1) >= 0:
             return
-        with suppress(*OUT_OF_REACH, *ROLLED_BACK):
-            kept_bytes = await self._db.alone(partial(_within_quota, agent_id=agent_id))
-            if len(self._room) >= _MOST_AGENTS:
-                self._room.clear()
-            self._room[agent_id] = min(UNCOUNTED_BYTES, QUOTA_BYTES - kept_bytes)
+        if len(self._room) >= _MOST_AGENTS:
+            self._room.clear()
+        # Who comes meanwhile does not count as well; nor, if it fails, does each that follows.
+        self._room[agent_id] = UNCOUNTED_BYTES
+        try:
+            async with self._db.connection() as tx:
+                kept_bytes = await _within_quota(tx, purchase)
+        except (*OUT_OF_REACH, *ROLLED_BACK) as problem:
+            _log.warning("quota_not_counted", agent=agent_id, problem=repr(problem))
+            return
+        too_much = UNCOUNTED_BYTES + kept_bytes - QUOTA_BYTES
+        if too_much > 0 and agent_id in self._room:
+            self._room[agent_id] -= too_much
 
 
-async def _within_quota(tx: Tx, agent_id: str) -> int:
-    """What the agent has at most, once that is within its quota."""
+async def _within_quota(tx: Tx, purchase: PurchaseRow) -> int:
+    """What its agent has, once that is within its quota."""
+    agent_id = purchase.agent_id
     kept_bytes: int = await _COUNT.value(tx, agent_id=agent_id)
-    if kept_bytes <= QUOTA_BYTES:
-        return kept_bytes
-    await _TRIM.run(tx, agent_id=agent_id, quota=_TRIMMED_BYTES)
-    return _TRIMMED_BYTES
+    if kept_bytes > QUOTA_BYTES:
+        kept_bytes -= await _TRIM.value(
+            tx, agent_id=agent_id, but=purchase.id, quota=QUOTA_BYTES, trimmed=_TRIMMED_BYTES
+        )
+    return kept_bytes
 
 
 async def open_secrets(tx: Tx, vault: Vault, purchase_id: str) -> Secrets:

@@ -58,8 +58,13 @@ class Signer:
         `pins`: its payee is the first one that its origin named, and not pinned yet. Raises
         MayNotSign, upon which it is as it was, and KeyUnusable.
         """
+        sent = None
+        if _is_led(order, purchase):
+            sent = secret_store.seal_order(
+                self._vault, purchase.id, Sent(order=order, brought=None)
+            )
         # Most often it is one statement; not where there is more to write with it.
-        run = self._db.transact if pins or _is_led(order, purchase) else self._db.alone
+        run = self._db.transact if pins or sent is not None else self._db.alone
         for attempt in range(_TRIES):
             signed, header = await self._signed(purchase, offer, ground, wallet_key)
             kept = secret_store.seal_header(self._vault, purchase.id, header)
@@ -68,14 +73,15 @@ class Signer:
                     partial(
                         self._store,
                         purchase=purchase,
-                        order=order,
                         signed=signed,
                         header=header,
                         kept=kept,
+                        sent=sent,
                         pins=pins,
                     )
                 )
-                self._quota.add(purchase.agent_id, kept)
+                if stored is not None:
+                    self._quota.add(purchase.agent_id, kept)
                 return stored
             except asyncpg.UniqueViolationError as problem:
                 if problem.constraint_name != store.SIGNATURE_CONSTRAINT or attempt == _TRIES - 1:
@@ -118,10 +124,10 @@ class Signer:
         self,
         tx: Tx,
         purchase: PurchaseRow,
-        order: Order,
         signed: Signed,
         header: PaymentHeader,
         kept: Kept,
+        sent: Kept | None,
         pins: bool,
     ) -> tuple[PurchaseRow, PaymentHeader] | None:
         """Under the wallet's lock everything is checked again that could have changed."""
@@ -144,10 +150,8 @@ class Signer:
             return None
         if pins:
             await self._pin(tx, purchase)
-        if _is_led(order, purchase):
-            sent = secret_store.seal_order(self._vault, stored.id, Sent(order=order, brought=None))
+        if sent is not None:
             await secret_store.keep(tx, stored, sent)
-            self._quota.add(stored.agent_id, sent)
         return stored, header
 
     async def _pin(self, tx: Tx, purchase: PurchaseRow) -> None:
