@@ -1,12 +1,17 @@
 """Goal: what is kept of an agent's purchases stays within its quota, whatever becomes of them, and
 what was sent is kept no longer than somebody can still use it."""
 
+import asyncio
 import secrets
 from itertools import pairwise
 from typing import Any
 
-from bursar.purchase.secret_store import QUOTA_BYTES, UNCOUNTED_BYTES
+from bursar.db import Tx
+from bursar.errors import present
+from bursar.purchase import store
+from bursar.purchase.secret_store import QUOTA_BYTES, UNCOUNTED_BYTES, Quota
 from bursar.service.ports import free_port
+from tests.databases import until_waited_for
 from tests.purchases.market import Agent, Market, shown
 from tests.purchases.test_approved import decide
 from tests.purchases.test_brought import brought
@@ -26,6 +31,10 @@ async def kept_bytes(market: Market, agent: Agent) -> int:
         return await tx.fetchval(
             "SELECT coalesce(sum(bytes), 0) FROM purchase_secret WHERE agent_id = $1", agent.id
         )
+
+
+async def realm(tx: Tx, purchase: dict[str, Any]) -> int:
+    return await tx.fetchval("SELECT realm_id FROM purchase WHERE id = $1", purchase["id"])
 
 
 async def weigh(market: Market, purchase: dict[str, Any], kind: str, size: int) -> None:
@@ -90,6 +99,48 @@ async def test_at_the_quota_what_a_person_approves_is_continued(market: Market, 
     await decide(agent, waiting)
     stall.goods, stall.status = GOODS, 402
     assert shown(await agent.resume(waiting))["response"]["body"] == GOODS
+
+
+async def test_beside_what_waits_the_newest_stay(market: Market, stall: Stall):
+    """Goal: much that waits for a person takes nothing from what was just bought."""
+    agent = await market.agent(approvalThreshold="1")
+    stall.price_micros = 2_000_000
+    waiting = await agent.buy(stall.url)
+    assert waiting["status"] == "pending"
+    await weigh(market, waiting, "order", QUOTA_BYTES - 7 * 1024 * 1024)
+    stall.price_micros, stall.goods = 1_000, "x" * 1_000_000
+    bought = [await agent.buy(stall.url) for _ in range(9)]
+    assert await kept_bytes(market, agent) <= QUOTA_BYTES
+    assert await kept(market, bought[0]) == {"order", "header"}
+    for purchase in bought[-4:]:
+        assert await kept(market, purchase) == {"order", "header", "response"}
+    assert await kept(market, waiting) == {"order"}
+
+
+async def test_what_is_renewed_while_others_go_stays(market: Market, stall: Stall):
+    """Goal: an old answer that is just asked for again is not taken for old."""
+    agent = await market.agent()
+    old, new = await agent.buy(stall.url), await agent.buy(stall.url)
+    async with market.db.connection() as tx, market.db.connection() as other:
+        await tx.execute(
+            "UPDATE purchase_secret SET bytes = $2, created_at = created_at - interval '1 hour'"
+            " WHERE purchase_id = $1 AND kind = 'response'",
+            old["id"],
+            QUOTA_BYTES,
+        )
+        async with tx.transaction():
+            await tx.execute(
+                "UPDATE purchase_secret SET created_at = moment()"
+                " WHERE purchase_id = $1 AND kind = 'response'",
+                old["id"],
+            )
+            row = present(
+                await store.get_purchase(other, await realm(other, new), new["id"]), "it is there"
+            )
+            holding = asyncio.create_task(Quota(market.db).hold(row))
+            await until_waited_for(tx)
+        await holding
+    assert await kept(market, old) >= {"response"}
 
 
 async def test_what_was_sent_goes_after_what_can_be_had_again(market: Market, stall: Stall):

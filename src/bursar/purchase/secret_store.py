@@ -22,14 +22,15 @@ T = TypeVar("T")
 # What was sent is needed until a purchase that waits for a person is continued: a day each. It goes
 # earlier where the purchase ends and is never presented again.
 _DAYS: Final[dict[SecretKind, int]] = {"order": 3, "header": 1, "response": 1}
-# Of one agent. Beyond it the oldest go, and more of them than have to: to find out which takes as
-# long as some ten purchases.
+# Of one agent. Beyond it the oldest go, an eighth of it more than have to: to find out which takes
+# as long as some ten purchases.
 QUOTA_BYTES: Final = 64 * 1024 * 1024
-_TRIMMED_BYTES: Final = QUOTA_BYTES * 7 // 8
 # What a process may add before it counts again. To count what an agent keeps of a day of small
 # purchases takes longer than to make one.
 UNCOUNTED_BYTES: Final = 1024 * 1024
 _MOST_AGENTS: Final = 10_000
+# So that it does not run into the database's time limit. Whoever comes next goes on.
+_TRIM_AT_ONCE: Final = 10_000
 # The longest UTF-8 character: a body that was cut may end within one.
 _UTF8_BYTES: Final = 4
 _encode = msgspec.json.Encoder().encode
@@ -66,23 +67,39 @@ def keeping(statement: str) -> Query:
 
 _PUT = keeping("SELECT id, agent_id FROM purchase WHERE id = :purchase_id")
 _COUNT = Query("SELECT coalesce(sum(bytes), 0) FROM purchase_secret WHERE agent_id = :agent_id")
-# First goes what was free, for it can be had again; then what was answered; then what was sent. An
-# order that a person has yet to approve stays, as long as those have room by themselves.
+# Of an agent that has too much, by what it is good for: an order that a person has yet to approve,
+# as long as those have room by themselves; what is so new that somebody may be about to read it;
+# what can be presented again; what was answered for money. What was free can be had again. Of each
+# the answers go before what was sent, and the oldest first; what was renewed meanwhile is not old.
 _TRIM = Query("""
-    WITH weighed AS (
-      SELECT s.owner, s.purchase_id, p.status IN ('open', 'pending') AS is_needed,
-             sum(s.bytes) OVER (
-               ORDER BY p.status IN ('open', 'pending') DESC, s.kind <> 'response' DESC,
-                        p.status NOT IN ('free', 'failed', 'rejected') DESC,
-                        s.created_at DESC, s.owner) AS total
+    WITH ranked AS (
+      SELECT s.owner, s.purchase_id, s.bytes, s.created_at, s.kind = 'response' AS is_answer,
+             CASE WHEN p.status IN ('open', 'pending') THEN 0
+                  WHEN s.created_at > clock_timestamp() - interval '5 minutes' THEN 1
+                  WHEN s.kind <> 'response'
+                       AND s.created_at > clock_timestamp() - interval '1 day' THEN 2
+                  WHEN s.kind = 'response' AND p.status NOT IN ('free', 'failed', 'rejected') THEN 3
+                  ELSE 4 END AS rank
         FROM purchase_secret s
         JOIN purchase p ON p.id = s.purchase_id
        WHERE s.agent_id = :agent_id
+    ), weighed AS (
+      SELECT r.*, sum(r.bytes) OVER (
+                    ORDER BY r.rank, r.is_answer, r.created_at DESC, r.owner) AS total,
+             coalesce(sum(r.bytes) FILTER (WHERE r.rank = 0) OVER (), 0) AS needed
+        FROM ranked r
+    ), too_much AS (
+      SELECT w.owner, w.created_at
+        FROM weighed w
+       WHERE w.purchase_id <> :but
+         AND w.total > CASE WHEN w.rank = 0 THEN :quota::bigint
+                            ELSE w.needed + (:quota::bigint - w.needed) * 7 / 8 END
+       ORDER BY w.total DESC
+       LIMIT :limit
     ), deleted AS (
       DELETE FROM purchase_secret s
-       USING weighed w
-       WHERE s.owner = w.owner AND w.purchase_id <> :but
-         AND w.total > CASE WHEN w.is_needed THEN :quota::bigint ELSE :trimmed END
+       USING too_much t
+       WHERE s.owner = t.owner AND s.created_at = t.created_at
       RETURNING s.bytes
     )
     SELECT coalesce(sum(bytes), 0) FROM deleted
@@ -182,7 +199,7 @@ async def _within_quota(tx: Tx, purchase: PurchaseRow) -> int:
     kept_bytes: int = await _COUNT.value(tx, agent_id=agent_id)
     if kept_bytes > QUOTA_BYTES:
         kept_bytes -= await _TRIM.value(
-            tx, agent_id=agent_id, but=purchase.id, quota=QUOTA_BYTES, trimmed=_TRIMMED_BYTES
+            tx, agent_id=agent_id, but=purchase.id, quota=QUOTA_BYTES, limit=_TRIM_AT_ONCE
         )
     return kept_bytes
 
