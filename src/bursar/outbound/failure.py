@@ -1,25 +1,29 @@
 """Why a stranger gave no answer, in words for the tenant that wanted it."""
 
 import os
+import ssl
 
-import aiohttp
+from bursar.errors import BursarError
 
 
-def reason_of(problem: Exception) -> str:
-    """Names no address: a tenant must not learn those of the operator's network."""
+class NoAnswer(BursarError):
+    """The message names no address: a tenant must not learn those of the operator's network. Its
+    cause may, and is for the operator's log."""
+
+
+class NotHttp(NoAnswer):
+    def __init__(self, problem: str) -> None:
+        super().__init__(f"the answer is not HTTP ({problem})")
+
+
+def no_connection(problem: OSError) -> NoAnswer:
+    """Raise it from its cause."""
     match problem:
-        case aiohttp.ClientConnectorDNSError():
-            return "the host cannot be resolved"
-        case aiohttp.ClientConnectorCertificateError():
-            detail = getattr(problem.certificate_error, "verify_message", "")
-            return f"Certificate not accepted: {detail}"
-        case aiohttp.ClientConnectorSSLError():
-            return "no TLS connection"
-        case aiohttp.ServerDisconnectedError():
-            return f"the connection ended before an answer ({type(problem).__name__})"
-        case OSError(errno=int(number)):
-            return f"no connection: {os.strerror(number)}"
-        case OSError():
-            return f"no connection ({type(problem).__name__})"
+        case ssl.SSLCertVerificationError():
+            return NoAnswer(f"Certificate not accepted: {problem.verify_message}")
+        case ssl.SSLError():
+            return NoAnswer("no TLS connection")
+        case OSError(errno=int(number)) if number > 0:
+            return NoAnswer(f"no connection: {os.strerror(number)}")
         case _:
-            return f"the answer is not HTTP ({type(problem).__name__})"
+            return NoAnswer(f"no connection ({type(problem).__name__})")

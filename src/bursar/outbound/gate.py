@@ -3,25 +3,28 @@ later."""
 
 import asyncio
 import socket
-import ssl
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
+from ipaddress import ip_address
 from typing import Any, Final
 
-from aiohttp import TCPConnector
-from aiohttp.abc import AbstractResolver, ResolveResult
+from aiohappyeyeballs import start_connection  # pyright: ignore[reportUnknownVariableType]
 
+from bursar.outbound.failure import NoAnswer, no_connection
 from bursar.outbound.target import Allowed, check_address
 
 # Name look-ups at once. Each blocks a thread. They have their own threads, so that a name server
 # that hangs cannot block the few that the event loop uses for everything else.
 _LOOKUP_THREADS: Final = 128
 
+# When the next address of a host is tried beside the one before, which may lead nowhere.
+_NEXT_SECONDS: Final = 0.25
+
 # Resolves a host to a list of addresses, as text.
 Lookup = Callable[[str, int], Awaitable[list[str]]]
 
 
-class Gate(AbstractResolver):
+class Gate:
     """Resolves a host once and checks every address; opens sockets to nothing else.
 
     Tests replace the system's resolver by `lookup`, to make names resolve to forbidden addresses.
@@ -38,52 +41,28 @@ class Gate(AbstractResolver):
         # few.
         self._vouched: set[str] = set()
 
-    def connector(
-        self, *, limit: int, limit_per_host: int = 0, force_close: bool = False
-    ) -> TCPConnector:
-        """For a session all of whose connections go through here, with verified TLS."""
-        return TCPConnector(
-            limit=limit,
-            limit_per_host=limit_per_host,
-            force_close=force_close,
-            resolver=self,
-            use_dns_cache=False,
-            socket_factory=self.open_socket,
-            ssl=ssl.create_default_context(),
-        )
-
-    async def resolve(
-        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
-    ) -> list[ResolveResult]:
-        del family
-        task = self._running.get((host, port))
-        if task is None:
-            task = self._running[host, port] = asyncio.ensure_future(self._lookup(host, port))
-            task.add_done_callback(lambda ended: self._looked_up(host, port, ended))
-        addresses = await asyncio.shield(task)
-        if not addresses:
-            raise OSError(f"{host} has no address")
-        for address in addresses:
-            # One forbidden address refuses the host, even beside allowed ones: an attacker could
-            # add those as bait.
-            check_address(host, address, self._allowed)
-        if self._allowed.host(host):
-            self._vouched.update(addresses)
-        return [
-            ResolveResult(
-                hostname=host,
-                host=address,
-                port=port,
-                family=socket.AF_INET6 if ":" in address else socket.AF_INET,
-                proto=socket.IPPROTO_TCP,
-                flags=socket.AI_NUMERICHOST,
-            )
+    async def connect(self, host: str, port: int) -> socket.socket:
+        """To an address of the host. Raises TargetRefused and NoAnswer."""
+        try:
+            addresses = [str(ip_address(host))]
+        except ValueError:
+            addresses = await self._resolved(host, port)
+        places = [
+            (socket.AF_INET6, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", (address, port, 0, 0))
+            if ":" in address
+            else (socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", (address, port))
             for address in addresses
         ]
+        try:
+            return await start_connection(
+                places, happy_eyeballs_delay=_NEXT_SECONDS, socket_factory=self.open_socket
+            )
+        except OSError as problem:
+            raise no_connection(problem) from problem
 
     def open_socket(self, address: Any) -> socket.socket:
-        """Checks once more. A URL with a literal address skips the resolver, but every socket is
-        made here."""
+        """Checks once more. An address in place of a host is not resolved, but every socket is made
+        here."""
         family, kind, proto, _, place = address
         if place[0] not in self._vouched:
             check_address("", place[0], self._allowed)
@@ -91,11 +70,27 @@ class Gate(AbstractResolver):
         opened.setblocking(False)
         return opened
 
-    async def close(self) -> None:
-        """Part of aiohttp's interface. Does nothing: the owner calls `shut`."""
-
     def shut(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
+
+    async def _resolved(self, host: str, port: int) -> list[str]:
+        task = self._running.get((host, port))
+        if task is None:
+            task = self._running[host, port] = asyncio.ensure_future(self._lookup(host, port))
+            task.add_done_callback(lambda ended: self._looked_up(host, port, ended))
+        try:
+            addresses = await asyncio.shield(task)
+        except OSError as problem:
+            raise NoAnswer("the host cannot be resolved") from problem
+        if not addresses:
+            raise NoAnswer("the host cannot be resolved")
+        for address in addresses:
+            # One forbidden address refuses the host, even beside allowed ones: an attacker could
+            # add those as bait.
+            check_address(host, address, self._allowed)
+        if self._allowed.host(host):
+            self._vouched.update(addresses)
+        return addresses
 
     def _looked_up(self, host: str, port: int, task: asyncio.Task[list[str]]) -> None:
         self._running.pop((host, port), None)

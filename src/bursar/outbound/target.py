@@ -113,11 +113,18 @@ class Allowed:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A URL that passed, in parts. `host` is lower-case; an IPv6 address has no brackets."""
+    """A URL that passed, in parts. `host` is lower-case; an IPv6 address has no brackets. `path` is
+    all that is asked for there, as it was written."""
 
     url: str
+    is_tls: bool
     host: str
     port: int
+    path: str
+
+    @property
+    def usual_port(self) -> int:
+        return _usual_port(is_tls=self.is_tls)
 
 
 def parse_target(url: str, allowed: Allowed) -> Target:
@@ -139,17 +146,18 @@ def parse_target(url: str, allowed: Allowed) -> Target:
     place = _PLACE.fullmatch(parts[2])
     if place is None:
         raise TargetRefused("has no proper host and port")
-    scheme = parts[1].lower()
-    port = int(place[2]) if place[2] else 443 if scheme == "https" else 80
+    is_tls = parts[1].lower() == "https"
+    port = int(place[2]) if place[2] else _usual_port(is_tls=is_tls)
     if not 1 <= port <= 65_535:
         raise TargetRefused("has a port outside 1 to 65535")
     host = place[1].strip("[]").lower()
     listed = _check_host(host, allowed, bracketed=place[1].startswith("["))
-    if scheme != "https" and not listed:
+    if not is_tls and not listed:
         raise TargetRefused(
             f"must be https; http is only for hosts and networks that {allowed.setting} lists"
         )
-    return Target(url, host, port)
+    path = parts[3] or "/"
+    return Target(url, is_tls, host, port, path if path.startswith("/") else f"/{path}")
 
 
 def refusal(address: Address) -> str | None:
@@ -206,6 +214,10 @@ def _check_host(host: str, allowed: Allowed, bracketed: bool) -> bool:
     if name.endswith((".localhost", ".local", ".internal", ".arpa", ".onion", ".invalid")):
         raise TargetRefused("has a host whose name is not public")
     return False
+
+
+def _usual_port(*, is_tls: bool) -> int:
+    return 443 if is_tls else 80
 
 
 def _unless(allowed: Allowed) -> str:

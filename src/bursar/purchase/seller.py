@@ -11,24 +11,21 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 from urllib.parse import urljoin
 
-import aiohttp
 import structlog
-from yarl import URL
 
 from bursar import __version__
 from bursar.config import MODES, Config, Mode
 from bursar.errors import BursarError, check
-from bursar.outbound.failure import reason_of
+from bursar.outbound.ask import Asker, Bounds
+from bursar.outbound.failure import NoAnswer
 from bursar.outbound.gate import Gate, Lookup
+from bursar.outbound.line import MOST_HEADER_BYTES, MOST_HEADERS, Answer
 from bursar.outbound.target import Allowed, Target, TargetRefused
 from bursar.purchase.order import Order, check_order_url, purchase_targets
 from bursar.purchase.share import Shares
 
 MOST_REDIRECTS: Final = 5
-# An answer's headers: how many, how long one may be and all together. Offers are in headers, but
-# the clients that sellers know refuse longer ones.
-MOST_HEADERS: Final = 64
-MOST_HEADER_BYTES: Final = 32 * 1024
+# An answer's headers, all together.
 MOST_HEADERS_BYTES: Final = 128 * 1024
 # What the answers that are being read may take in memory, in each mode: test mode must not delay
 # live mode.
@@ -39,7 +36,12 @@ _LEAST_AT_ONCE, _MOST_AT_ONCE = 4, 128
 # takes all of a seller either.
 _SHARE_OF_ONE: Final = 4
 _SHARE_OF_BOTH: Final = 8
-_CHUNK_BYTES: Final = 64 * 1024
+# Unless the order says otherwise.
+_OURS: Final = (
+    ("User-Agent", f"Bursar/{__version__}"),
+    ("Accept", "*/*"),
+    ("Accept-Encoding", "identity"),
+)
 
 _REDIRECTS: Final = frozenset((301, 302, 303, 307, 308))
 # What is about a body that a redirect does not take along.
@@ -73,9 +75,10 @@ class SellerUnreachable(BursarError):
 class _Door:
     """The way out in one mode."""
 
+    mode: Mode
     allowed: Allowed
     gate: Gate
-    session: aiohttp.ClientSession
+    asker: Asker
 
 
 class Seller:
@@ -92,11 +95,16 @@ class Seller:
         # Of a realm, which is an account in one mode; and of its orders to a host and port.
         self._of_account = Shares[int](self._at_once // _SHARE_OF_ONE)
         self._of_both = Shares[tuple[int, str, int]](max(1, self._at_once // _SHARE_OF_BOTH))
-        self._doors = {mode: self._door(purchase_targets(config, mode), lookup) for mode in MODES}
+        # Of a seller's host and port, and of all, in each mode.
+        self._of_seller = Shares[tuple[Mode, str, int]](self._at_once // _SHARE_OF_ONE)
+        self._of_all = Shares[Mode](self._at_once)
+        self._doors = {
+            mode: self._door(mode, purchase_targets(config, mode), lookup) for mode in MODES
+        }
 
     async def close(self) -> None:
         for door in self._doors.values():
-            await door.session.close()
+            door.asker.close()
             door.gate.shut()
 
     @contextlib.asynccontextmanager
@@ -141,94 +149,40 @@ class Seller:
     async def _send(
         self, door: _Door, order: Order, payment: tuple[str, str] | None, deadline: float
     ) -> SellerAnswer:
-        headers = dict(order.headers)
-        if payment is not None:
-            names = {name.lower() for name in headers}
-            check(payment[0].lower() not in names, "only the service sends what pays")
-            headers[payment[0]] = payment[1]
+        headers = order.headers if payment is None else (*order.headers, payment)
+        names = [name.lower() for name, _ in headers]
+        check(len(names) == len(set(names)), "only the service sends what pays")
+        ours = [(name, value) for name, value in _OURS if name.lower() not in names]
         target = _checked(order, door.allowed)
+        place = target.host, target.port
+        check(target.host == order.host, "the host that the policy judged is asked")
+        bounds = Bounds(deadline, deadline, self._response_bytes)
         try:
-            address = URL(order.url, encoded=True)
-            # Our parser and aiohttp's must read the same host from the same URL.
-            check(address.host == target.host == order.host, "the host that was checked is used")
-            check(address.port == target.port, "the port that was checked is used")
-            async with asyncio.timeout_at(deadline):
-                answer = await door.session.request(
-                    order.method,
-                    address,
-                    data=order.body or None,
-                    headers=headers,
-                    allow_redirects=False,
+            async with (
+                self._of_seller.one_of((door.mode, *place), deadline),
+                self._of_all.one_of(door.mode, deadline),
+            ):
+                answer = await door.asker.ask(
+                    order.method, target, (*ours, *headers), order.body, bounds
                 )
-            with contextlib.closing(answer):
-                shown = _shown_headers(answer)
-                body, truncated = await self._read(answer, deadline)
-                return SellerAnswer(answer.status, shown, body, truncated, order)
         except TargetRefused as problem:
             raise _refused(problem) from None
         except TimeoutError:
             raise _no_answer(f"nothing came within {self._timeout_seconds} s") from None
-        except (aiohttp.ClientError, OSError, ValueError, _Broken) as problem:
-            cause = problem.cause if isinstance(problem, _Broken) else problem
+        except NoAnswer as problem:
             # The log is the operator's and may name the address.
+            cause = problem.__cause__ or problem
             _log.info("seller_unreachable", host=order.host, problem=repr(cause))
-            raise _no_answer(reason_of(cause)) from None
-
-    async def _read(self, answer: aiohttp.ClientResponse, deadline: float) -> tuple[bytes, bool]:
-        """The body, and whether it was cut. The answer stands even if its body is slow or breaks
-        off."""
-        body = bytearray()
-        with contextlib.suppress(TimeoutError, aiohttp.ClientError, OSError):
-            async with asyncio.timeout_at(deadline):
-                while len(body) <= self._response_bytes:
-                    chunk = await answer.content.read(_CHUNK_BYTES)
-                    if not chunk:
-                        return bytes(body), False
-                    body += chunk
-        return bytes(body[: self._response_bytes]), True
-
-    def _door(self, allowed: Allowed, lookup: Lookup | None) -> _Door:
-        gate = Gate(allowed, lookup)
-        session = aiohttp.ClientSession(
-            connector=gate.connector(
-                limit=self._at_once,
-                limit_per_host=self._at_once // _SHARE_OF_ONE,
-                # A connection that two buyers share could hand the one an answer that the other
-                # provoked, and with it another's payee.
-                force_close=True,
-            ),
-            # No cookies, so that sellers share nothing; no proxy and no .netrc from the
-            # environment.
-            cookie_jar=aiohttp.DummyCookieJar(),
-            trust_env=False,
-            # A small answer could unpack to a huge one; it is handed on as it came.
-            auto_decompress=False,
-            headers={"User-Agent": f"Bursar/{__version__}", "Accept-Encoding": "identity"},
-            skip_auto_headers=("Content-Type",),
-            # `ask` has a deadline of its own for all of it.
-            timeout=aiohttp.ClientTimeout(total=None),
-            max_headers=MOST_HEADERS,
-            max_field_size=MOST_HEADER_BYTES,
-            middlewares=(_once,),
+            raise _no_answer(str(problem)) from None
+        return SellerAnswer(
+            answer.status, _shown_headers(answer), answer.body, answer.truncated, order
         )
-        return _Door(allowed, gate, session)
 
-
-class _Broken(Exception):
-    def __init__(self, cause: Exception) -> None:
-        super().__init__()
-        self.cause = cause
-
-
-async def _once(
-    request: aiohttp.ClientRequest, send: aiohttp.ClientHandlerType
-) -> aiohttp.ClientResponse:
-    """aiohttp would ask again by itself after a broken connection. This hides the break from it:
-    when a seller is asked again is not decided here."""
-    try:
-        return await send(request)
-    except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as problem:
-        raise _Broken(problem) from None
+    def _door(self, mode: Mode, allowed: Allowed, lookup: Lookup | None) -> _Door:
+        gate = Gate(allowed, lookup)
+        # A connection that two buyers share could hand the one an answer that the other provoked,
+        # and with it another's payee.
+        return _Door(mode, allowed, gate, Asker(gate, keeps_connections=False))
 
 
 def _checked(order: Order, allowed: Allowed) -> Target:
@@ -246,14 +200,14 @@ def _no_answer(why: str) -> SellerUnreachable:
     return SellerUnreachable(f"The seller gave no answer: {why}.")
 
 
-def _shown_headers(answer: aiohttp.ClientResponse) -> tuple[tuple[str, str], ...]:
+def _shown_headers(answer: Answer) -> tuple[tuple[str, str], ...]:
     if not 200 <= answer.status <= 599:
         raise _no_answer(f"{answer.status} is not the status of one")
-    if sum(len(name) + len(value) for name, value in answer.raw_headers) > MOST_HEADERS_BYTES:
+    if sum(len(name) + len(value) for name, value in answer.headers) > MOST_HEADERS_BYTES:
         raise _no_answer("its headers are too long")
     return tuple(
         (name.decode("latin-1"), _CONTROL.sub(" ", value.decode("latin-1")))
-        for name, value in answer.raw_headers
+        for name, value in answer.headers
     )
 
 
