@@ -52,6 +52,7 @@ class LocalNameError(RecipientError):
         self.name = name
 
 
+@lru_cache(maxsize=_CACHED_RECIPIENTS)
 def is_address(text: str) -> bool:
     """Whether `text` is base58 of exactly 32 bytes."""
     return _ADDRESS.fullmatch(text) is not None and len(base58.decode(text)) == _ADDRESS_BYTES

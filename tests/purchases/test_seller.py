@@ -55,8 +55,8 @@ class Buying:
     async def ask(
         self, mode: Mode, realm_id: int, order: Order, payment: tuple[str, str] | None = None
     ) -> SellerAnswer:
-        async with self._seller.turn(mode, realm_id, order):
-            return await self._seller.ask(mode, order, payment)
+        async with self._seller.turn(mode, realm_id, order) as visit:
+            return await visit.ask(order, payment)
 
 
 @asynccontextmanager
@@ -159,7 +159,6 @@ async def test_what_was_ordered_is_sent_and_nothing_else(shop: Shop, seller: Buy
         "host": shop.url.removeprefix("http://"),
         "accept": "*/*",
         "accept-encoding": "identity",
-        "connection": "close",
         "content-length": "8",
         "cookie": "c=d",
         "x-one": "1",

@@ -1,13 +1,14 @@
 """Asks strangers over HTTP/1.1: once, only at addresses that passed, bounded in time and size."""
 
 import asyncio
+import contextlib
 import re
-import ssl
+import socket
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from bursar.errors import check
-from bursar.outbound.failure import no_connection
+from bursar.outbound.failure import NoAnswer, no_connection
 from bursar.outbound.gate import Gate
 from bursar.outbound.line import Answer, Line
 from bursar.outbound.target import Target
@@ -30,17 +31,18 @@ class Bounds(NamedTuple):
 
 
 class Asker:
-    """One for a use, made while its event loop runs: what one keeps, another does not see."""
+    """Its connections are its own: those who must not share one have an asker each."""
 
-    def __init__(self, gate: Gate, *, keeps_connections: bool) -> None:
+    def __init__(self, gate: Gate) -> None:
         self._gate = gate
-        self._keeps = keeps_connections
-        self._tls = ssl.create_default_context()
         # The one that was used last is taken first, so that the others may end.
         self._free: dict[tuple[str, int, bool], list[Line]] = {}
         self._sweep: asyncio.TimerHandle | None = None
+        self._is_closed = False
 
     def close(self) -> None:
+        """What is being asked goes on, and is not kept."""
+        self._is_closed = True
         if self._sweep is not None:
             self._sweep.cancel()
         for line in [line for lines in self._free.values() for line in lines]:
@@ -51,32 +53,34 @@ class Asker:
         self, method: str, target: Target, headers: Headers, body: bytes, bounds: Bounds
     ) -> Answer:
         """Follows no redirect, and asks once: whoever did not hear an answer may still have got the
-        request. Raises TargetRefused, NoAnswer and TimeoutError."""
-        request = self._request(method, target, headers, body)
-        line = self._kept(target) or await self._connected(target, bounds)
+        request. Once more only where a kept connection ended without a word, because that may have
+        been while nothing was asked. Raises TargetRefused, NoAnswer and TimeoutError."""
+        request = _request(method, target, headers, body)
+        wants_body = method != "HEAD"
+        kept = self._kept(target)
+        if kept is not None:
+            try:
+                return await self._asked(kept, target, request, wants_body, bounds)
+            except NoAnswer:
+                if kept.has_heard:
+                    raise
+        line = await self._connected(target, bounds)
+        return await self._asked(line, target, request, wants_body, bounds)
+
+    async def _asked(
+        self, line: Line, target: Target, request: bytes, wants_body: bool, bounds: Bounds
+    ) -> Answer:
         answer = await line.ask(
             request,
-            wants_body=method != "HEAD",
+            wants_body=wants_body,
             most_bytes=bounds.most_bytes,
             deadline=bounds.answered,
         )
-        if self._keeps and line.is_free:
+        if line.is_free and not self._is_closed:
             self._keep(target, line)
         else:
             line.close()
         return answer
-
-    def _request(self, method: str, target: Target, headers: Headers, body: bytes) -> bytes:
-        host = f"[{target.host}]" if ":" in target.host else target.host.removesuffix(".")
-        port = "" if target.port == target.usual_port else f":{target.port}"
-        lines = [f"{method} {target.path} HTTP/1.1", f"Host: {host}{port}"]
-        lines += [f"{name}: {value}" for name, value in headers]
-        if body or method not in _WITHOUT_BODY:
-            lines.append(f"Content-Length: {len(body)}")
-        if not self._keeps:
-            lines.append("Connection: close")
-        check(not any(map(_BREAK.search, lines)), "a line of a request is one line")
-        return "\r\n".join((*lines, "", "")).encode() + body
 
     async def _connected(self, target: Target, bounds: Bounds) -> Line:
         loop = asyncio.get_running_loop()
@@ -86,14 +90,16 @@ class Asker:
                 _, line = await loop.create_connection(
                     Line,
                     sock=opened,
-                    ssl=self._tls if target.is_tls else None,
+                    ssl=self._gate.tls if target.is_tls else None,
                     server_hostname=target.host.removesuffix(".") if target.is_tls else None,
                 )
             except OSError as problem:
-                opened.close()
                 raise no_connection(problem) from problem
             except BaseException:
-                opened.close()
+                # Cancelled before a handshake begins, the event loop goes on with it and has the
+                # socket: it must not be closed under it. Of a cut one it makes an end itself.
+                with contextlib.suppress(OSError):
+                    opened.shutdown(socket.SHUT_RDWR)
                 raise
         return line
 
@@ -126,3 +132,14 @@ class Asker:
             else:
                 del self._free[place]
         self._sweep = loop.call_later(_KEPT_SECONDS / 3, self._let_go) if self._free else None
+
+
+def _request(method: str, target: Target, headers: Headers, body: bytes) -> bytes:
+    host = f"[{target.host}]" if ":" in target.host else target.host.removesuffix(".")
+    port = "" if target.port == target.usual_port else f":{target.port}"
+    lines = [f"{method} {target.path} HTTP/1.1", f"Host: {host}{port}"]
+    lines += [f"{name}: {value}" for name, value in headers]
+    if body or method not in _WITHOUT_BODY:
+        lines.append(f"Content-Length: {len(body)}")
+    check(not any(map(_BREAK.search, lines)), "a line of a request is one line")
+    return "\r\n".join((*lines, "", "")).encode() + body

@@ -3,6 +3,7 @@ later."""
 
 import asyncio
 import socket
+import ssl
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from ipaddress import ip_address
@@ -32,6 +33,8 @@ class Gate:
 
     def __init__(self, allowed: Allowed, lookup: Lookup | None = None) -> None:
         self._allowed = allowed
+        # For those who connect through it; to make one takes long.
+        self.tls = ssl.create_default_context()
         self._threads = ThreadPoolExecutor(_LOOKUP_THREADS, "lookup")
         self._lookup = lookup or self._ask_system
         # One look-up per host at a time. Attempts that arrive meanwhile share it, so a name server

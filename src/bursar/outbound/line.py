@@ -23,6 +23,7 @@ _MOST_HEAD_BYTES: Final = 160 * 1024
 
 # What the parser lets through where it is told not to mind odd characters.
 _BREAK: Final = re.compile(rb"[\r\n\x00]")
+_FIRST: Final = 100
 _SWITCHING_PROTOCOLS: Final = 101
 _FIRST_FINAL: Final = 200
 
@@ -46,6 +47,8 @@ class Line(asyncio.Protocol):
         self._is_open = True
         # By the event loop's clock: since when nothing is asked.
         self.free_since = 0.0
+        # Whether anything came since something was asked.
+        self.has_heard = False
 
     @property
     def is_free(self) -> bool:
@@ -56,18 +59,24 @@ class Line(asyncio.Protocol):
     ) -> Answer:
         """Raises NoAnswer, and TimeoutError by the event loop's clock. An answer whose body is not
         whole by then is one."""
-        check(self.is_free, "answers come one after the other")
+        check(self._reading is None, "answers come one after the other")
+        if not self._is_open:  # whoever speaks first, or leaves at once, is not asked
+            raise NoAnswer("the connection ended before an answer")
         loop = asyncio.get_running_loop()
         reading = self._reading = _Reading(loop.create_future(), wants_body, most_bytes)
+        self.has_heard = False
         late = loop.call_at(deadline, self._give_up)
-        self._transport.write(request)
         try:
+            self._transport.write(request)
             return await reading.answer
+        except BaseException:
+            # Also when whoever asked is cancelled with the answer at hand: nobody else closes it.
+            self.close()
+            raise
         finally:
             late.cancel()
-            if self._reading is reading:  # whoever asked has been cancelled
-                self.close()
             self.free_since = loop.time()
+            del reading  # it knows the failure, which knows this frame
 
     def close(self) -> None:
         """At once: nothing more is asked, and what still comes is of no use."""
@@ -85,11 +94,16 @@ class Line(asyncio.Protocol):
         if reading is None:  # nobody asked
             self.close()
             return
+        self.has_heard = True
         reading.feed(data)
         if reading.answer.done():
             self._let_go()
             if not reading.may_go_on:
                 self.close()
+
+    def eof_received(self) -> None:
+        # The connection is lost some turns of the event loop later. Until then nothing is asked.
+        self._is_open = False
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._is_open = False
@@ -117,6 +131,7 @@ class _Reading:
         self.may_go_on = False
         self._wants_body = wants_body
         self._most_bytes = most_bytes
+        # Since something of a body came: heads, trailers, and what is around chunks.
         self._fed = 0
         self._reason_bytes = 0
         # 0 until the head is whole.
@@ -142,7 +157,13 @@ class _Reading:
             self._fail(NotHttp("it changes the protocol"))
         except httptools.HttpParserError as problem:
             self._fail(_fault(problem))
-        if self._status == 0 and self._fed > _MOST_HEAD_BYTES:
+        if self._fed > _MOST_HEAD_BYTES:
+            self._too_long()
+
+    def _too_long(self) -> None:
+        if self._status:
+            self._finish(truncated=True)
+        else:
             self._fail(NotHttp("its head is too long"))
 
     def stop(self) -> None:
@@ -184,6 +205,7 @@ class _Reading:
             raise _Refused("a header is too long")
         if _BREAK.search(value):
             raise _Refused("a header has a break in it")
+        name = name.rstrip(b" ")  # the parser minds it no more than others do
         self._headers.append((name, value))
         self._is_delimited |= name.lower() in (b"content-length", b"transfer-encoding")
 
@@ -191,6 +213,8 @@ class _Reading:
         status = self._parser.get_status_code()
         if status == _SWITCHING_PROTOCOLS:
             raise _Refused("it changes the protocol")
+        if status < _FIRST:  # the parser would take what follows for its body
+            raise _Refused("its status is none")
         if status < _FIRST_FINAL:  # more follows
             self._headers.clear()
             self._is_delimited = False
@@ -202,6 +226,7 @@ class _Reading:
             self._finish(truncated=False)
 
     def on_body(self, part: bytes) -> None:
+        self._fed = 0
         self._body += part
         if len(self._body) > self._most_bytes:
             del self._body[self._most_bytes :]

@@ -13,7 +13,12 @@ counts as spent until it is proven dead. Nothing here is ever signed twice.
 import asyncio
 import hashlib
 from collections.abc import Coroutine, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, nullcontext
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    ExitStack,
+    nullcontext,
+)
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeVar
 
@@ -38,11 +43,11 @@ from bursar.purchase.choose import (
     same_terms,
 )
 from bursar.purchase.decide import Judge, Read
-from bursar.purchase.look import Lookout
+from bursar.purchase.look import Early, Lookout
 from bursar.purchase.model import FailureCode, PurchaseRow, PurchaseStatus
 from bursar.purchase.order import Order
 from bursar.purchase.secret_store import Kept, Quota, Secrets, Sent
-from bursar.purchase.seller import Seller, SellerAnswer, SellerUnreachable
+from bursar.purchase.seller import Seller, SellerAnswer, SellerUnreachable, Visit
 from bursar.purchase.sign import MayNotSign, OutflowsUnknown, PayeeChanged, Signer
 from bursar.purchase.store import Room
 from bursar.purchase.view import PaymentHeader, SellerResponse
@@ -123,10 +128,12 @@ class Buyer:
     async def buy(self, request: PurchaseRequest) -> tuple[Bought, bool]:
         """(the purchase as it stands now, whether it was there before)."""
         read = await self._read(request.mode, request.realm_id, request.agent_id, request.order)
-        purchase, found = await self._begin(request, read)
-        if found or purchase.status != "open":
-            return Bought(purchase), found
-        work = self._buy(purchase, read, request.order, request.brought)
+        with ExitStack() as stack:
+            early = stack.enter_context(self._lookout.early(request.mode, read.bound))
+            purchase, found = await self._begin(request, read)
+            if found or purchase.status != "open":
+                return Bought(purchase), found
+            work = self._buy(purchase, read, early, stack.pop_all(), request.order, request.brought)
         return await self._to_the_end(work), False
 
     async def retry(self, purchase: PurchaseRow) -> PurchaseRow:
@@ -241,52 +248,66 @@ class Buyer:
         self,
         purchase: PurchaseRow,
         read: Read,
+        early: Early | None,
+        looking: AbstractContextManager[Any],
         order: Order,
         brought: SellerAnswer | None,
     ) -> Bought:
+        """`looking` ends what was begun early."""
         try:
-            async with self._turn(purchase, order):
-                return await self._buy_in_turn(purchase, read, order, brought)
+            with looking:
+                async with self._turn(purchase, order) as visit:
+                    return await self._buy_in_turn(purchase, visit, read, early, order, brought)
         except SellerUnreachable as problem:
             return Bought(await self._fail(purchase, "seller_unreachable", str(problem)))
 
     async def _buy_in_turn(
         self,
         purchase: PurchaseRow,
+        visit: Visit | None,
         read: Read,
+        early: Early | None,
         order: Order,
         brought: SellerAnswer | None,
     ) -> Bought:
-        async with self._lookout.early(purchase.mode, read.bound) as early:
-            answer = brought
-            if answer is None:
-                answer = await self._seller.ask(purchase.mode, order)
-                if answer.status != PAYMENT_REQUIRED:
-                    return Bought(await self._free(purchase, answer))
-            try:
-                seen = await self._lookout.look(purchase.mode, order, answer, early)
-            except ChainOutOfReach:
-                problem = "The chain is out of reach."
-                return Bought(await self._fail(purchase, "interrupted", problem))
+        answer = brought
+        if answer is None:
+            answer = await _visiting(visit).ask(order)
+            if answer.status != PAYMENT_REQUIRED:
+                return Bought(await self._free(purchase, answer))
+        try:
+            seen = await self._lookout.look(purchase.mode, order, answer, early)
+        except ChainOutOfReach:
+            problem = "The chain is out of reach."
+            return Bought(await self._fail(purchase, "interrupted", problem))
         if seen.choose(self._judge.binding(purchase, read.agent, read.bound)) is None:
             problem = seen.offers.problem
             return Bought(await self._fail(purchase, "unsupported_payment", problem, answer))
+        beforehand = self._signer.beforehand(purchase, answer.order, seen.ground, read.wallet_key)
         priced = await self._judge.price(
-            self._db, purchase, read, seen.choose, network_name(self._config, purchase.mode)
+            self._db,
+            purchase,
+            read,
+            seen.choose,
+            network_name(self._config, purchase.mode),
+            beforehand,
         )
         if priced is None:
             return Bought(await self._now(purchase))
-        if priced.purchase.status != "open":
+        if priced.purchase.status not in ("open", "presented"):
             return Bought(priced.purchase, priced.spend)
-        try:
-            signed = await self._signer.sign(
-                priced.purchase, priced.offer, answer.order, seen.ground, read.wallet_key
-            )
-        except (MayNotSign, KeyUnusable) as problem:
-            return Bought(await self._interrupt(priced.purchase, problem))
+        if beforehand is not None and priced.purchase.status == "presented":
+            signed = priced.purchase, beforehand.committed()
+        else:
+            try:
+                signed = await self._signer.sign(
+                    priced.purchase, priced.offer, answer.order, seen.ground, read.wallet_key
+                )
+            except (MayNotSign, KeyUnusable) as problem:
+                return Bought(await self._interrupt(priced.purchase, problem))
         if signed is None:
             return Bought(await self._now(purchase))
-        bought = await self._presented(answer.order, *signed)
+        bought = await self._presented(visit, answer.order, *signed)
         # Its spend changes with it.
         is_as_before = bought.purchase.status == "presented"
         return replace(bought, spend=priced.spend if is_as_before else None)
@@ -296,15 +317,19 @@ class Buyer:
     ) -> PurchaseRow:
         """What goes wrong before the seller has spoken leaves it as it is, to be tried again."""
         try:
-            async with self._turn(purchase, order):
-                return await self._continue_in_turn(purchase, order, brought)
+            async with self._turn(purchase, order) as visit:
+                return await self._continue_in_turn(purchase, visit, order, brought)
         except SellerUnreachable as problem:
             return await self._give_back(purchase, str(problem))
 
     async def _continue_in_turn(
-        self, purchase: PurchaseRow, order: Order, brought: SellerAnswer | None
+        self,
+        purchase: PurchaseRow,
+        visit: Visit | None,
+        order: Order,
+        brought: SellerAnswer | None,
     ) -> PurchaseRow:
-        answer = brought or await self._seller.ask(purchase.mode, order)
+        answer = brought or await _visiting(visit).ask(order)
         try:
             read = await self._read(purchase.mode, purchase.realm_id, purchase.agent_id, order)
             seen = await self._lookout.look(purchase.mode, order, answer)
@@ -331,29 +356,31 @@ class Buyer:
             return await self._give_back(purchase, str(problem))
         if signed is None:
             return await self._now(purchase)
-        return (await self._presented(answer.order, *signed)).purchase
+        return (await self._presented(visit, answer.order, *signed)).purchase
 
     async def _presented(
-        self, order: Order, purchase: PurchaseRow, header: PaymentHeader
+        self, visit: Visit | None, order: Order, purchase: PurchaseRow, header: PaymentHeader
     ) -> Bought:
         """What is committed leaves; one whose 402 was brought, by the hands of its agent."""
         if purchase.brought:
             return Bought(purchase, header=header)
-        return await self._present(purchase, order, header)
+        return await self._present(_visiting(visit), purchase, order, header)
 
     async def _present_again(
         self, purchase: PurchaseRow, order: Order, header: PaymentHeader
     ) -> PurchaseRow:
         try:
-            async with self._turn(purchase, order):
-                return (await self._present(purchase, order, header)).purchase
+            async with self._turn(purchase, order) as visit:
+                return (await self._present(_visiting(visit), purchase, order, header)).purchase
         except SellerUnreachable as problem:
             return await self._give_back(purchase, str(problem))
 
-    async def _present(self, purchase: PurchaseRow, order: Order, header: PaymentHeader) -> Bought:
+    async def _present(
+        self, visit: Visit, purchase: PurchaseRow, order: Order, header: PaymentHeader
+    ) -> Bought:
         """Whatever the seller answers, or does not, decides nothing: the worker asks the chain."""
         try:
-            answer = await self._seller.ask(purchase.mode, order, (header.name, header.value))
+            answer = await visit.ask(order, (header.name, header.value))
         except SellerUnreachable as problem:
             given_back = await self._give_back(
                 purchase, f"The payment was presented, and no answer came: {problem}"
@@ -428,7 +455,9 @@ class Buyer:
 
     # Around them --------------------------------------------------------------------------------
 
-    def _turn(self, purchase: PurchaseRow, order: Order) -> AbstractAsyncContextManager[None]:
+    def _turn(
+        self, purchase: PurchaseRow, order: Order
+    ) -> AbstractAsyncContextManager[Visit | None]:
         if purchase.brought:  # nobody is asked
             return nullcontext()
         return self._seller.turn(purchase.mode, purchase.realm_id, order)
@@ -514,6 +543,10 @@ def _no_room(others: Room) -> ApiError:
         f"{whose} purchases under way, the most there may be. Nothing was asked for; try again when"
         " some have ended."
     )
+
+
+def _visiting(visit: Visit | None) -> Visit:
+    return present(visit, "where no 402 was brought, the seller is visited")
 
 
 def _check_presented(purchase: PurchaseRow) -> None:

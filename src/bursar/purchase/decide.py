@@ -1,13 +1,14 @@
 """Judging a purchase: its host before anything is sent there, its price and payee once the seller
 has named them."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from typing import Final, NamedTuple
 
+import asyncpg
 import msgspec
 
 from bursar.config import Mode
@@ -26,11 +27,11 @@ from bursar.purchase.order import Order
 from bursar.purchase.payee import Binding
 from bursar.purchase.pin_store import Bound
 from bursar.recipient.resolve import Directory
-from bursar.spend.authorise import authorise_purchase
+from bursar.spend.authorise import AuthorisedPurchase, authorise_purchase
 from bursar.spend.deciding import SpendRequest
 from bursar.spend.memory import Known, Memory, Remembered, lock_to_decide
 from bursar.spend.model import SpendRow
-from bursar.spend.store import OfPurchase
+from bursar.spend.store import OfPurchase, Presenting
 from bursar.spend.view import show_decision
 
 # What a host is judged by before it has named a price.
@@ -71,10 +72,13 @@ class Read:
 
 # Which offer is taken, where the seller is bound so.
 Choose = Callable[[Binding], Choice | None]
+# What pays by this offer, signed; None where it cannot be signed now.
+Sign = Callable[[Offer], Awaitable[Presenting | None]]
 
 
 class Priced(NamedTuple):
-    """A purchase that has its price, by this offer, and the spend that was decided."""
+    """A purchase that has its price, by this offer, and the spend that was decided: open, or
+    presented where it was signed with its price."""
 
     purchase: PurchaseRow
     spend: SpendRow
@@ -99,6 +103,8 @@ class Judge:
         self._bounds = msgspec.structs.replace(bounds, payment_lamports=0)
         self._memory = Memory(policies, directory, self._bounds)
         self._approval_seconds = approval_seconds
+        # Until the database turns out not to know how.
+        self._presents_at_once = True
 
     async def read(self, tx: Tx, mode: Mode, realm_id: int, agent_id: str, order: Order) -> Read:
         """Locks nothing; raises ApiError (404)."""
@@ -150,15 +156,32 @@ class Judge:
         return _bound(purchase.mode, agent, purchase.origin, bound, brought=purchase.brought)
 
     async def price(
-        self, db: Database, purchase: PurchaseRow, read: Read, choose: Choose, network: str
+        self,
+        db: Database,
+        purchase: PurchaseRow,
+        read: Read,
+        choose: Choose,
+        network: str,
+        sign: Sign | None = None,
     ) -> Priced | None:
         """Decides the purchase and writes its spend, price and state; None when it ended meanwhile.
         On what was read before, in one statement; under the locks where that did not stand, or
-        cannot. `choose` has something to choose from."""
-        with suppress(*NOT_ALONE):
-            priced = await self.price_at_once(db, purchase, read, choose, network)
-            if priced is not None:
-                return priced
+        cannot. `choose` has something to choose from. What `sign` returns is presented in the same
+        statement; where it is not there yet (migration 0007), or that fails, by its caller."""
+        for signing in (sign, None) if sign is not None and self._presents_at_once else (None,):
+            try:
+                priced = await self.price_at_once(db, purchase, read, choose, network, signing)
+            except asyncpg.UndefinedFunctionError:
+                self._presents_at_once = False
+            except asyncpg.UniqueViolationError as problem:
+                if signing is None or problem.constraint_name != store.SIGNATURE_CONSTRAINT:
+                    raise
+            except NOT_ALONE:
+                continue
+            else:
+                if priced is not None:
+                    return priced
+                break
         binding = self.binding(purchase, read.agent, read.bound)
         for takes_turn in (binding.pins, True):
             with suppress(_TurnNeeded):
@@ -173,13 +196,19 @@ class Judge:
         raise AssertionError("unreachable")
 
     async def price_at_once(
-        self, db: Database, purchase: PurchaseRow, read: Read, choose: Choose, network: str
+        self,
+        db: Database,
+        purchase: PurchaseRow,
+        read: Read,
+        choose: Choose,
+        network: str,
+        sign: Sign | None = None,
     ) -> Priced | None:
         """By a statement that is a transaction by itself. None, and nothing written, where the
         decision does not stand on what it finds, or cannot be made by it: where windows that are
         over have to be closed first, where limits and budgets count with others, and where it has
         to be noted what the origin is paid at. Raises SerializationError where the purchase has
-        ended, or its seller is paid elsewhere by now."""
+        ended, its seller is paid elsewhere by now, or what was signed may not be presented."""
         agent = read.agent
         binding = self.binding(purchase, agent, read.bound)
         choice = _chosen(choose, binding)
@@ -187,7 +216,7 @@ class Judge:
         if not agent.hour_runs or agent.is_metered or binding.pins or is_changed:
             return None
         async with db.connection() as tx:
-            return await self._decide(tx, purchase, agent, binding, choice, network, None)
+            return await self._decide(tx, purchase, agent, binding, choice, network, None, sign)
 
     async def price_under_locks(
         self, tx: Tx, purchase: PurchaseRow, choose: Choose, network: str, *, takes_turn: bool
@@ -224,6 +253,7 @@ class Judge:
         choice: Choice,
         network: str,
         locked_at: datetime | None,
+        sign: Sign | None = None,
     ) -> Priced | None:
         offer = choice.offer
         fault = binding.fault(offer.pay_to)
@@ -256,11 +286,11 @@ class Judge:
             self._memory,
             locked_at,
             self._approval_seconds,
+            None if sign is None else partial(sign, offer),
         )
         if written is None:
             return None
-        spend, at = written
-        return Priced(_priced(purchase, offer, spend, at), spend, offer)
+        return Priced(_priced(purchase, offer, written), written.spend, offer)
 
     async def _terms_of_payee(
         self, tx: Tx, purchase: PurchaseRow, agent: Remembered, pay_to: str
@@ -308,17 +338,29 @@ def _chosen(choose: Choose, binding: Binding) -> Choice:
     return present(choose(binding), "what can be paid does not depend on whom the seller names")
 
 
-def _priced(purchase: PurchaseRow, offer: Offer, spend: SpendRow, at: datetime) -> PurchaseRow:
-    """As `price_purchase` has written it."""
-    is_open = spend.verdict == "approved"
-    return msgspec.structs.replace(
+def _priced(purchase: PurchaseRow, offer: Offer, written: AuthorisedPurchase) -> PurchaseRow:
+    """As `price_purchase` or `present_purchase` has written it."""
+    spend, at, presented = written.spend, written.priced_at, written.presented
+    is_open = spend.verdict == "approved" and presented is None
+    priced = msgspec.structs.replace(
         purchase,
         protocol=offer.protocol,
         amount_micros=spend.amount_micros,
         pay_to=spend.pay_to,
         spend_id=spend.id,
-        status="open" if is_open else spend.verdict,
+        status="open" if spend.verdict == "approved" else spend.verdict,
         reject_code=spend.reject_code,
         updated_at=at,
         busy_until=purchase.busy_until if is_open else None,
+    )
+    if presented is None:
+        return priced
+    return msgspec.structs.replace(
+        priced,
+        status="presented",
+        signature=presented.signature,
+        fee_payer=presented.fee_payer,
+        last_valid_height=presented.last_valid_height,
+        signed_slot=presented.signed_slot,
+        signed_at=at,
     )

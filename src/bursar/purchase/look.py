@@ -1,8 +1,8 @@
 """What a seller offers, and what the chain says of it."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
@@ -56,9 +56,10 @@ class Lookout:
         # had ready and that somebody named before it was taken: its purchases would fail.
         self._strangers: set[str] = set()
 
-    @asynccontextmanager
-    async def early(self, mode: Mode, bound: Bound) -> AsyncGenerator["Early | None"]:
-        """Looks at the chain while the seller is asked, where it is known whom that names."""
+    @contextmanager
+    def early(self, mode: Mode, bound: Bound) -> Generator["Early | None"]:
+        """Looks at the chain while the purchase is stored and the seller asked, where it is known
+        whom that names."""
         chain, network = self._chains.get(mode), self._networks.get(mode)
         payee = bound.listed or bound.pinned
         if chain is None or network is None or payee is None:

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from ipaddress import ip_address
 from itertools import chain
 from typing import Any, Final, cast
@@ -19,6 +20,9 @@ METHODS: Final = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 MOST_HEADERS: Final = 50
 # Of headers and body together. It is kept with the purchase, to be sent again with a payment.
 MOST_BYTES: Final = 256 * 1024
+
+# A purchase asks several times about its URL, and agents ask sellers more than once.
+_CACHED_URLS: Final = 1_024
 
 _NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}", re.ASCII)
 _VALUE: Final = re.compile(r"(?:[!-~](?:[\t -~]*[!-~])?)?", re.ASCII)
@@ -54,19 +58,31 @@ class Order:
     @property
     def host(self) -> str:
         """In canonical form, as a recipient: the one that the policy judges."""
-        return urlsplit(self.url).hostname or ""
+        return _place(self.url)[0]
 
     @property
     def origin(self) -> str:
         """Scheme, host and port, the last one always named: whom a pinned payee belongs to."""
-        parts = urlsplit(self.url)
-        host = f"[{parts.hostname}]" if ":" in self.host else self.host
-        return f"{parts.scheme}://{host}:{parts.port or (443 if parts.scheme == 'https' else 80)}"
+        return _place(self.url)[1]
+
+
+@lru_cache(_CACHED_URLS)
+def _place(url: str) -> tuple[str, str]:
+    """Host and origin."""
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    shown = f"[{host}]" if ":" in host else host
+    port = parts.port or (443 if parts.scheme == "https" else 80)
+    return host, f"{parts.scheme}://{shown}:{port}"
 
 
 def purchase_targets(config: Config, mode: Mode) -> Allowed:
     """What may be bought from although it is not public: in test mode only."""
-    listed = config.purchases_allow if mode == "test" else ()
+    return _targets(tuple(config.purchases_allow) if mode == "test" else ())
+
+
+@lru_cache
+def _targets(listed: tuple[str, ...]) -> Allowed:
     return Allowed("BURSAR_PURCHASES_ALLOW (in test mode)", listed)
 
 
@@ -166,6 +182,7 @@ def read_order(body: Mapping[str, Any]) -> Order:
     )
 
 
+@lru_cache(_CACHED_URLS)
 def check_order_url(url: str, allowed: Allowed) -> Target:
     """Raises TargetRefused unless this may be bought from. Its host is then in canonical form, so
     that one seller cannot stand under two names."""

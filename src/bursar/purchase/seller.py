@@ -78,7 +78,33 @@ class _Door:
     mode: Mode
     allowed: Allowed
     gate: Gate
-    asker: Asker
+
+
+@dataclass(frozen=True, slots=True)
+class Visit:
+    """Of a purchase that has its turn at its seller. All that it asks goes over one connection, if
+    the seller keeps it. That is its own: one that two buyers share could hand the one an answer
+    that the other provoked, and with it another's payee."""
+
+    _seller: "Seller"
+    _door: _Door
+    _asker: Asker
+
+    async def ask(self, order: Order, payment: tuple[str, str] | None = None) -> SellerAnswer:
+        """The seller's answer, whatever its status. `payment` is a header that is sent with it.
+
+        Follows redirects within the origin while nothing is paid; others are answers. Raises
+        SellerUnreachable when there is none, which does not mean that the seller got nothing.
+        """
+        seller, door = self._seller, self._door
+        deadline = asyncio.get_running_loop().time() + seller.timeout_seconds
+        for _ in range(MOST_REDIRECTS):
+            answer = await seller.send(door, self._asker, order, payment, deadline)
+            further = None if payment is not None else _redirected(answer, door.allowed)
+            if further is None:
+                return answer
+            order = further
+        return await seller.send(door, self._asker, order, payment, deadline)
 
 
 class Seller:
@@ -89,7 +115,7 @@ class Seller:
 
     def __init__(self, config: Config, lookup: Lookup | None = None) -> None:
         self._response_bytes = config.purchases_response_bytes
-        self._timeout_seconds = config.purchases_timeout_seconds
+        self.timeout_seconds = config.purchases_timeout_seconds
         of_one = self._response_bytes + MOST_HEADERS * MOST_HEADER_BYTES
         self._at_once = min(max(_MEMORY_BYTES // of_one, _LEAST_AT_ONCE), _MOST_AT_ONCE)
         # Of a realm, which is an account in one mode; and of its orders to a host and port.
@@ -98,22 +124,20 @@ class Seller:
         # Of a seller's host and port, and of all, in each mode.
         self._of_seller = Shares[tuple[Mode, str, int]](self._at_once // _SHARE_OF_ONE)
         self._of_all = Shares[Mode](self._at_once)
-        self._doors = {
-            mode: self._door(mode, purchase_targets(config, mode), lookup) for mode in MODES
-        }
+        self._doors = {mode: _door(mode, purchase_targets(config, mode), lookup) for mode in MODES}
 
     async def close(self) -> None:
         for door in self._doors.values():
-            door.asker.close()
             door.gate.shut()
 
     @contextlib.asynccontextmanager
-    async def turn(self, mode: Mode, realm_id: int, order: Order) -> AsyncGenerator[None]:
+    async def turn(self, mode: Mode, realm_id: int, order: Order) -> AsyncGenerator[Visit]:
         """A purchase waits once, for all that it asks of its seller: what it has signed must not
         wait for others. Raises SellerUnreachable when its turn does not come."""
-        target = _checked(order, self._doors[mode].allowed)
+        door = self._doors[mode]
+        target = _checked(order, door.allowed)
         # As long as the two requests of one that has its turn may take.
-        deadline = asyncio.get_running_loop().time() + 2 * self._timeout_seconds
+        deadline = asyncio.get_running_loop().time() + 2 * self.timeout_seconds
         async with contextlib.AsyncExitStack() as stack:
             try:
                 # Who waits for a slow seller takes nothing from the account's other purchases.
@@ -125,30 +149,19 @@ class Seller:
                 raise SellerUnreachable(
                     "The seller was not asked: others of this account are still being served."
                 ) from None
-            yield
+            asker = Asker(door.gate)
+            stack.callback(asker.close)
+            yield Visit(self, door, asker)
 
-    async def ask(
-        self, mode: Mode, order: Order, payment: tuple[str, str] | None = None
+    async def send(
+        self,
+        door: _Door,
+        asker: Asker,
+        order: Order,
+        payment: tuple[str, str] | None,
+        deadline: float,
     ) -> SellerAnswer:
-        """The seller's answer, whatever its status, by a purchase whose turn it is. `payment` is a
-        header that is sent with it.
-
-        Follows redirects within the origin while nothing is paid; others are answers. Raises
-        SellerUnreachable when there is none, which does not mean that the seller got nothing.
-        """
-        door = self._doors[mode]
-        deadline = asyncio.get_running_loop().time() + self._timeout_seconds
-        for _ in range(MOST_REDIRECTS):
-            answer = await self._send(door, order, payment, deadline)
-            further = None if payment is not None else _redirected(answer, door.allowed)
-            if further is None:
-                return answer
-            order = further
-        return await self._send(door, order, payment, deadline)
-
-    async def _send(
-        self, door: _Door, order: Order, payment: tuple[str, str] | None, deadline: float
-    ) -> SellerAnswer:
+        """For a visit."""
         headers = order.headers if payment is None else (*order.headers, payment)
         names = [name.lower() for name, _ in headers]
         check(len(names) == len(set(names)), "only the service sends what pays")
@@ -162,13 +175,13 @@ class Seller:
                 self._of_seller.one_of((door.mode, *place), deadline),
                 self._of_all.one_of(door.mode, deadline),
             ):
-                answer = await door.asker.ask(
+                answer = await asker.ask(
                     order.method, target, (*ours, *headers), order.body, bounds
                 )
         except TargetRefused as problem:
             raise _refused(problem) from None
         except TimeoutError:
-            raise _no_answer(f"nothing came within {self._timeout_seconds} s") from None
+            raise _no_answer(f"nothing came within {self.timeout_seconds} s") from None
         except NoAnswer as problem:
             # The log is the operator's and may name the address.
             cause = problem.__cause__ or problem
@@ -178,11 +191,9 @@ class Seller:
             answer.status, _shown_headers(answer), answer.body, answer.truncated, order
         )
 
-    def _door(self, mode: Mode, allowed: Allowed, lookup: Lookup | None) -> _Door:
-        gate = Gate(allowed, lookup)
-        # A connection that two buyers share could hand the one an answer that the other provoked,
-        # and with it another's payee.
-        return _Door(mode, allowed, gate, Asker(gate, keeps_connections=False))
+
+def _door(mode: Mode, allowed: Allowed, lookup: Lookup | None) -> _Door:
+    return _Door(mode, allowed, Gate(allowed, lookup))
 
 
 def _checked(order: Order, allowed: Allowed) -> Target:

@@ -31,7 +31,10 @@ class Shares(Generic[T]):
             turns = self._users[user] = _Turns(asyncio.Semaphore(self.most))
         turns.taken += 1
         try:
-            async with asyncio.timeout_at(deadline):
+            if turns.free.locked():
+                async with asyncio.timeout_at(deadline):
+                    await turns.free.acquire()
+            else:  # at once
                 await turns.free.acquire()
             try:
                 yield

@@ -1,14 +1,16 @@
 """Signs a purchase: once, ever. What was signed is committed before it leaves."""
 
 import secrets
+from contextlib import suppress
 from functools import partial
 from typing import Final
 
 import asyncpg
+import msgspec
 
 from bursar.chain.sponsored import MOST_VARIATIONS, Sponsored
 from bursar.custody.model import SealedKey
-from bursar.custody.vault import Vault
+from bursar.custody.vault import KeyUnusable, Vault
 from bursar.db import Database, Tx
 from bursar.errors import BursarError, present
 from bursar.purchase import mpp, pin_store, secret_store, sign_store, store, x402
@@ -18,6 +20,7 @@ from bursar.purchase.offer import Offer
 from bursar.purchase.order import Order
 from bursar.purchase.secret_store import Kept, Quota, Sent
 from bursar.purchase.view import PaymentHeader
+from bursar.spend.store import Presenting
 
 # How often another variation is tried when one is taken: by a purchase of the same moment, with the
 # same terms, to the same seller.
@@ -36,11 +39,55 @@ class OutflowsUnknown(MayNotSign):
     """After a failover or restore nobody knows yet what has left the wallet."""
 
 
+class Beforehand:
+    """Signs a purchase before its decision is written, to be committed with it: if it is not, what
+    was signed is forgotten."""
+
+    def __init__(
+        self, signer: "Signer", purchase: PurchaseRow, ground: Ground, wallet_key: SealedKey
+    ) -> None:
+        self._signer = signer
+        self._purchase = purchase
+        self._ground = ground
+        self._wallet_key = wallet_key
+        # What was signed last.
+        self._made: tuple[Signed, PaymentHeader, Kept] | None = None
+
+    async def __call__(self, offer: Offer) -> Presenting | None:
+        """None where the key cannot be used now."""
+        with suppress(KeyUnusable):
+            self._made = await self._signer.signed(
+                self._purchase, offer, self._ground, self._wallet_key
+            )
+            signed, _, kept = self._made
+            return Presenting(
+                realm_id=self._purchase.realm_id,
+                unanswered_seconds=sign_store.UNANSWERED_SECONDS,
+                **msgspec.structs.asdict(signed),
+                **msgspec.structs.asdict(kept),
+            )
+        return None
+
+    def committed(self) -> PaymentHeader:
+        """The header that pays, once what was signed last is committed."""
+        _, header, kept = present(self._made, "what was committed was signed")
+        self._signer.quota.add(self._purchase.agent_id, kept)
+        return header
+
+
 class Signer:
     def __init__(self, db: Database, vault: Vault, quota: Quota) -> None:
         self._db = db
         self._vault = vault
-        self._quota = quota
+        self.quota = quota
+
+    def beforehand(
+        self, purchase: PurchaseRow, order: Order, ground: Ground, wallet_key: SealedKey
+    ) -> Beforehand | None:
+        """None where there is more to be written with what is signed."""
+        if _is_led(order, purchase):
+            return None
+        return Beforehand(self, purchase, ground, wallet_key)
 
     async def sign(
         self,
@@ -66,8 +113,7 @@ class Signer:
         # Most often it is one statement; not where there is more to write with it.
         run = self._db.transact if pins or sent is not None else self._db.alone
         for attempt in range(_TRIES):
-            signed, header = await self._signed(purchase, offer, ground, wallet_key)
-            kept = secret_store.seal_header(self._vault, purchase.id, header)
+            signed, header, kept = await self.signed(purchase, offer, ground, wallet_key)
             try:
                 stored = await run(
                     partial(
@@ -81,16 +127,18 @@ class Signer:
                     )
                 )
                 if stored is not None:
-                    self._quota.add(purchase.agent_id, kept)
+                    self.quota.add(purchase.agent_id, kept)
                 return stored
             except asyncpg.UniqueViolationError as problem:
                 if problem.constraint_name != store.SIGNATURE_CONSTRAINT or attempt == _TRIES - 1:
                     raise
         return None
 
-    async def _signed(
+    async def signed(
         self, purchase: PurchaseRow, offer: Offer, ground: Ground, wallet_key: SealedKey
-    ) -> tuple[Signed, PaymentHeader]:
+    ) -> tuple[Signed, PaymentHeader, Kept]:
+        """What pays by this offer, and its header, sealed too. Nothing of it may leave before it is
+        committed. Raises KeyUnusable."""
         fee_payer = present(offer.fee_payer, "a usable offer names who pays the fee")
         # By the memo a payment can be found on the chain after a restore. MPP takes none of ours.
         memo = offer.memo or (purchase.id if offer.protocol == "x402" else None)
@@ -118,7 +166,8 @@ class Signer:
         )
         header = x402.signature_header if offer.protocol == "x402" else mpp.credential_header
         name, value = header(offer, made.raw)
-        return signed, PaymentHeader(name=name, value=value)
+        paying = PaymentHeader(name=name, value=value)
+        return signed, paying, secret_store.seal_header(self._vault, purchase.id, paying)
 
     async def _store(
         self,

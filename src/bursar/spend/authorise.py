@@ -8,10 +8,10 @@ values that the write found.
 """
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from datetime import datetime
-from typing import Final
+from typing import Final, NamedTuple
 
 import asyncpg
 import msgspec
@@ -33,7 +33,7 @@ from bursar.spend.batches import Batches, Over, Waiting, not_over
 from bursar.spend.deciding import Batch, Made, SpendRequest, Written
 from bursar.spend.memory import Known, Memory, Remembered, lock_to_decide
 from bursar.spend.model import SpendRow
-from bursar.spend.store import Found, OfPurchase
+from bursar.spend.store import Found, OfPurchase, Presenting
 from bursar.spend.view import show_spend
 
 # How often what is remembered is read again before the locks are taken.
@@ -373,6 +373,14 @@ class _Deciding:
                 waiting.answer_with(outcome)
 
 
+class AuthorisedPurchase(NamedTuple):
+    """The spend of a purchase, when that got its price, and what was presented with it."""
+
+    spend: SpendRow
+    priced_at: datetime
+    presented: Presenting | None
+
+
 async def authorise_purchase(
     tx: Tx,
     request: SpendRequest,
@@ -383,9 +391,11 @@ async def authorise_purchase(
     memory: Memory,
     locked_at: datetime | None,
     approval_seconds: int,
-) -> tuple[SpendRow, datetime] | None:
-    """Decides and writes the spend of a purchase, which gets its price with it; returns the spend,
-    and when that was. The seller pays what it costs on the chain.
+    sign: Callable[[], Awaitable[Presenting | None]] | None = None,
+) -> AuthorisedPurchase | None:
+    """Decides and writes the spend of a purchase, which gets its price with it. The seller pays
+    what it costs on the chain. `sign` is asked where it is approved, and what it returns is
+    presented in the same commit.
 
     In a transaction that locked all that counts it (`lock_to_decide`) at `locked_at`; or, with
     None, by a statement that is a transaction by itself: then None is returned, and nothing was
@@ -395,13 +405,16 @@ async def authorise_purchase(
     agent.recipients[request.recipient] = known
     batch = Batch(bounds, set(), memory, metered=agent.is_metered)
     made = batch.decide(request, agent)
+    if sign is not None and made.verdict == "approved":
+        of_purchase = of_purchase._replace(presenting=await sign())
     written = await batch.write(tx, locked_at, approval_seconds, of_purchase)
     found = written.found.get(agent.agent_id)
     if found is None:
         check(locked_at is None, "under its lock a wallet's guard holds")
         return None
     spend = batch.spend(made, written, approval_seconds, of_purchase.id)
-    return spend, present(found.priced_at, "a purchase gets its price with its spend")
+    at = present(found.priced_at, "a purchase gets its price with its spend")
+    return AuthorisedPurchase(spend, at, of_purchase.presenting)
 
 
 def _as_remembered(agent: Remembered, now: datetime) -> Found:

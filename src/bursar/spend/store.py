@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -166,6 +166,25 @@ _WRITE_AND_PRICE = Query(f"""
       FROM written w
      CROSS JOIN priced p
 """)
+# The same for one that is presented at once. The realm is locked before the wallet, for the stop:
+# its id is handed on, as nothing, so that it comes first.
+_WRITE_AND_PRESENT = Query(f"""
+    WITH held AS MATERIALIZED (
+      SELECT id FROM realm WHERE id = :realm_id FOR SHARE
+    ), written AS (
+      SELECT w.*
+        FROM held
+       CROSS JOIN LATERAL {
+    _WRITING.replace(":approval_seconds", ":approval_seconds + 0 * held.id")
+} w
+    )
+    SELECT w.*, p.updated_at
+      FROM written w
+     CROSS JOIN LATERAL present_purchase(
+             w.agent_id, :purchase_id, :spend_id, :protocol, :listed, :pinned, :raw, :signature,
+             :fee_payer, :blockhash, :last_valid_height, :signed_slot, :unanswered_seconds, :owner,
+             :kind, :master_version, :sealed, :bytes, :days) p
+""")
 
 
 class Rows(NamedTuple):
@@ -203,6 +222,26 @@ class Found(NamedTuple):
         return self.credits_posted - self.debits_posted - self.debits_pending
 
 
+class Presenting(msgspec.Struct, frozen=True, kw_only=True):
+    """What was signed for a purchase, which leaves once it is committed with its price; and the
+    header that pays, sealed."""
+
+    realm_id: int
+    raw: bytes
+    signature: str
+    fee_payer: str
+    blockhash: str
+    last_valid_height: int
+    signed_slot: int
+    unanswered_seconds: float
+    owner: str
+    kind: str
+    master_version: int
+    sealed: bytes
+    bytes: int
+    days: int
+
+
 class OfPurchase(NamedTuple):
     """The purchase that a spend pays for, which gets its price in the same commit: what the seller
     speaks, and where the directory and a pin say that it is paid."""
@@ -211,6 +250,7 @@ class OfPurchase(NamedTuple):
     protocol: str
     listed: str | None
     pinned: str | None
+    presenting: Presenting | None = None
 
 
 class Expired(msgspec.Struct, frozen=True):
@@ -250,9 +290,10 @@ async def write_spends(
 
     Raises UniqueViolationError of `KEY_CONSTRAINT` when an idempotency key was used before, and
     SerializationError when only some wallets of a batch with meters would have been written, or
-    when the purchase has ended or its seller is paid elsewhere by now.
+    when the purchase has ended, its seller is paid elsewhere by now, or it may not be presented.
     """
-    query, more = _WRITE, {"purchase_id": None}
+    query = _WRITE
+    more: dict[str, Any] = {"purchase_id": None}
     if of_purchase is not None:
         query = _WRITE_AND_PRICE
         more = {
@@ -262,6 +303,9 @@ async def write_spends(
             "listed": of_purchase.listed,
             "pinned": of_purchase.pinned,
         }
+        if of_purchase.presenting is not None:
+            query = _WRITE_AND_PRESENT
+            more |= msgspec.structs.asdict(of_purchase.presenting)
     rows = await query.rows(
         tx,
         life=life,
