@@ -409,6 +409,32 @@ async def test_a_broken_connection_is_not_tried_again(seller: Buying, method: st
     assert asked == 1
 
 
+@pytest.mark.parametrize(("method", "connections"), [("GET", 1), ("PUT", 1), ("POST", 2)])
+async def test_what_may_be_repeated_goes_over_one_connection(method: str, connections: int):
+    """Goal: the payment follows the price without another handshake; but what a lost connection
+    would leave in doubt has one of its own. Another purchase never shares either."""
+    made = asked = 0
+
+    async def behave(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal made, asked
+        made += 1
+        while True:
+            asked += 1
+            writer.write(_head(b"Content-Length: 2", status=b"402 Payment Required") + b"no")
+            await writer.drain()
+            await reader.readuntil(b"\r\n\r\n")
+
+    seller = Seller(CONFIG)
+    async with _raw(behave) as url:
+        for purchase in (1, 2):
+            order = _order(url, method)
+            async with seller.turn("test", OURS, order) as visit:
+                assert (await visit.ask(order)).status == 402
+                assert (await visit.ask(order, PAYMENT)).status == 402
+            assert (made, asked) == (connections * purchase, 2 * purchase)
+    await seller.close()
+
+
 async def test_an_answer_before_the_body_was_read_stands(seller: Buying):
     """Goal: a seller that answers a large body unread, and hangs up, is heard."""
 

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import re
 import socket
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Final, NamedTuple
 
 from bursar.errors import check
@@ -17,6 +17,8 @@ from bursar.outbound.target import Target
 _KEPT_SECONDS: Final = 15.0
 # Those of which a request without a body says nothing about one.
 _WITHOUT_BODY: Final = frozenset(("GET", "HEAD", "OPTIONS"))
+# Those that a server takes twice as it takes them once, if it keeps to HTTP.
+REPEATABLE: Final = frozenset(("GET", "HEAD", "OPTIONS", "PUT", "DELETE"))
 _BREAK: Final = re.compile(r"[\r\n\x00]")
 
 Headers = Sequence[tuple[str, str]]
@@ -31,10 +33,13 @@ class Bounds(NamedTuple):
 
 
 class Asker:
-    """Its connections are its own: those who must not share one have an asker each."""
+    """Its connections are its own: those who must not share one have an asker each. `reuses`: the
+    methods that are asked over one that was kept. It may end at any time, and what was just sent is
+    lost with it."""
 
-    def __init__(self, gate: Gate) -> None:
+    def __init__(self, gate: Gate, reuses: Collection[str]) -> None:
         self._gate = gate
+        self._reuses = reuses
         # The one that was used last is taken first, so that the others may end.
         self._free: dict[tuple[str, int, bool], list[Line]] = {}
         self._sweep: asyncio.TimerHandle | None = None
@@ -53,16 +58,17 @@ class Asker:
         self, method: str, target: Target, headers: Headers, body: bytes, bounds: Bounds
     ) -> Answer:
         """Follows no redirect, and asks once: whoever did not hear an answer may still have got the
-        request. Once more only where a kept connection ended without a word, because that may have
-        been while nothing was asked. Raises TargetRefused, NoAnswer and TimeoutError."""
+        request. Once more only what may be repeated, where a kept connection ended without a word:
+        that may have been while nothing was asked. Raises TargetRefused, NoAnswer and
+        TimeoutError."""
         request = _request(method, target, headers, body)
         wants_body = method != "HEAD"
-        kept = self._kept(target)
+        kept = self._kept(target) if method in self._reuses else None
         if kept is not None:
             try:
                 return await self._asked(kept, target, request, wants_body, bounds)
             except NoAnswer:
-                if kept.has_heard:
+                if kept.has_heard or method not in REPEATABLE:
                     raise
         line = await self._connected(target, bounds)
         return await self._asked(line, target, request, wants_body, bounds)

@@ -61,7 +61,8 @@ class Gate:
                 places, happy_eyeballs_delay=_NEXT_SECONDS, socket_factory=self.open_socket
             )
         except OSError as problem:
-            raise no_connection(problem) from problem
+            # Its traceback knows it, and the garbage collector seldom runs here.
+            raise no_connection(problem) from problem.with_traceback(None)
 
     def open_socket(self, address: Any) -> socket.socket:
         """Checks once more. An address in place of a host is not resolved, but every socket is made
@@ -85,6 +86,8 @@ class Gate:
             addresses = await asyncio.shield(task)
         except OSError as problem:
             raise NoAnswer("the host cannot be resolved") from problem
+        finally:
+            del task  # it knows the failure, which knows this frame
         if not addresses:
             raise NoAnswer("the host cannot be resolved")
         for address in addresses:

@@ -16,7 +16,7 @@ import structlog
 from bursar import __version__
 from bursar.config import MODES, Config, Mode
 from bursar.errors import BursarError, check
-from bursar.outbound.ask import Asker, Bounds
+from bursar.outbound.ask import REPEATABLE, Asker, Bounds
 from bursar.outbound.failure import NoAnswer
 from bursar.outbound.gate import Gate, Lookup
 from bursar.outbound.line import MOST_HEADER_BYTES, MOST_HEADERS, Answer
@@ -82,9 +82,10 @@ class _Door:
 
 @dataclass(frozen=True, slots=True)
 class Visit:
-    """Of a purchase that has its turn at its seller. All that it asks goes over one connection, if
-    the seller keeps it. That is its own: one that two buyers share could hand the one an answer
-    that the other provoked, and with it another's payee."""
+    """Of a purchase that has its turn at its seller. What it asks goes over one connection, if the
+    seller keeps it and a request that is lost with it may be repeated. That is its own: one that
+    two buyers share could hand the one an answer that the other provoked, and with it another's
+    payee."""
 
     _seller: "Seller"
     _door: _Door
@@ -149,7 +150,7 @@ class Seller:
                 raise SellerUnreachable(
                     "The seller was not asked: others of this account are still being served."
                 ) from None
-            asker = Asker(door.gate)
+            asker = Asker(door.gate, reuses=REPEATABLE)
             stack.callback(asker.close)
             yield Visit(self, door, asker)
 

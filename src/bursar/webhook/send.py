@@ -56,7 +56,7 @@ class Sender:
     def __init__(self, allowed: Allowed, timeout_seconds: float, lookup: Lookup | None = None):
         self._timeout_seconds = timeout_seconds
         self._gate = Gate(allowed, lookup)
-        self._asker = Asker(self._gate)
+        self._asker = Asker(self._gate, reuses=("POST",))
         self._target = lru_cache(_CACHED_TARGETS)(partial(parse_target, allowed=allowed))
 
     async def close(self) -> None:
