@@ -5,20 +5,21 @@ import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 from urllib.parse import urlsplit
 
 import asyncpg
 from asyncpg.connect_utils import SessionAttribute
-from asyncpg.pool import Pool, PoolConnectionProxy
 
 from bursar.errors import CommandFailed, ConfigError
+from bursar.pool import Pool
 
 Row = asyncpg.Record
 if TYPE_CHECKING:
-    Tx = PoolConnectionProxy[asyncpg.Record]
+    Tx = asyncpg.Connection[asyncpg.Record]
 else:  # the class is generic only in its stubs
-    Tx = PoolConnectionProxy
+    Tx = asyncpg.Connection
 
 T = TypeVar("T")
 
@@ -100,12 +101,8 @@ class Hosts:
         ]
         self._primary = 0
 
-    async def connect(
-        self, dsn: str | None = None, *, timeout: float = 10.0, **options: Any
-    ) -> "asyncpg.Connection[Row]":
-        """Starts with the one that was the primary the last time. `dsn` is for asyncpg's pool,
-        which hands it over."""
-        del dsn
+    async def connect(self, *, timeout: float = 10.0, **options: Any) -> "asyncpg.Connection[Row]":
+        """Starts with the one that was the primary the last time."""
         count = len(self._addresses)
         problem: Exception = OSError("no host")
         for number in (*range(self._primary, count), *range(self._primary)):
@@ -122,12 +119,6 @@ class Hosts:
                 self._primary = number
                 return connection
         raise problem
-
-
-async def _keep_session(connection: "asyncpg.Connection[Row]") -> None:
-    """Nothing to undo when a connection goes back to the pool, so no round trip for it: settings
-    are only changed with SET LOCAL, and locks end with their transaction."""
-    del connection
 
 
 # What a commit promises must not hang on a default of the role, the database or the server. It is
@@ -155,45 +146,47 @@ async def _in_transaction(connection: Tx, begin: str) -> AsyncGenerator[None]:
 
 
 class Database:
-    def __init__(self, pool: "Pool[Row]", timeout_seconds: float, begin: str) -> None:
+    def __init__(self, pool: Pool, timeout_seconds: float, begin: str) -> None:
         self._pool = pool
         self._timeout_seconds = timeout_seconds
-        self._reports = asyncio.Semaphore(max(1, pool.get_max_size() // _REPORTS_SHARE))
+        self._reports = asyncio.Semaphore(max(1, pool.most // _REPORTS_SHARE))
         self._begin = begin
 
     @classmethod
     async def open(cls, dsn: str, connections: int, timeout_seconds: float) -> Self:
+        connect = partial(
+            Hosts(dsn).connect,
+            timeout=timeout_seconds,
+            command_timeout=timeout_seconds,
+            server_settings={
+                "application_name": "bursar",
+                "timezone": "UTC",
+                # Statements wait for rows that others hold only so long: a little less than
+                # for an answer, so that the server says which it was.
+                "lock_timeout": f"{int(timeout_seconds * 900)}",
+                "idle_in_transaction_session_timeout": f"{int(timeout_seconds * 2000)}",
+                # A machine that vanished holds the locks of its sessions until the server
+                # notices: within some ten seconds, not after two hours.
+                "tcp_keepalives_idle": "5",
+                "tcp_keepalives_interval": "2",
+                "tcp_keepalives_count": "3",
+                "tcp_user_timeout": f"{int(timeout_seconds * 1000)}",
+            },
+        )
+        pool = Pool(connect, connections, timeout_seconds)
         try:
-            pool = await asyncpg.create_pool(
-                dsn,
-                connect=Hosts(dsn).connect,
-                min_size=1,
-                max_size=connections,
-                timeout=timeout_seconds,
-                command_timeout=timeout_seconds,
-                max_inactive_connection_lifetime=300,
-                reset=_keep_session,
-                server_settings={
-                    "application_name": "bursar",
-                    "timezone": "UTC",
-                    # Statements wait for rows that others hold only so long: a little less than
-                    # for an answer, so that the server says which it was.
-                    "lock_timeout": f"{int(timeout_seconds * 900)}",
-                    "idle_in_transaction_session_timeout": f"{int(timeout_seconds * 2000)}",
-                    # A machine that vanished holds the locks of its sessions until the server
-                    # notices: within some ten seconds, not after two hours.
-                    "tcp_keepalives_idle": "5",
-                    "tcp_keepalives_interval": "2",
-                    "tcp_keepalives_count": "3",
-                    "tcp_user_timeout": f"{int(timeout_seconds * 1000)}",
-                },
-            )
+            first = await pool.acquire()
         except ValueError:
             # The problem is not quoted: it holds pieces of the address, and so of the password.
             raise ConfigError(
                 "BURSAR_DATABASE_URL", "is no address of a PostgreSQL; is its password quoted?"
             ) from None
-        default = await pool.fetchval("SELECT current_setting('synchronous_commit')")
+        try:
+            default = await first.fetchval("SELECT current_setting('synchronous_commit')")
+        except BaseException:
+            pool.release(first, is_sound=False)
+            raise
+        pool.release(first, is_sound=True)
         commit = _STRONGER if default == _STRONGER else "on"
         return cls(pool, timeout_seconds, _BEGIN.format(commit=commit))
 
@@ -225,16 +218,28 @@ class Database:
     @asynccontextmanager
     async def connection(self) -> AsyncGenerator[Tx]:
         """A connection outside any transaction: each statement sees what was committed before."""
+        is_sound = False
+        connection = None
         try:
-            async with self._pool.acquire(timeout=self._timeout_seconds) as connection:
-                yield connection
+            connection = await self._pool.acquire()
+            yield connection
+            is_sound = True
         except _LOST as problem:
             if isinstance(problem, asyncpg.InterfaceError) and isinstance(problem, ValueError):
+                is_sound = True
                 raise ValueRefused(str(problem)) from problem
             # Most likely the others lead to the same server that is no more; without this each
             # would be found out by a time-out of its own.
-            await self._pool.expire_connections()
+            self._pool.expire()
             raise
+        except asyncpg.InternalClientError:
+            raise
+        except Exception:
+            is_sound = True
+            raise
+        finally:
+            if connection is not None:
+                self._pool.release(connection, is_sound=is_sound)
 
     @asynccontextmanager
     async def report(self) -> AsyncGenerator[Tx]:

@@ -2,14 +2,14 @@
 -- nothing from older versions; those that know of it do without as long as it is not there.
 
 -- As `price_purchase` for a spend that was approved, written just before, and then as
--- `standing_to_sign` and what follows it, with the header that pays: the caller has locked the realm,
--- for the stop, and the write the wallet. Raises where the purchase is no longer open, or its seller
--- is not paid at what was decided on, or nothing may be signed for the wallet now: then nothing of
--- the transaction stands, and the steps by themselves say which it was.
+-- `standing_to_sign` and what follows it, with the header that pays: the caller has locked the
+-- realm, for the stop, and the write the wallet. Raises where the purchase is no longer open, its
+-- seller is not paid at what was decided on, or nothing may be signed for the wallet now: then
+-- nothing of the transaction stands, and the steps by themselves say which it was.
 CREATE FUNCTION present_purchase(
   buyer text, priced text, decided text, spoken text, listed_at text, pinned_to text,
   signed_raw bytea, signed_with text, paid_by text, signed_on text, dead_after bigint,
-  signed_in bigint, unanswered_seconds float8,
+  signed_in bigint, unanswered_millis integer,
   kept_owner text, kept_kind text, kept_version integer, kept_sealed bytea, kept_bytes integer,
   kept_days integer)
 RETURNS SETOF purchase LANGUAGE plpgsql AS $$
@@ -22,7 +22,7 @@ BEGIN
            status = 'presented', raw = signed_raw, signature = signed_with, fee_payer = paid_by,
            blockhash = signed_on, last_valid_height = dead_after, signed_slot = signed_in,
            signed_at = signed_now, updated_at = signed_now, busy_until = NULL,
-           next_check_at = clock_timestamp() + make_interval(secs => unanswered_seconds)
+           next_check_at = clock_timestamp() + unanswered_millis * interval '1 millisecond'
       FROM spend s
       JOIN wallet w ON w.agent_id = s.agent_id AND NOT w.is_frozen
      WHERE p.id = priced AND p.agent_id = buyer AND p.status = 'open' AND p.called_off_by IS NULL

@@ -62,7 +62,7 @@ class Beforehand:
             signed, _, kept = self._made
             return Presenting(
                 realm_id=self._purchase.realm_id,
-                unanswered_seconds=sign_store.UNANSWERED_SECONDS,
+                unanswered_millis=sign_store.UNANSWERED_MILLIS,
                 **msgspec.structs.asdict(signed),
                 **msgspec.structs.asdict(kept),
             )

@@ -12,7 +12,7 @@ from bursar.sql import Query, columns, made
 
 # When the chain is worth a look although the seller has not answered. Before, it would only hold
 # the row that the answer is written to.
-UNANSWERED_SECONDS: Final = 0.5
+UNANSWERED_MILLIS: Final = 500
 # Whoever changed the purchase meanwhile was waited for, and the conditions are those of what it is
 # now: a row that others changed is looked at again before it is written.
 _PRESENT = Query(f"""
@@ -24,7 +24,7 @@ _PRESENT = Query(f"""
              blockhash = :blockhash, last_valid_height = :last_valid_height,
              signed_slot = :signed_slot, signed_at = moment(), updated_at = moment(),
              busy_until = NULL, problem = NULL,
-             next_check_at = clock_timestamp() + make_interval(secs => {UNANSWERED_SECONDS})
+             next_check_at = clock_timestamp() + {UNANSWERED_MILLIS} * interval '1 millisecond'
         FROM standing s
        WHERE p.id = :purchase_id AND p.status IN ('open', 'pending') AND p.signature IS NULL
          AND p.called_off_by IS NULL

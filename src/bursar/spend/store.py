@@ -182,7 +182,7 @@ _WRITE_AND_PRESENT = Query(f"""
       FROM written w
      CROSS JOIN LATERAL present_purchase(
              w.agent_id, :purchase_id, :spend_id, :protocol, :listed, :pinned, :raw, :signature,
-             :fee_payer, :blockhash, :last_valid_height, :signed_slot, :unanswered_seconds, :owner,
+             :fee_payer, :blockhash, :last_valid_height, :signed_slot, :unanswered_millis, :owner,
              :kind, :master_version, :sealed, :bytes, :days) p
 """)
 
@@ -233,7 +233,7 @@ class Presenting(msgspec.Struct, frozen=True, kw_only=True):
     blockhash: str
     last_valid_height: int
     signed_slot: int
-    unanswered_seconds: float
+    unanswered_millis: int
     owner: str
     kind: str
     master_version: int
