@@ -41,20 +41,15 @@ class Pool:
         self._is_closed = False
 
     async def acquire(self) -> "Connection":
-        """Raises TimeoutError when its turn does not come, InterfaceError once the pool is closed,
-        and whatever `connect` raises."""
+        """Raises TimeoutError when its turn does not come or no connection is made until then,
+        InterfaceError once the pool is closed, and whatever `connect` raises."""
         if self._is_closed:
             raise asyncpg.InterfaceError("the pool is closed")
-        if self._places.locked():
+        if self._places.locked() or not self._free:
             async with asyncio.timeout(self._timeout_seconds):
-                await self._places.acquire()
+                connection = await self._taken()
         else:  # at once
-            await self._places.acquire()
-        try:
-            connection = self._take() or await self._connect()
-        except BaseException:
-            self._places.release()
-            raise
+            connection = await self._taken()
         self._used.add(connection)
         return connection
 
@@ -84,6 +79,8 @@ class Pool:
 
     async def close(self) -> None:
         """Once all are released."""
+        if self._is_closed:
+            return
         self._is_closed = True
         if self._sweep is not None:
             self._sweep.cancel()
@@ -97,12 +94,17 @@ class Pool:
         for connection in (*self._used, *(connection for connection, _ in self._free)):
             connection.terminate()
 
-    def _take(self) -> "Connection | None":
-        while self._free:
-            connection, _ = self._free.pop()
-            if not connection.is_closed():
-                return connection
-        return None
+    async def _taken(self) -> "Connection":
+        await self._places.acquire()
+        try:
+            while self._free:
+                connection, _ = self._free.pop()
+                if not connection.is_closed():
+                    return connection
+            return await self._connect()
+        except BaseException:
+            self._places.release()
+            raise
 
     def _end(self, connection: "Connection") -> None:
         """Closes it, and then gives its place to another. A statement that was left in the middle

@@ -4,14 +4,20 @@ leaves the books as the steps by themselves would."""
 import asyncio
 import secrets
 from collections.abc import Awaitable, Callable
-from typing import Any
+from dataclasses import replace
+from typing import Any, cast
 
 import asyncpg
 import pytest
 from solders.keypair import Keypair
 
+from bursar.custody.vault import Vault
+from bursar.purchase import secret_store
+from bursar.purchase.choose import Ground
 from bursar.purchase.decide import Priced
 from bursar.purchase.offer import Offer
+from bursar.purchase.order import Order
+from bursar.purchase.sign import Signer
 from bursar.spend.store import Presenting
 from tests.databases import until_waited_for
 from tests.purchases.market import Market, shown
@@ -23,14 +29,14 @@ class Signing:
 
     def __init__(self, found: Desk, signature: str | None = None) -> None:
         self.found = found
+        # Of the newest master key.
+        self.master = 0
         self.signature = signature or f"signed-{secrets.token_hex(8)}"
         self.offers: list[Offer] = []
 
     async def __call__(self, offer: Offer) -> Presenting:
         self.offers.append(offer)
         purchase = self.found.purchase
-        async with self.found.market.db.connection() as tx:
-            master: int = await tx.fetchval("SELECT min(version) FROM master_key")
         return Presenting(
             realm_id=purchase.realm_id,
             raw=b"signed bytes",
@@ -42,7 +48,7 @@ class Signing:
             unanswered_millis=500,
             owner=f"{purchase.id}:header",
             kind="header",
-            master_version=master,
+            master_version=self.master,
             sealed=b"sealed",
             bytes=6,
             days=1,
@@ -50,15 +56,21 @@ class Signing:
 
     async def at_once(self) -> Priced | None:
         found = self.found
+        await self._ready()
         return await found.judge.price_at_once(
             found.market.db, found.purchase, found.read, found.choose, NETWORK, self
         )
 
     async def priced(self) -> Priced | None:
         found = self.found
+        await self._ready()
         return await found.judge.price(
             found.market.db, found.purchase, found.read, found.choose, NETWORK, self
         )
+
+    async def _ready(self) -> None:
+        async with self.found.market.db.connection() as tx:
+            self.master = await tx.fetchval("SELECT min(version) FROM master_key")
 
 
 async def _row(found: Desk) -> asyncpg.Record:
@@ -208,19 +220,29 @@ async def test_a_signature_that_is_taken_is_not_used_again(market: Market):
     assert (await second.spends(), await _headers(second)) == (1, 0)
 
 
-async def test_where_the_database_does_not_know_how_the_steps_do(market: Market):
-    """Goal: migration 0007 may come after the deploy."""
-    found = await desk(market)
+async def test_where_the_database_does_not_know_how_the_steps_do(
+    market: Market, monkeypatch: pytest.MonkeyPatch
+):
+    """Goal: migration 0007 may come after the deploy; it is used without a restart, but not looked
+    for each time."""
+    found, later, last = await desk(market), await desk(market), await desk(market)
+    later.judge = last.judge = found.judge
     rename = "ALTER FUNCTION {} RENAME TO {}"
     await found.run(rename.format("present_purchase", "not_yet"))
     try:
-        signing = Signing(found)
-        priced = await signing.priced()
+        priced = await Signing(found).priced()
     finally:
         await found.run(rename.format("not_yet", "present_purchase"))
     assert priced is not None
     assert (priced.purchase.status, priced.spend.verdict) == ("open", "approved")
     assert await found.spends() == 1
+    signing = Signing(later)
+    assert await signing.priced() is not None
+    assert signing.offers == []
+    monkeypatch.setattr(found.judge, "_presents_at_once_from", 0.0)
+    priced = await Signing(last).priced()
+    assert priced is not None
+    assert priced.purchase.status == "presented"
 
 
 async def test_a_stop_in_between_comes_first(market: Market):
@@ -249,3 +271,16 @@ async def test_what_was_presented_is_not_priced_again(market: Market):
     with pytest.raises(asyncpg.UniqueViolationError):
         await signing.priced()
     assert await found.spends() == 1
+
+
+async def test_what_others_sign_holds_no_connection(market: Market):
+    """Goal: a provider of keys that takes long keeps nobody from the database: it is asked between
+    two commits."""
+    found = await desk(market)
+    signer = Signer(market.db, cast("Vault", None), secret_store.Quota(market.db))
+    order = Order(found.purchase.url, "GET", (), b"")
+    ground = cast("Ground", None)
+    ours = found.read.wallet_key
+    theirs = replace(ours, provider="my-kms")
+    assert signer.beforehand(found.purchase, order, ground, ours) is not None
+    assert signer.beforehand(found.purchase, order, ground, theirs) is None

@@ -195,6 +195,25 @@ async def test_a_place_is_kept_for_whom_no_connection_could_be_made(postgres: Em
     await made.close()
 
 
+async def test_a_connection_that_hangs_while_it_is_made_is_given_up(postgres: EmbeddedPostgres):
+    """Goal: one time-out covers the wait for a place and the connection."""
+    hangs = True
+
+    async def connect() -> Tx:
+        if hangs:
+            await asyncio.Event().wait()
+        return await asyncpg.connect(postgres.dsn)
+
+    made = Pool(connect, 1, 0.5)
+    for _ in range(2):
+        with pytest.raises(TimeoutError):
+            await made.acquire()
+    hangs = False
+    made.release(await made.acquire(), is_sound=True)
+    for _ in range(2):
+        await made.close()
+
+
 async def test_idle_connections_end_but_the_last(
     postgres: EmbeddedPostgres, monkeypatch: pytest.MonkeyPatch
 ):

@@ -17,7 +17,8 @@ has to be, because
    with one key have the same agent, so the wallet's lock makes them take turns
 2. realm: changes of the directory, new webhooks and the stop take turns on it (`recipient/`,
    `webhook/`, `stop/`); what stores a signed payment takes it FOR SHARE (`stop/store.py`,
-   `standing_to_sign`); spends compare its `rules` and do not lock it
+   `standing_to_sign`, and in `spend/store.py` what is presented with its spend); other spends
+   compare its `rules` and do not lock it
 3. wallet: here, in `wallet/store.py`, in `spend/refusal_store.py`, in `write_spends` and in
    `standing_to_sign`
    then meter, of budgets and of limits with a recipient: `close_meters`, `release_meters`,

@@ -42,7 +42,7 @@ from bursar.purchase import end, mpp, outflow_store, secret_store, store, x402
 from bursar.purchase.choose import (
     same_terms,
 )
-from bursar.purchase.decide import Judge, Read
+from bursar.purchase.decide import Judge, Read, Refusal
 from bursar.purchase.look import Early, Lookout
 from bursar.purchase.model import FailureCode, PurchaseRow, PurchaseStatus
 from bursar.purchase.order import Order
@@ -128,9 +128,13 @@ class Buyer:
     async def buy(self, request: PurchaseRequest) -> tuple[Bought, bool]:
         """(the purchase as it stands now, whether it was there before)."""
         read = await self._read(request.mode, request.realm_id, request.agent_id, request.order)
+        is_brought = request.brought is not None
+        refusal = self._judge.refusal(request.mode, read, request.order, brought=is_brought)
         with ExitStack() as stack:
-            early = stack.enter_context(self._lookout.early(request.mode, read.bound))
-            purchase, found = await self._begin(request, read)
+            early = None
+            if refusal is None:
+                early = stack.enter_context(self._lookout.early(request.mode, read.bound))
+            purchase, found = await self._begin(request, read, refusal)
             if found or purchase.status != "open":
                 return Bought(purchase), found
             work = self._buy(purchase, read, early, stack.pop_all(), request.order, request.brought)
@@ -184,13 +188,14 @@ class Buyer:
 
     # The steps ----------------------------------------------------------------------------------
 
-    async def _begin(self, request: PurchaseRequest, read: Read) -> tuple[PurchaseRow, bool]:
+    async def _begin(
+        self, request: PurchaseRequest, read: Read, refusal: Refusal | None
+    ) -> tuple[PurchaseRow, bool]:
         """Stores the purchase, or finds the one that the request made before. Raises ApiError (422
         where its key was used for something else, 409 where the same costs more than this caller
         would pay, 503)."""
         order, key = request.order, request.key
         is_brought = request.brought is not None
-        refusal = self._judge.refusal(request.mode, read, order, brought=is_brought)
         new = store.NewPurchase(
             id=new_id("pur"),
             realm_id=request.realm_id,

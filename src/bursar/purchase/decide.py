@@ -1,6 +1,7 @@
 """Judging a purchase: its host before anything is sent there, its price and payee once the seller
 has named them."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -45,6 +46,8 @@ _OF_HOSTS: Final = frozenset(
         Rule.ALLOWLIST,
     }
 )
+# How long after it was not there migration 0007 is not looked for: it is for after a deploy.
+_UNKNOWN_SECONDS: Final = 60.0
 _encode = msgspec.json.Encoder().encode
 
 
@@ -103,8 +106,8 @@ class Judge:
         self._bounds = msgspec.structs.replace(bounds, payment_lamports=0)
         self._memory = Memory(policies, directory, self._bounds)
         self._approval_seconds = approval_seconds
-        # Until the database turns out not to know how.
-        self._presents_at_once = True
+        # By the event loop's clock: until then the database does not know how, most likely.
+        self._presents_at_once_from = 0.0
 
     async def read(self, tx: Tx, mode: Mode, realm_id: int, agent_id: str, order: Order) -> Read:
         """Locks nothing; raises ApiError (404)."""
@@ -168,11 +171,13 @@ class Judge:
         On what was read before, in one statement; under the locks where that did not stand, or
         cannot. `choose` has something to choose from. What `sign` returns is presented in the same
         statement; where it is not there yet (migration 0007), or that fails, by its caller."""
-        for signing in (sign, None) if sign is not None and self._presents_at_once else (None,):
+        loop = asyncio.get_running_loop()
+        at_once = sign is not None and loop.time() >= self._presents_at_once_from
+        for signing in (sign, None) if at_once else (None,):
             try:
                 priced = await self.price_at_once(db, purchase, read, choose, network, signing)
             except asyncpg.UndefinedFunctionError:
-                self._presents_at_once = False
+                self._presents_at_once_from = loop.time() + _UNKNOWN_SECONDS
             except asyncpg.UniqueViolationError as problem:
                 if signing is None or problem.constraint_name != store.SIGNATURE_CONSTRAINT:
                     raise

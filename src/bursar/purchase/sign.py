@@ -9,7 +9,7 @@ import asyncpg
 import msgspec
 
 from bursar.chain.sponsored import MOST_VARIATIONS, Sponsored
-from bursar.custody.model import SealedKey
+from bursar.custody.model import EMBEDDED, SealedKey
 from bursar.custody.vault import KeyUnusable, Vault
 from bursar.db import Database, Tx
 from bursar.errors import BursarError, present
@@ -84,8 +84,9 @@ class Signer:
     def beforehand(
         self, purchase: PurchaseRow, order: Order, ground: Ground, wallet_key: SealedKey
     ) -> Beforehand | None:
-        """None where there is more to be written with what is signed."""
-        if _is_led(order, purchase):
+        """None where there is more to be written with what is signed, and where others sign: that
+        may take long, and the connection that writes would wait for them."""
+        if _is_led(order, purchase) or wallet_key.provider != EMBEDDED:
             return None
         return Beforehand(self, purchase, ground, wallet_key)
 

@@ -1,7 +1,8 @@
 """Queries on the stop, which the realm's row says.
 
 Stopping and resuming change the row; whatever signs for an agent takes it FOR SHARE in the
-transaction that stores what was signed (`may_sign`). So a stop that holds the unsigned waits until
+transaction that stores what was signed (`may_sign`; of purchases `standing_to_sign`, and
+`_WRITE_AND_PRESENT` of `spend/store.py`). So a stop that holds the unsigned waits until
 what is being stored is stored, and from its answer on nothing more is.
 """
 
