@@ -3,7 +3,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
-from contextlib import asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
@@ -145,6 +145,43 @@ async def _in_transaction(connection: Tx, begin: str) -> AsyncGenerator[None]:
     await connection.execute("COMMIT")
 
 
+class _Using:
+    """A connection of the pool while it is used. A class, because every spend goes through it, and
+    a generator would take several times as long."""
+
+    __slots__ = ("_connection", "_pool")
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+
+    async def __aenter__(self) -> Tx:
+        try:
+            self._connection = await self._pool.acquire()
+        except _LOST:
+            self._pool.expire()
+            raise
+        return self._connection
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, problem: BaseException | None, trace: object
+    ) -> None:
+        if problem is None:
+            self._pool.release(self._connection, is_sound=True)
+            return
+        is_refused = isinstance(problem, asyncpg.InterfaceError) and isinstance(problem, ValueError)
+        is_lost = isinstance(problem, _LOST) and not is_refused
+        if is_lost:
+            # Most likely the others lead to the same server that is no more; without this each
+            # would be found out by a time-out of its own.
+            self._pool.expire()
+        # What is no Exception left its statement in the middle.
+        is_broken = not isinstance(problem, Exception) or is_lost
+        is_sound = not is_broken and not isinstance(problem, asyncpg.InternalClientError)
+        self._pool.release(self._connection, is_sound=is_sound)
+        if is_refused:
+            raise ValueRefused(str(problem)) from problem
+
+
 class Database:
     def __init__(self, pool: Pool, timeout_seconds: float, begin: str) -> None:
         self._pool = pool
@@ -215,31 +252,9 @@ class Database:
         except TimeoutError:
             self._pool.terminate()
 
-    @asynccontextmanager
-    async def connection(self) -> AsyncGenerator[Tx]:
+    def connection(self) -> AbstractAsyncContextManager[Tx]:
         """A connection outside any transaction: each statement sees what was committed before."""
-        is_sound = False
-        connection = None
-        try:
-            connection = await self._pool.acquire()
-            yield connection
-            is_sound = True
-        except _LOST as problem:
-            if isinstance(problem, asyncpg.InterfaceError) and isinstance(problem, ValueError):
-                is_sound = True
-                raise ValueRefused(str(problem)) from problem
-            # Most likely the others lead to the same server that is no more; without this each
-            # would be found out by a time-out of its own.
-            self._pool.expire()
-            raise
-        except asyncpg.InternalClientError:
-            raise
-        except Exception:
-            is_sound = True
-            raise
-        finally:
-            if connection is not None:
-                self._pool.release(connection, is_sound=is_sound)
+        return _Using(self._pool)
 
     @asynccontextmanager
     async def report(self) -> AsyncGenerator[Tx]:

@@ -1,5 +1,6 @@
 """Prometheus metrics. With PROMETHEUS_MULTIPROC_DIR set, one page shows all processes."""
 
+import asyncio
 import os
 from bisect import bisect_left
 from collections import Counter as Tally
@@ -176,15 +177,21 @@ _MISSES: Final = Counter(
 
 
 class Spends:
-    """How spends come to be decided."""
+    """How spends come to be decided. Counted when those that were answered just now have gone on:
+    to count takes longer than to answer one."""
 
     @staticmethod
     def decided(way: Literal["remembered", "locked"], count: int) -> None:
-        _SPENDS.labels(way).inc(count)
+        asyncio.get_running_loop().call_soon(_count_decided, way, count)
 
     @staticmethod
     def again(count: int) -> None:
-        _MISSES.inc(count)
+        if count:
+            _MISSES.inc(count)
+
+
+def _count_decided(way: str, count: int) -> None:
+    _SPENDS.labels(way).inc(count)
 
 
 class Settlement:
