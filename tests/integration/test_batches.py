@@ -3,15 +3,21 @@
 import asyncio
 
 import asyncpg
+import msgspec
+import pytest
 
 from bursar.access.model import IdempotencyKey
 from bursar.config import load_config
+from bursar.cost import store as cost_store
 from bursar.db import Database, quoted, records
 from bursar.policy.cache import PolicyCache
+from bursar.recipient import resolve
 from bursar.recipient.resolve import Directory
+from bursar.spend import authorise, store
 from bursar.spend.authorise import Authorised, Authoriser
 from bursar.spend.deciding import SpendRequest
-from bursar.spend.model import bounds_of
+from bursar.spend.model import SpendRow, bounds_of
+from bursar.spend.view import Transaction, show_spend
 from tests.support import Service, new_account, new_agent
 
 NASTY = [
@@ -105,6 +111,42 @@ async def test_a_key_of_another_process_is_found_by_its_uniqueness(service: Serv
         row = await tx.fetchrow("SELECT memo, metadata FROM spend WHERE agent_id = $1", agent_id)
         assert row is not None
         assert tuple(row) == ('a "quoted" \\ memo', '{"a":"\\""}')
+
+
+async def test_an_answer_says_what_was_found_not_what_was_expected(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+):
+    """Goal: the answer to a spend that comes alone is made while it is written. Where another
+    process has moved the wallet meanwhile, it shows the numbers of the wallet all the same."""
+    async with await service.admin() as admin:
+        agent_id: str = (await new_agent(admin))["id"]
+    await service.fund(agent_id, "50")
+    async with service.db.connection() as tx:
+        realm_id = await tx.fetchval("SELECT realm_id FROM agent WHERE id = $1", agent_id)
+        # Whose token account is not known to be open is paid by what is decided under locks.
+        await cost_store.note_open(tx, {(realm_id, resolve.test_address("api.example.com")): 0})
+    shown = 0
+
+    def counting(spend: SpendRow) -> Transaction:
+        nonlocal shown
+        shown += 1
+        return show_spend(spend)
+
+    monkeypatch.setattr(authorise, "show_spend", counting)
+    one, other = (_authoriser(service.db) for _ in range(2))
+    # How often an answer was made: twice where it was expected to be another.
+    made: list[int] = []
+    for process in (one, one, one, other, one, one, other, other):
+        shown = 0
+        answer = await process.authorise(_request(realm_id, agent_id, None))
+        made.append(shown)
+        told = msgspec.json.decode(answer.body)["data"]
+        async with service.db.connection() as tx:
+            kept = await store.get_spend(tx, realm_id, told["id"])
+        assert kept is not None
+        assert told == msgspec.json.decode(msgspec.json.encode(show_spend(kept)))
+    # The first of a wallet is decided under its lock.
+    assert made == [1, 1, 1, 1, 2, 1, 2, 1]
 
 
 def _authoriser(db: Database) -> Authoriser:

@@ -7,6 +7,7 @@ closed first, are decided under their locks, where nothing can move. Answers are
 values that the write found.
 """
 
+import asyncio
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
@@ -19,6 +20,7 @@ import msgspec
 from bursar.access import idempotency
 from bursar.access.idempotency import StoredAnswer
 from bursar.access.model import IdempotencyKey
+from bursar.clock import iso
 from bursar.config import Mode
 from bursar.db import Database, Tx
 from bursar.errors import ApiError, check, not_found, present
@@ -30,11 +32,11 @@ from bursar.policy.model import Bounds, Policy
 from bursar.recipient.resolve import Directory
 from bursar.spend import store
 from bursar.spend.batches import Batches, Over, Waiting, not_over
-from bursar.spend.deciding import Batch, Made, SpendRequest, Written
+from bursar.spend.deciding import Batch, Made, SpendRequest, Written, as_remembered
 from bursar.spend.memory import Known, Memory, Remembered, lock_to_decide
 from bursar.spend.model import SpendRow
-from bursar.spend.store import Found, OfPurchase, Presenting
-from bursar.spend.view import show_spend
+from bursar.spend.store import OfPurchase, Presenting
+from bursar.spend.view import Transaction, show_spend
 
 # How often what is remembered is read again before the locks are taken.
 _TRIES: Final = 2
@@ -94,7 +96,7 @@ class Authoriser:
         made = batch.decide(request, agent)
         known = agent.recipients[request.recipient]
         now = found[request.agent_id].wallet.now
-        used = made.used(_as_remembered(agent, now), made.meters)
+        used = made.used(as_remembered(agent, now), made.meters)
         decision = decide(
             known.terms,
             used,
@@ -165,7 +167,7 @@ class Authoriser:
                 left.append(waiting)
                 continue
             spend, fingerprint = stored
-            waiting.answer_with(_replay(key, fingerprint, _body(spend.as_created)))
+            waiting.answer_with(_replay(key, fingerprint, _body(show_spend(spend.as_created))))
         return left
 
     async def _try(self, batch: Sequence[_Waiting], over: Over) -> list[_Waiting]:
@@ -211,6 +213,8 @@ class Authoriser:
         for waiting in batch:
             deciding.add(waiting, agents[waiting.request.agent_id])
         async with self._db.connection() as tx:
+            if len(batch) == 1:
+                asyncio.get_running_loop().call_soon(deciding.foresee)
             written = Written({}, {})
             # A batch with meters of which a part no longer stands was not written at all.
             with suppress(asyncpg.SerializationError):
@@ -327,6 +331,7 @@ class _Deciding:
         self._first: dict[tuple[int, str, str, str], _Waiting] = {}
         self._repeats: list[tuple[_Waiting, _Waiting]] = []
         self._approval_seconds = 0
+        self._foreseen: tuple[SpendRow, Transaction] | None = None
 
     @property
     def agent_ids(self) -> set[str]:
@@ -350,6 +355,26 @@ class _Deciding:
         self._approval_seconds = approval_seconds
         return await self._batch.write(tx, locked_at, approval_seconds)
 
+    def foresee(self) -> None:
+        """Makes the answer to one that comes alone while the database writes it: it is most often
+        approved, on just the numbers that are remembered."""
+        _, made = self._made[0]
+        if made.verdict == "approved":
+            spend = self._batch.expected(made)
+            self._foreseen = spend, show_spend(spend)
+
+    def _show(self, spend: SpendRow) -> Transaction:
+        if self._foreseen is not None:
+            expected, shown = self._foreseen
+            # All else that is shown of an approved spend is what was asked, and its time.
+            if (
+                expected.policy_version == spend.policy_version
+                and expected.used._replace(transfers=spend.used.transfers) == spend.used
+            ):
+                shown.created_at = shown.updated_at = iso(spend.created_at)
+                return shown
+        return show_spend(spend)
+
     def remember(self, written: Written) -> None:
         """What was written, for the next batch."""
         self._batch.remember(written)
@@ -361,7 +386,7 @@ class _Deciding:
             if made.request.agent_id in written.found:
                 try:
                     spend = self._batch.spend(made, written, self._approval_seconds)
-                    waiting.answer_with(Authorised(_body(spend), replayed=False))
+                    waiting.answer_with(Authorised(_body(self._show(spend)), replayed=False))
                 except Exception as problem:  # noqa: BLE001 - the spend stands; its key finds it
                     waiting.answer_with(problem)
         for waiting, first in self._repeats:
@@ -417,24 +442,8 @@ async def authorise_purchase(
     return AuthorisedPurchase(spend, at, of_purchase.presenting)
 
 
-def _as_remembered(agent: Remembered, now: datetime) -> Found:
-    """An agent's wallet as if it had been written, for a preview."""
-    return Found(
-        agent.agent_id,
-        now,
-        agent.available_micros,
-        0,
-        0,
-        0,
-        0,
-        agent.spent_micros,
-        agent.network_lamports,
-        agent.pending_count,
-    )
-
-
-def _body(spend: SpendRow) -> bytes:
-    return b'{"data":' + _encode(show_spend(spend)) + b"}"
+def _body(shown: Transaction) -> bytes:
+    return b'{"data":' + _encode(shown) + b"}"
 
 
 def _replay(key: IdempotencyKey, fingerprint: bytes, body: bytes) -> Authorised | ApiError:

@@ -321,6 +321,15 @@ class Batch:
             network_lamports=0 if made.verdict == "rejected" else made.cost_lamports,
         )
 
+    def expected(self, made: Made) -> SpendRow:
+        """The spend as it will be written, if all that is remembered is so; but for its time."""
+        agent = self._wallets[made.request.agent_id].agent
+        hour = present(agent.hour, "what is decided without a lock is of an hour that runs")
+        written = Written(
+            {agent.agent_id: as_remembered(agent, hour)}, {made.spend_id: made.meters}
+        )
+        return self.spend(made, written, 0)
+
     def remember(self, written: Written) -> None:
         """What the wallets and meters that were written have after the batch."""
         for agent_id, found in written.found.items():
@@ -371,3 +380,19 @@ class Batch:
                 for use in made.uses
             ],
         )
+
+
+def as_remembered(agent: Remembered, now: datetime) -> Found:
+    """An agent's wallet as if it had been written."""
+    return Found(
+        agent.agent_id,
+        now,
+        agent.available_micros,
+        0,
+        0,
+        0,
+        0,
+        agent.spent_micros,
+        agent.network_lamports,
+        agent.pending_count,
+    )
