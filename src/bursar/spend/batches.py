@@ -1,8 +1,10 @@
 """Requests that arrive while a batch is being written form the next one.
 
-No request waits for a timer, and an idle service answers at once. A second batch is under way
-beside the first only where many wait, and never for an agent of the first: with fewer waiting,
-each batch is smaller and costs more than their overlap gives back.
+No request waits for a timer, and an idle service answers at once. Where many ask, a batch is at
+most half of them: the database writes one half while the other is answered and asks again. With no
+such bound batches swing between nearly all and a few, and each side waits for the other. A second
+batch is under way beside the first only where many wait, and never for an agent of the first. Where
+few ask, each batch would be smaller and cost more than the overlap gives back.
 """
 
 import asyncio
@@ -20,7 +22,7 @@ from bursar.errors import check, unavailable
 MAX_BATCH: Final = 128
 # Requests that may wait in a process; further ones are answered 503.
 MAX_WAITING: Final = 2_000
-# From how many waiting requests a second batch is worth its cost.
+# From how many requests a batch of their own is worth its cost, though they could wait for others.
 SECOND_BATCH: Final = 24
 _BATCHES: Final = 2
 _UNKNOWN: Final = (
@@ -85,6 +87,8 @@ class Batches(Generic[Q, A]):
         # The batches that the database is busy with, and their agents.
         self._under_way: list[list[Waiting[Q, A]]] = []
         self._busy: set[str] = set()
+        # How many requests are not answered yet, whether they wait or not.
+        self._asking = 0
         self._tasks: set[asyncio.Task[None]] = set()
         # With how many waiting the next look for a second batch is worth it.
         self._look_at = SECOND_BATCH
@@ -94,8 +98,12 @@ class Batches(Generic[Q, A]):
             raise unavailable("Too many spends are waiting to be decided. Nothing was changed.")
         waiting: Waiting[Q, A] = Waiting(request)
         self._waiting.append(waiting)
-        self._start()
-        return await waiting
+        self._asking += 1
+        try:
+            self._start()
+            return await waiting
+        finally:
+            self._asking -= 1
 
     def _start(self) -> bool:
         """Begins the next batch, if it may; returns whether it did."""
@@ -116,7 +124,8 @@ class Batches(Generic[Q, A]):
         """Those that waited longest and are of no agent whose batch is under way."""
         batch: list[Waiting[Q, A]] = []
         kept: list[Waiting[Q, A]] = []
-        while self._waiting and len(batch) < MAX_BATCH:
+        most = min(MAX_BATCH, max(SECOND_BATCH, (self._asking + 1) // 2))
+        while self._waiting and len(batch) < most:
             waiting = self._waiting.popleft()
             (kept if waiting.request.agent_id in self._busy else batch).append(waiting)
         self._waiting.extendleft(reversed(kept))
