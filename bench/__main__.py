@@ -110,7 +110,7 @@ async def measure() -> list[Row]:
     _say("start and rest")
     rows += rest.rows(FOLDER / "rest", FOLDER / "serve.log", ROUNDS)
     _say("settlement")
-    (bare, rate, unit), (_, settled, _), _ = await settlement.rows()
+    (bare, rate, unit), (_, settled, _), _ = await settlement.rows(ROUNDS)
     rows.append(at_least(f"settlements (reference: {bare})", settled, unit, rate, 0.6))
     _say("purchases")
     rows += await purchases.rows()

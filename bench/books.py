@@ -129,7 +129,8 @@ async def _load(dsn: str, size: int, agents: int) -> None:
 
 
 _LOAD: Final = (
-    # References were looked up when the rows were thought out; all other constraints hold as ever.
+    # References and what triggers refuse were looked up when the rows were thought out; CHECKs and
+    # unique indexes hold as ever.
     "SET LOCAL session_replication_role = replica",
     "SET LOCAL maintenance_work_mem = '256MB'",
     """CREATE TEMPORARY TABLE realm_of_bench ON COMMIT DROP AS

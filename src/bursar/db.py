@@ -145,6 +145,10 @@ async def _in_transaction(connection: Tx, begin: str) -> AsyncGenerator[None]:
     await connection.execute("COMMIT")
 
 
+def _is_refused(problem: BaseException) -> bool:
+    return isinstance(problem, asyncpg.InterfaceError) and isinstance(problem, ValueError)
+
+
 class _Using:
     """A connection of the pool while it is used. A class, because every spend goes through it, and
     a generator would take several times as long."""
@@ -157,7 +161,9 @@ class _Using:
     async def __aenter__(self) -> Tx:
         try:
             self._connection = await self._pool.acquire()
-        except _LOST:
+        except _LOST as problem:
+            if _is_refused(problem):
+                raise ValueRefused(str(problem)) from problem
             self._pool.expire()
             raise
         return self._connection
@@ -168,7 +174,7 @@ class _Using:
         if problem is None:
             self._pool.release(self._connection, is_sound=True)
             return
-        is_refused = isinstance(problem, asyncpg.InterfaceError) and isinstance(problem, ValueError)
+        is_refused = _is_refused(problem)
         is_lost = isinstance(problem, _LOST) and not is_refused
         if is_lost:
             # Most likely the others lead to the same server that is no more; without this each

@@ -182,7 +182,8 @@ class Spends:
 
     @staticmethod
     def decided(way: Literal["remembered", "locked"], count: int) -> None:
-        asyncio.get_running_loop().call_soon(_count_decided, way, count)
+        if count:
+            asyncio.get_running_loop().call_soon(_count_decided, way, count)
 
     @staticmethod
     def again(count: int) -> None:

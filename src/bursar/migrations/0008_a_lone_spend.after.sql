@@ -8,7 +8,7 @@ ALTER FUNCTION write_spends(
   RENAME TO write_batch;
 
 -- Writes decided spends; what it takes, returns and promises is what `write_batch` does. One that
--- comes alone, unlocked and without meters, is written here: the same guard and the same rows. The
+-- comes alone, unlocked and not metered, is written here: the same guard and the same rows. The
 -- guard is there twice, since a function for it would not be inlined as well as it stands.
 CREATE FUNCTION write_spends(
   decided_in text, locked_at timestamptz, approval_seconds integer,

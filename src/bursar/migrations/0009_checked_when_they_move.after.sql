@@ -2,6 +2,10 @@
 -- are about columns which the statement never names: a third of what a lone spend took it. The
 -- same rules as triggers of just those columns are read when one of them is written.
 
+-- At once, and before anything else: a spend that locked its wallet's row would wait for a weaker
+-- lock of this, and this for that spend to end.
+LOCK TABLE wallet, spend, payment IN ACCESS EXCLUSIVE MODE;
+
 -- A wallet's status: spends are decided without it.
 CREATE TRIGGER wallet_status_check
   BEFORE INSERT OR UPDATE OF status ON wallet FOR EACH ROW

@@ -87,7 +87,7 @@ class Batches(Generic[Q, A]):
         # The batches that the database is busy with, and their agents.
         self._under_way: list[list[Waiting[Q, A]]] = []
         self._busy: set[str] = set()
-        # How many requests are not answered yet, whether they wait or not.
+        # How many callers are in `submit`: those that wait, and those whose answer is being made.
         self._asking = 0
         self._tasks: set[asyncio.Task[None]] = set()
         # With how many waiting the next look for a second batch is worth it.
