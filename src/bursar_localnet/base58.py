@@ -3,16 +3,22 @@
 from typing import Final
 
 _ADDRESS_BYTES: Final = 32
+_SIGNATURE_BYTES: Final = 64
 _ALPHABET: Final = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
 _DIGIT: Final = {letter: digit for digit, letter in enumerate(_ALPHABET)}
 
 
 def encode(data: bytes) -> str:
-    if len(data) == _ADDRESS_BYTES:  # nearly all that is encoded, and twenty times as fast
-        # Imported here because an install with only the commands has no solders.
+    # Nearly all that is encoded, and twenty times as fast. Imported here because an install with
+    # only the commands has no solders.
+    if len(data) == _ADDRESS_BYTES:
         from solders.pubkey import Pubkey
 
         return str(Pubkey.from_bytes(data))
+    if len(data) == _SIGNATURE_BYTES:
+        from solders.signature import Signature
+
+        return str(Signature.from_bytes(data))
     number = int.from_bytes(data, "big")
     letters: list[str] = []
     while number:

@@ -31,7 +31,7 @@ from bursar_localnet.disk import Disk
 from bursar_localnet.errors import LocalnetFailed
 from bursar_localnet.genesis import DECIMALS, Network
 from bursar_localnet.messages import RecentMessages
-from bursar_localnet.record import Entry, Landed, Record
+from bursar_localnet.record import Entry, Landed, Mention, Record
 from bursar_localnet.slots import Commitment, Lag, Slots, next_era
 from bursar_localnet.vm import Run, Vm, touches_lookup_tables
 from bursar_localnet.wire import Wire, parse_transaction
@@ -241,7 +241,7 @@ class Chain:
         before: Landed | None,
         until: Landed | None,
         limit: int,
-    ) -> list[Landed]:
+    ) -> list[Mention]:
         self._flush()
         return self._disk.mentioning(
             bytes(address),

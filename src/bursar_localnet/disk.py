@@ -18,7 +18,7 @@ from solders.pubkey import Pubkey
 
 from bursar_localnet.errors import LocalnetFailed
 from bursar_localnet.genesis import Network
-from bursar_localnet.record import Entry, Landed, Record
+from bursar_localnet.record import Entry, Landed, Mention, Record
 from bursar_localnet.slots import Era
 from bursar_localnet.tokens import read_token_account
 
@@ -59,6 +59,15 @@ PRAGMA user_version = 1;
 _SCHEMA_VERSION: Final = 1
 CHAIN_FILE: Final = "chain.sqlite3"
 _SETTING: Final = "SELECT value FROM setting WHERE name = ?"
+# A record is large, and only one of a failure tells what a list of mentions shows.
+_MENTIONS: Final = """
+SELECT signature, slot, memo, CASE WHEN failed THEN record END
+  FROM landed
+  JOIN mention USING (sequence)
+ WHERE address = ? AND sequence < ? AND sequence > ? AND slot <= ?
+ ORDER BY sequence DESC
+ LIMIT ?
+"""
 _LANDED_COLUMNS: Final = "sequence, signature, slot, failed, memo, raw, record"
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Record).decode
@@ -159,15 +168,14 @@ class Disk:
 
     def mentioning(
         self, address: bytes, *, below: int, above: int, max_slot: int, limit: int
-    ) -> list[Landed]:
+    ) -> list[Mention]:
         """Newest first; only sequences strictly between `above` and `below`."""
-        return list(
-            self._landed(
-                "JOIN mention USING (sequence) WHERE address = ? AND sequence < ? "
-                "AND sequence > ? AND slot <= ? ORDER BY sequence DESC LIMIT ?",
-                (address, below, above, max_slot, limit),
+        return [
+            Mention(signature, slot, memo, None if record is None else _decode(record).err)
+            for signature, slot, memo, record in self._db.execute(
+                _MENTIONS, (address, below, above, max_slot, limit)
             )
-        )
+        ]
 
     def owned_by(self, program: bytes) -> list[Pubkey]:
         return self._addresses("SELECT address FROM account WHERE program = ?", program)

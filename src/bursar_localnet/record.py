@@ -61,6 +61,16 @@ class Landed:
 
 
 @dataclass(frozen=True, slots=True)
+class Mention:
+    """A line of an address's history: as much of a transaction as such a list shows."""
+
+    signature: bytes
+    slot: int
+    memo: str | None
+    err: Any
+
+
+@dataclass(frozen=True, slots=True)
 class Entry:
     """A transaction on its way to the disk, with all that it changed there."""
 

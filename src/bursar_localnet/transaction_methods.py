@@ -145,14 +145,14 @@ def get_signatures_for_address(chain: Chain, params: Params) -> Any:
     )
     return [
         {
-            "blockTime": chain.slots.unix_time(landed.slot),
-            "confirmationStatus": chain.level_of(landed.slot),
-            "err": landed.record.err,
-            "memo": landed.memo,
-            "signature": base58.encode(landed.signature),
-            "slot": landed.slot,
+            "blockTime": chain.slots.unix_time(mention.slot),
+            "confirmationStatus": chain.level_of(mention.slot),
+            "err": mention.err,
+            "memo": mention.memo,
+            "signature": base58.encode(mention.signature),
+            "slot": mention.slot,
         }
-        for landed in found
+        for mention in found
     ]
 
 

@@ -99,6 +99,9 @@ class Settler:
     bounds: Bounds
     histories: evidence.Histories = field(default_factory=evidence.Histories)
     outside: Outside = field(default_factory=Outside)
+    # Rounds send one after the other: side by side they would all sign, and then all send, and the
+    # node would have nothing to do for half of the time.
+    _sending: asyncio.Lock = field(default_factory=asyncio.Lock)
     # The life of the server in which this worker has compared what it knows with the database.
     _life: str = ""
 
@@ -195,7 +198,8 @@ class Settler:
         )
         # Only what is committed is sent; what another worker was faster with never leaves here.
         kept = [s for s in signed if s.payment.id in stored.ids]
-        await self._send(kept)
+        async with self._sending:
+            await self._send(kept)
         await self._refuse_cost(
             [(s.payment, _ACCOUNT_SPENT) for s in signed if s.payment.id in stored.over_budget]
         )
