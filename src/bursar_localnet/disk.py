@@ -59,16 +59,17 @@ PRAGMA user_version = 1;
 _SCHEMA_VERSION: Final = 1
 CHAIN_FILE: Final = "chain.sqlite3"
 _SETTING: Final = "SELECT value FROM setting WHERE name = ?"
-# A record is large, and only one of a failure tells what a list of mentions shows.
+# A record is large, and only one of a failure tells what a list of mentions shows. By the sequence
+# of the mention, which its key is in the order of: a page is read, and not the whole history.
 _MENTIONS: Final = """
 SELECT signature, slot, memo, CASE WHEN failed THEN record END
   FROM landed
   JOIN mention USING (sequence)
- WHERE address = ? AND sequence < ? AND sequence > ? AND slot <= ?
- ORDER BY sequence DESC
+ WHERE address = ? AND mention.sequence < ? AND mention.sequence > ? AND slot <= ?
+ ORDER BY mention.sequence DESC
  LIMIT ?
 """
-_LANDED_COLUMNS: Final = "sequence, signature, slot, failed, memo, raw, record"
+_LANDED_COLUMNS: Final = "sequence, signature, slot, raw, record"
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Record).decode
 
@@ -237,8 +238,7 @@ class Disk:
     def _landed(self, where: str, values: tuple[Any, ...]) -> Iterator[Landed]:
         query = f"SELECT {_LANDED_COLUMNS} FROM landed {where}"  # noqa: S608  fixed texts only
         for *row, record in self._db.execute(query, values):
-            sequence, signature, slot, failed, memo, raw = row
-            yield Landed(sequence, signature, slot, bool(failed), memo, raw, _decode(record))
+            yield Landed(*row, _decode(record))
 
     def _addresses(self, query: str, value: bytes) -> list[Pubkey]:
         return [Pubkey(row[0]) for row in self._db.execute(query, (value,))]

@@ -54,8 +54,6 @@ class Landed:
     sequence: int
     signature: bytes
     slot: int
-    failed: bool
-    memo: str | None
     raw: bytes
     record: Record
 

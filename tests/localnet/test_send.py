@@ -92,6 +92,12 @@ async def test_a_failing_transaction_lands_and_pays_its_fee_without(rpc: Rpc) ->
     assert status["status"] == {"Err": status["err"]}
     balance = (await rpc("getBalance", str(payer.pubkey())))["value"]
     assert balance == LAMPORTS_PER_SOL - 5_000
+    # Beside the one that gave it its SOL.
+    listed = await rpc("getSignaturesForAddress", str(payer.pubkey()))
+    assert [(line["signature"], line["err"]) for line in listed][:-1] == [
+        (signature, status["err"])
+    ]
+    assert listed[-1]["err"] is None
 
 
 async def test_what_no_block_can_hold_leaves_no_trace(rpc: Rpc) -> None:

@@ -57,7 +57,6 @@ class Outside:
         self._file = file
         self._marks = deque(_read(file), maxlen=_MARKS)
         self._writing = asyncio.Lock()
-        self._looking = asyncio.Lock()
         self._looked_at: float | None = None
         # By node: where the last look ended.
         self._newest: dict[str, str | None] = {}
@@ -90,17 +89,10 @@ class Outside:
             async with db.connection() as tx:
                 await watch_store.put_explained(tx, watch, slot)
             return False
-        # Of rounds side by side one looks, for all.
-        async with self._looking:
-            return await self._landed_unknown(db, chain, watch.explained_slot, fee_payer)
-
-    async def _landed_unknown(
-        self, db: Database, chain: Chain, after_slot: int, fee_payer: str
-    ) -> bool:
         now = asyncio.get_running_loop().time()
         if self._looked_at is not None and now - self._looked_at < _LOOK_SECONDS:
             return False
-        witnesses = chain.witnesses()
+        witnesses, after_slot = chain.witnesses(), watch.explained_slot
         seconds = _PAGE_SECONDS if len(witnesses) > 1 else None
         looks = await asyncio.gather(
             *(self._landed(witness, fee_payer, after_slot, seconds) for witness in witnesses)

@@ -99,8 +99,8 @@ class Settler:
     bounds: Bounds
     histories: evidence.Histories = field(default_factory=evidence.Histories)
     outside: Outside = field(default_factory=Outside)
-    # Rounds send one after the other: side by side they would all sign, and then all send, and the
-    # node would have nothing to do for half of the time.
+    # Rounds send many one after the other: side by side they would all sign, and then all send, and
+    # the node would have nothing to do for half of the time.
     _sending: asyncio.Lock = field(default_factory=asyncio.Lock)
     # The life of the server in which this worker has compared what it knows with the database.
     _life: str = ""
@@ -198,8 +198,7 @@ class Settler:
         )
         # Only what is committed is sent; what another worker was faster with never leaves here.
         kept = [s for s in signed if s.payment.id in stored.ids]
-        async with self._sending:
-            await self._send(kept)
+        await self._send(kept)
         await self._refuse_cost(
             [(s.payment, _ACCOUNT_SPENT) for s in signed if s.payment.id in stored.over_budget]
         )
@@ -480,7 +479,10 @@ class Settler:
             return
         await self._remember(submissions)
         raws: Sequence[bytes] = [s.raw for s in submissions]
-        await _gather(self.chain.send, await self.chain.send_many(raws) if len(raws) > 1 else raws)
+        if len(raws) > 1:
+            async with self._sending:
+                raws = await self.chain.send_many(raws)
+        await _gather(self.chain.send, raws)
         async with self.db.connection() as tx:
             await submission_store.look_now(tx, [s.payment.id for s in submissions])
 
