@@ -330,14 +330,19 @@ def decide(
     beyond_limits: list[Applied] = []
     limit_checks: list[Check] = []
     for each in limits:
-        micros, count = used.meters[each.place : each.place + 2]
-        beyond = exceeds(each.limit, micros, count, amount_micros)
+        limit, micros, count = each.limit, used.meters[each.place], used.meters[each.place + 1]
+        beyond = code is not None and exceeds(limit, micros, count, amount_micros)
         if beyond:
             beyond_limits.append(each)
-        observed = measure(each.limit, format_micros(micros + amount_micros), count + 1)
-        rule = Rule.LIMIT if each.budget_id is None else Rule.BUDGET
         limit_checks.append(
-            Check(rule, _passes(not beyond), each.allows, observed, each.limit.id, each.budget_id)
+            Check(
+                Rule.LIMIT if each.budget_id is None else Rule.BUDGET,
+                "fail" if beyond else "pass",
+                each.allows,
+                measure(limit, format_micros(micros + amount_micros), count + 1),
+                limit.id,
+                each.budget_id,
+            )
         )
     beyond_own = terms.max_micros is not None and amount_micros > terms.max_micros
     checks = [

@@ -18,6 +18,7 @@ from bursar.policy.limits import METER, PLACES, WINDOWS, Limit
 # Beyond all that a bigint and an integer column can hold.
 _MOST: Final = 2**63 - 1
 _MOST_PENDING: Final = 2**31 - 1
+_WITHIN: Final = "{" + ",".join(["%d,%d"] * (METER - 1)) + "}"
 
 
 @dataclass(slots=True)
@@ -38,32 +39,37 @@ class MeterGuard:
         """Its numbers, with what the batch has added."""
         return self.after(self.numbers)
 
-    def after(self, numbers: Sequence[int]) -> tuple[int, ...]:
+    def after(self, numbers: tuple[int, ...]) -> tuple[int, ...]:
         """These numbers, with what the batch has added."""
+        if not self.decisions:
+            return numbers
         added = (self.decisions, *(self.micros, self.moves) * len(WINDOWS))
         return tuple(map(add, numbers, added))
 
     def hold(self, limit: Limit, amount_micros: int) -> bool:
         """Narrows the bounds to where this limit goes on passing, or failing, as it does now;
         returns whether it passes."""
-        place = PLACES[limit.window] - 1
-        rooms: list[tuple[int, int]] = []
-        if limit.amount_micros is not None:
-            rooms.append((place, limit.amount_micros - self.micros - amount_micros))
-        if limit.count is not None:
-            rooms.append((place + 1, limit.count - self.moves - 1))
-        for at, room in rooms:
-            if self.numbers[1 + at] > room:
-                self.least[at] = max(self.least[at], room + 1)
+        place = PLACES[limit.window]
+        most_micros, most_count = limit.amount_micros, limit.count
+        if most_micros is not None:
+            most_micros -= self.micros + amount_micros
+            if self.numbers[place] > most_micros:
+                self.least[place - 1] = max(self.least[place - 1], most_micros + 1)
                 return False
-        for at, room in rooms:
-            self.most[at] = min(self.most[at], room)
+        if most_count is not None:
+            most_count -= self.moves + 1
+            if self.numbers[place + 1] > most_count:
+                self.least[place] = max(self.least[place], most_count + 1)
+                return False
+            if most_count < self.most[place]:
+                self.most[place] = most_count
+        if most_micros is not None and most_micros < self.most[place - 1]:
+            self.most[place - 1] = most_micros
         return True
 
     def bounds(self) -> str:
         """As `within` of the schema takes them."""
-        pairs = zip(self.least, self.most, strict=True)
-        return "{" + ",".join(map(str, chain.from_iterable(pairs))) + "}"
+        return _WITHIN % tuple(chain.from_iterable(zip(self.least, self.most, strict=True)))
 
 
 @dataclass(slots=True)

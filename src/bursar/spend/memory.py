@@ -28,8 +28,9 @@ from bursar.recipient.resolve import Directory
 _MOST_BYTES: Final = 64 * 1024 * 1024
 _MOST_RECIPIENTS: Final = 20
 _MOST_METERS: Final = 20_000
-# An estimate, on the high side, of an agent with so many recipients; its policy comes on top.
-_AGENT_BYTES: Final = 20_000
+# An estimate, on the high side, of an agent with so many recipients, nearly all of which its rules
+# see alike; its policy comes on top.
+_AGENT_BYTES: Final = 10_000
 _encode = msgspec.json.Encoder().encode
 
 
@@ -264,7 +265,14 @@ class Memory:
             pays_blocked_host=pays_blocked_host,
             budgets=agent.budgets,
         )
-        known = agent.recipients[recipient] = Known(terms, _encode(terms).decode(), pay_to)
+        # The rules see most recipients alike: these share what is kept of it.
+        alike = next((known for known in agent.recipients.values() if known.terms == terms), None)
+        known = (
+            Known(terms, _encode(terms).decode(), pay_to)
+            if alike is None
+            else alike._replace(pay_to=pay_to)
+        )
+        agent.recipients[recipient] = known
         return known
 
 
