@@ -237,8 +237,8 @@ class Disk:
 
     def _landed(self, where: str, values: tuple[Any, ...]) -> Iterator[Landed]:
         query = f"SELECT {_LANDED_COLUMNS} FROM landed {where}"  # noqa: S608  fixed texts only
-        for *row, record in self._db.execute(query, values):
-            yield Landed(*row, _decode(record))
+        for sequence, signature, slot, raw, record in self._db.execute(query, values):
+            yield Landed(sequence, signature, slot, raw, _decode(record))
 
     def _addresses(self, query: str, value: bytes) -> list[Pubkey]:
         return [Pubkey(row[0]) for row in self._db.execute(query, (value,))]
