@@ -331,6 +331,7 @@ def decide(
     limit_checks: list[Check] = []
     for each in limits:
         limit, micros, count = each.limit, used.meters[each.place], used.meters[each.place + 1]
+        # What passes has been found within all of them.
         beyond = code is not None and exceeds(limit, micros, count, amount_micros)
         if beyond:
             beyond_limits.append(each)

@@ -18,6 +18,7 @@ from bursar.policy.limits import METER, PLACES, WINDOWS, Limit
 # Beyond all that a bigint and an integer column can hold.
 _MOST: Final = 2**63 - 1
 _MOST_PENDING: Final = 2**31 - 1
+# As `within` of the schema takes bounds.
 _WITHIN: Final = "{" + ",".join(["%d,%d"] * (METER - 1)) + "}"
 
 
@@ -50,25 +51,24 @@ class MeterGuard:
         """Narrows the bounds to where this limit goes on passing, or failing, as it does now;
         returns whether it passes."""
         place = PLACES[limit.window]
-        most_micros, most_count = limit.amount_micros, limit.count
-        if most_micros is not None:
-            most_micros -= self.micros + amount_micros
-            if self.numbers[place] > most_micros:
-                self.least[place - 1] = max(self.least[place - 1], most_micros + 1)
+        amount_room = count_room = None
+        if limit.amount_micros is not None:
+            amount_room = limit.amount_micros - self.micros - amount_micros
+            if self.numbers[place] > amount_room:
+                self.least[place - 1] = max(self.least[place - 1], amount_room + 1)
                 return False
-        if most_count is not None:
-            most_count -= self.moves + 1
-            if self.numbers[place + 1] > most_count:
-                self.least[place] = max(self.least[place], most_count + 1)
+        if limit.count is not None:
+            count_room = limit.count - self.moves - 1
+            if self.numbers[place + 1] > count_room:
+                self.least[place] = max(self.least[place], count_room + 1)
                 return False
-            if most_count < self.most[place]:
-                self.most[place] = most_count
-        if most_micros is not None and most_micros < self.most[place - 1]:
-            self.most[place - 1] = most_micros
+        if amount_room is not None and amount_room < self.most[place - 1]:
+            self.most[place - 1] = amount_room
+        if count_room is not None and count_room < self.most[place]:
+            self.most[place] = count_room
         return True
 
     def bounds(self) -> str:
-        """As `within` of the schema takes them."""
         return _WITHIN % tuple(chain.from_iterable(zip(self.least, self.most, strict=True)))
 
 

@@ -27,10 +27,13 @@ from bursar.recipient.resolve import Directory
 
 _MOST_BYTES: Final = 64 * 1024 * 1024
 _MOST_RECIPIENTS: Final = 20
-_MOST_METERS: Final = 20_000
-# An estimate, on the high side, of an agent with so many recipients, nearly all of which its rules
-# see alike; its policy comes on top.
+# More than the agents that fit have of their own.
+_MOST_METERS: Final = 30_000
+# Estimates, on the high side: of an agent with so many recipients, its policy aside; of each way in
+# which its rules see recipients; and of a budget's limit in one of these.
 _AGENT_BYTES: Final = 10_000
+_KIND_BYTES: Final = 1_000
+_BUDGET_LIMIT_BYTES: Final = 450
 _encode = msgspec.json.Encoder().encode
 
 
@@ -90,7 +93,10 @@ class Remembered:
 
     @property
     def bytes_in_memory(self) -> int:
-        return _AGENT_BYTES + self.policy.bytes_in_memory
+        named = sum(limit.recipient is not None for limit in self.policy.limits)
+        budget_limits = sum(len(budget.limits) for budget in self.budgets)
+        kind_bytes = _KIND_BYTES + _BUDGET_LIMIT_BYTES * budget_limits
+        return _AGENT_BYTES + self.policy.bytes_in_memory + (1 + named) * kind_bytes
 
     def trim(self) -> None:
         """Forgets recipients when there are many. Never while a batch is decided, which needs those
