@@ -241,11 +241,15 @@ async def test_caps_and_funds_are_exact(world: World, agents: int, paid_before: 
     if paid_before:
         await world.note_payee(made[0])
         await world.note_payee(made[0], ELSEWHERE)
-    before = await world.decided("remembered")
+    before, before_again = await world.decided("remembered"), await world.decided_again()
     market = Market(world, key, seed, made, mortal=min(agents // 10, 5), few=few)
     await market.run()
     remembered = await world.decided("remembered") - before
-    assert (remembered > SPENDS / 2) == paid_before, remembered
+    again = await world.decided_again() - before_again
+    # Who comes second to the wallet decides again, and under the lock after two misses: how many
+    # those are of a single agent, whom both processes ask about, is chance.
+    assert (remembered + again > SPENDS / 2) == paid_before, (remembered, again)
+    assert agents == 1 or (remembered > SPENDS / 2) == paid_before, (remembered, again)
 
     decided, bounds = {}, bounds_of(world.config)
     for agent_id in made:

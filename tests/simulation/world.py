@@ -76,6 +76,13 @@ class World:
 
     async def decided(self, way: str) -> float:
         """How many spends the processes have decided in this way."""
+        return await self._counted(f'bursar_spends_decided_total{{way="{way}"}}')
+
+    async def decided_again(self) -> float:
+        """How many they had to decide again, once for each time."""
+        return await self._counted("bursar_spends_decided_again_total")
+
+    async def _counted(self, name: str) -> float:
         found = 0.0
         async with httpx.AsyncClient() as client:
             for url in self.urls:
@@ -83,7 +90,7 @@ class World:
                 found += sum(
                     float(line.rpartition(" ")[2])
                     for line in text.splitlines()
-                    if line.startswith(f'bursar_spends_decided_total{{way="{way}"}}')
+                    if line.startswith(f"{name} ")
                 )
         return found
 
