@@ -228,7 +228,8 @@ async def test_caps_and_funds_are_exact(world: World, agents: int, paid_before: 
     """Goal: no snapshot shows a cap or the funds passed by one micro-unit, and deciding everything
     again in the order of the locks gives every answer again. With a payee that was never paid
     before, every spend is decided under the locks; with one that was, most are on what the
-    processes remember."""
+    processes remember, if there are many agents: of one, who comes second to its wallet decides
+    again."""
     seed, chance = seeded(f"{agents} agents")
     key = await world.admin_key()
     connection = world.connect(key)

