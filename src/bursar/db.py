@@ -345,4 +345,6 @@ def quoted(value: str | None) -> str:
     """Any text as a field of `records`: quoted for the row, and that once more for the array."""
     if value is None:
         return ""
-    return '\\"' + value.replace("\\", "\\" * 4).replace('"', '\\"\\"') + '\\"'
+    if '"' in value or "\\" in value:
+        value = value.replace("\\", "\\" * 4).replace('"', '\\"\\"')
+    return f'\\"{value}\\"'

@@ -5,6 +5,7 @@ from typing import Final
 
 import msgspec
 
+from bursar.db import quoted
 from bursar.policy.cache import PolicyCache
 from bursar.policy.limits import Limit
 from bursar.policy.model import Bounds, Policy
@@ -79,4 +80,4 @@ def test_a_recipient_that_rules_see_otherwise_shares_nothing_with_them():
 
 def test_what_a_spend_keeps_of_the_terms_says_all_of_them():
     for recipient, known in learned().items():
-        assert msgspec.json.encode(known.terms).decode() == known.stored_terms, recipient
+        assert quoted(msgspec.json.encode(known.terms).decode()) == known.stored_terms, recipient

@@ -30,7 +30,7 @@ from bursar.purchase.pin_store import Bound
 from bursar.recipient.resolve import Directory
 from bursar.spend.authorise import AuthorisedPurchase, authorise_purchase
 from bursar.spend.deciding import SpendRequest
-from bursar.spend.memory import Known, Memory, Remembered, lock_to_decide
+from bursar.spend.memory import Memory, Remembered, known_by, lock_to_decide
 from bursar.spend.model import SpendRow
 from bursar.spend.store import OfPurchase, Presenting
 from bursar.spend.view import show_decision
@@ -286,7 +286,7 @@ class Judge:
             ),
             OfPurchase(purchase.id, offer.protocol, binding.listed, binding.pinned),
             agent,
-            Known(terms, _encode(terms).decode(), offer.pay_to),
+            known_by(terms, offer.pay_to),
             self._bounds,
             self._memory,
             locked_at,

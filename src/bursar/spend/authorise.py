@@ -147,9 +147,8 @@ class Authoriser:
         where this process may have seen one: a look-up for every key would cost a tenth of the
         whole, and the database refuses a key that was used elsewhere."""
         keys = [w.request.key for w in batch if w.request.key is not None]
-        known = every_key or self._recent.has_any(keys)
-        self._recent.add(keys)
-        if not known or not keys:
+        may_be_known = self._recent.note(keys)
+        if not keys or not (may_be_known or every_key):
             return list(batch)
         # A transaction, because only that says what its commit waits for.
         async with self._db.transaction() as tx:
@@ -174,7 +173,9 @@ class Authoriser:
         """Decides on what is remembered and writes what stands; returns what has to be decided
         again."""
         agents, strange = await self._remember(batch)
-        ready: list[_Waiting] = []
+        # By whether limits or budgets count them, too.
+        ready: dict[bool, list[_Waiting]] = {False: [], True: []}
+        lives: set[str] = set()
         for waiting in batch:
             agent = _of(agents, waiting.request)
             if agent is None:
@@ -186,19 +187,19 @@ class Authoriser:
                 and (not strange or self._memory.knows(agent, waiting.request.recipient))
                 and (not agent.is_metered or self._memory.meters_run(agent))
             ):
-                ready.append(waiting)
-        if len({agents[waiting.request.agent_id].life for waiting in ready}) > 1:
+                ready[agent.is_metered].append(waiting)
+                lives.add(agent.life)
+        if len(lives) > 1:
             # The server changed while some were read. Numbers of another life mean nothing.
             self._memory.forget(agents)
-            ready = []
-        for metered in (False, True):
-            of_kind = [w for w in ready if agents[w.request.agent_id].is_metered == metered]
+            ready.clear()
+        for metered, of_kind in ready.items():
             if of_kind:
                 is_all = len(of_kind) == len(batch)
                 await self._try_to_write(
                     of_kind, agents, over if is_all else not_over, metered=metered
                 )
-        Metrics.again(len(_unanswered(ready)))
+                Metrics.again(len(_unanswered(of_kind)))
         return _unanswered(batch)
 
     async def _try_to_write(
@@ -459,11 +460,11 @@ class _RecentKeys:
         self._newer: set[int] = set()
         self._older: set[int] = set()
 
-    def has_any(self, keys: Sequence[IdempotencyKey]) -> bool:
+    def note(self, keys: Sequence[IdempotencyKey]) -> bool:
+        """Remembers that these are used; returns whether any of them may have been before."""
         hashes = {hash(key.place) for key in keys}
-        return not (hashes.isdisjoint(self._newer) and hashes.isdisjoint(self._older))
-
-    def add(self, keys: Sequence[IdempotencyKey]) -> None:
+        is_new = hashes.isdisjoint(self._newer) and hashes.isdisjoint(self._older)
         if len(self._newer) >= MAX_RECENT_KEYS:
             self._newer, self._older = set(), self._newer
-        self._newer.update(hash(key.place) for key in keys)
+        self._newer |= hashes
+        return not is_new

@@ -24,6 +24,7 @@ from bursar.spend.model import SpendRow
 from bursar.spend.store import Found, OfPurchase, Rows
 
 _encode = msgspec.json.Encoder().encode
+_NO_METADATA = quoted("{}")
 
 
 class SpendRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,12 +84,12 @@ class Made(NamedTuple):
     def record(self, policy_version: int) -> str:
         """As the schema's `decided_spend`."""
         request, known, key = self.request, self.known, self.request.key
-        metadata = _encode(request.metadata).decode() if request.metadata else "{}"
+        metadata = quoted(_encode(request.metadata).decode()) if request.metadata else _NO_METADATA
         return (
             f"{self.spend_id},{request.agent_id},{request.amount_micros},"
             f"{quoted(request.recipient)},{quoted(known.shown_pay_to)},{self.verdict},"
-            f"{self.reject_code or ''},{quoted(request.memo)},{quoted(metadata)},"
-            f"{policy_version},{quoted(known.stored_terms)},{quoted(request.network)},"
+            f"{self.reject_code or ''},{quoted(request.memo)},{metadata},"
+            f"{policy_version},{known.stored_terms},{quoted(request.network)},"
             f"{quoted(request.created_by)},{self.cost_lamports},{self.decisions_before},"
             f"{self.moves_before},{self.micros_before},{self.lamports_before},"
             f"{self.pendings_before},"
@@ -180,11 +181,10 @@ class _Wallet:
     def record(self) -> str:
         """As the schema's `touched_wallet`."""
         agent, guard = self.agent, self.guard
-        hour = "" if agent.hour is None else agent.hour.isoformat()
         # Without limits of its own nothing bounds what its own meter counts.
         bounds = self.meter.bounds() if self.meter and agent.policy.limits else None
         return (
-            f"{agent.agent_id},{agent.realm_id},{agent.rules},{agent.realm_rules},{hour},"
+            f"{agent.record},"
             f"{self.decisions},{self.moves},{self.micros},{self.lamports},{self.pendings},"
             f"{agent.policy.cap_micros_daily},{agent.policy.network_budget(self.bounds)},"
             f"{guard.spent_least},{guard.spent_most},"

@@ -15,7 +15,7 @@ from bursar.budget import store as budget_store
 from bursar.budget.model import Chain, MeterRow
 from bursar.config import Mode
 from bursar.cost.payees import Payees
-from bursar.db import Tx
+from bursar.db import Tx, quoted
 from bursar.errors import present
 from bursar.ledger import lock
 from bursar.ledger.lock import LockedAgent
@@ -42,7 +42,7 @@ class Known(NamedTuple):
     """A recipient as the rules of one agent see it."""
 
     terms: Terms
-    # As a spend keeps them.
+    # As a spend keeps them, and `quoted`, once for all that are alike.
     stored_terms: str
     pay_to: str | None
 
@@ -50,6 +50,10 @@ class Known(NamedTuple):
     def shown_pay_to(self) -> str | None:
         """What a spend keeps and shows of the address."""
         return None if self.terms.host_refused else self.pay_to
+
+
+def known_by(terms: Terms, pay_to: str | None) -> Known:
+    return Known(terms, quoted(_encode(terms).decode()), pay_to)
 
 
 @dataclass(slots=True)
@@ -81,11 +85,15 @@ class Remembered:
     # Of the budgets' meters, as they were when the budgets were read.
     budget_rules: tuple[int, ...] = ()
     recipients: dict[str, Known] = field(default_factory=dict)
+    # Whether limits or budgets stand: then more is counted than the day and the funds.
+    is_metered: bool = field(init=False)
+    # How each write begins that rests on it: whom it is about, by which rules, in which hour.
+    record: str = field(init=False)
 
-    @property
-    def is_metered(self) -> bool:
-        """Whether limits or budgets stand: then more is counted than the day and the funds."""
-        return bool(self.policy.limits or self.budgets)
+    def __post_init__(self) -> None:
+        self.is_metered = bool(self.policy.limits or self.budgets)
+        hour = "" if self.hour is None else self.hour.isoformat()
+        self.record = f"{self.agent_id},{self.realm_id},{self.rules},{self.realm_rules},{hour}"
 
     @property
     def meter_ids(self) -> tuple[str, ...]:
@@ -275,11 +283,7 @@ class Memory:
         )
         # The rules see most recipients alike: these share what is kept of it.
         alike = next((known for known in agent.recipients.values() if known.terms == terms), None)
-        known = (
-            Known(terms, _encode(terms).decode(), pay_to)
-            if alike is None
-            else alike._replace(pay_to=pay_to)
-        )
+        known = known_by(terms, pay_to) if alike is None else alike._replace(pay_to=pay_to)
         agent.recipients[recipient] = known
         return known
 

@@ -129,11 +129,13 @@ class Statistics(msgspec.Struct, rename="camel", kw_only=True):
 
 
 def show_decision(decision: Decision) -> DecisionView:
+    most, unasked = decision.max_amount_now_micros, decision.max_without_approval_micros
+    shown_most = format_micros(most)
     return DecisionView(
         checks=decision.checks,
         remaining_today=format_micros(decision.remaining_today_micros),
-        max_amount_now=format_micros(decision.max_amount_now_micros),
-        max_without_approval=format_micros(decision.max_without_approval_micros),
+        max_amount_now=shown_most,
+        max_without_approval=shown_most if unasked == most else format_micros(unasked),
         retry_at=iso_or_none(decision.retry_at),
     )
 
