@@ -276,6 +276,47 @@ async def test_what_was_written_is_not_written_again_because_of_a_neighbours_key
     await assert_clean(world.db)
 
 
+async def test_meters_that_are_forgotten_while_neighbours_are_written(
+    world: World, monkeypatch: pytest.MonkeyPatch
+):
+    """Goal: of a batch the spends under limits are written after the others. What another batch
+    makes this process forget meanwhile fails none of them."""
+    connection = world.connect(await world.admin_key())
+    limits = [{"window": "day", "amount": "4.00", "recipient": HOST}]
+    plain, limited = [
+        (await make_agent(connection, dailyCap="5.00", **more))["id"]
+        for more in (dict[str, Any](), {"limits": limits})
+    ]
+    connection.close()
+    for agent_id in (plain, limited):
+        await world.service.fund(agent_id, "5")
+    await world.note_payee(plain)
+    realm_id = await _realm(world.db, plain)
+    deciding = _authoriser(world)
+    for agent_id in (plain, limited):  # so that it knows both
+        await deciding.authorise(_request(realm_id, agent_id, 100_000))
+    write, batches = store.write_spends, list[set[str]]()
+
+    async def write_and_forget(tx: Tx, *rest: Any):
+        found = await write(tx, *rest)
+        batches.append(set(found))
+        if plain in found:
+            known = deciding._memory  # pyright: ignore[reportPrivateUsage]
+            known.forget_meters(list(known._meters))  # pyright: ignore[reportPrivateUsage]
+        return found
+
+    ahead = asyncio.create_task(deciding.authorise(_request(realm_id, limited, 50_000)))
+    await asyncio.sleep(0)
+    monkeypatch.setattr(store, "write_spends", write_and_forget)
+    both = (_request(realm_id, agent_id, 200_000) for agent_id in (plain, limited))
+    answers = await asyncio.gather(*map(deciding.authorise, both))
+    monkeypatch.undo()
+    await ahead
+    assert [_status(answer) for answer in answers] == ["approved", "approved"]
+    assert batches[-2:] == [{plain}, {limited}]
+    await assert_clean(world.db)
+
+
 @asynccontextmanager
 async def _another_life(world: World) -> AsyncGenerator[None]:
     """The server's life as a failover makes it another one: what `server_life` says changes."""

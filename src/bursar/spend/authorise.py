@@ -193,26 +193,23 @@ class Authoriser:
             # The server changed while some were read. Numbers of another life mean nothing.
             self._memory.forget(agents)
             ready.clear()
+        decided: list[tuple[_Deciding, list[_Waiting]]] = []
+        # All before any is written: meanwhile others may forget what these rest on.
         for metered, of_kind in ready.items():
+            deciding = _Deciding(self._bounds, set(), self._memory, metered=metered)
+            for waiting in of_kind:
+                deciding.add(waiting, agents[waiting.request.agent_id])
             if of_kind:
-                is_all = len(of_kind) == len(batch)
-                await self._try_to_write(
-                    of_kind, agents, over if is_all else not_over, metered=metered
-                )
-                Metrics.again(len(_unanswered(of_kind)))
+                decided.append((deciding, of_kind))
+        for deciding, of_kind in decided:
+            is_all = len(of_kind) == len(batch)
+            await self._try_to_write(deciding, of_kind, over if is_all else not_over)
+            Metrics.again(len(_unanswered(of_kind)))
         return _unanswered(batch)
 
     async def _try_to_write(
-        self,
-        batch: Sequence[_Waiting],
-        agents: dict[str, Remembered],
-        over: Over,
-        *,
-        metered: bool,
+        self, deciding: "_Deciding", batch: Sequence[_Waiting], over: Over
     ) -> None:
-        deciding = _Deciding(self._bounds, set(), self._memory, metered=metered)
-        for waiting in batch:
-            deciding.add(waiting, agents[waiting.request.agent_id])
         async with self._db.connection() as tx:
             if len(batch) == 1:
                 asyncio.get_running_loop().call_soon(deciding.foresee)
