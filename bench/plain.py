@@ -1,9 +1,9 @@
 """`bursar api` as one would write it first: a database transaction for each request, which locks
 what counts, reads it, decides, writes and commits.
 
-The same checks, locks and rows; nothing is remembered from one request to the next, and no commit
-is shared. `make bench` measures the service beside it. Takes the same commands:
-`python -m bench.plain api`.
+The same checks, locks and rows, and no commit is shared. What counts is read anew under its lock;
+policies and how they see a payee, which have versions, are remembered as the service does. `make
+bench` measures the service beside it. Takes the same commands: `python -m bench.plain api`.
 """
 
 from typing import Any
