@@ -25,7 +25,6 @@ class _Writing:
         self.sizes.append(len(batch))
         # As the database does: all that is ready by then asks before this ends.
         await asyncio.sleep(0)
-        await over()
         for waiting in batch:
             waiting.answer_with("written")
 
@@ -33,12 +32,14 @@ class _Writing:
 @pytest.mark.parametrize(
     ("asking", "sizes"),
     [
+        # The first finds nobody before it, and waits for nobody.
         (1, [1]),
-        (20, [20]),
-        (25, [24, 1]),
-        (64, [32, 32]),
-        (100, [50, 50]),
-        (300, [MAX_BATCH, MAX_BATCH, 300 - 2 * MAX_BATCH]),
+        (20, [1, 19]),
+        (25, [1, 24]),
+        (26, [1, 24, 1]),
+        (64, [1, 32, 31]),
+        (100, [1, 50, 49]),
+        (300, [1, MAX_BATCH, MAX_BATCH, 300 - 1 - 2 * MAX_BATCH]),
     ],
 )
 async def test_a_batch_is_half_of_those_who_ask(asking: int, sizes: list[int]):
@@ -63,4 +64,4 @@ async def test_who_has_gone_is_not_counted():
     await batches.submit(_Request("ag_1"))
     writing.sizes.clear()
     await asyncio.gather(*(batches.submit(_Request("ag_1")) for _ in range(64)))
-    assert writing.sizes == [32, 32]
+    assert writing.sizes == [1, 32, 31]

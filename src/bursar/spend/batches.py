@@ -87,8 +87,6 @@ class Batches(Generic[Q, A]):
         # The batches that the database is busy with, and their agents.
         self._under_way: list[list[Waiting[Q, A]]] = []
         self._busy: set[str] = set()
-        # Whether one is about to take its requests.
-        self._is_beginning = False
         # How many callers are in `submit`: those that wait, and those whose answer is being made.
         self._asking = 0
         self._tasks: set[asyncio.Task[None]] = set()
@@ -107,15 +105,20 @@ class Batches(Generic[Q, A]):
         finally:
             self._asking -= 1
 
-    def _start(self) -> None:
-        """Begins the next batch, if it may."""
+    def _start(self) -> bool:
+        """Begins the next batch, if it may; returns whether it did."""
         count = len(self._under_way)
-        may = count < _BATCHES and len(self._waiting) >= (self._look_at if count else 1)
-        if may and not self._is_beginning:
-            self._is_beginning = True
-            task = asyncio.create_task(self._run())
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+        if count > 0 and (count >= _BATCHES or len(self._waiting) < self._look_at):
+            return False
+        batch = self._next()
+        if not batch:  # all are of agents that are busy: no need to look again at every request
+            self._look_at = len(self._waiting) + SECOND_BATCH
+            return False
+        self._under_way.append(batch)
+        task = asyncio.create_task(self._run(batch))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return True
 
     def _next(self) -> list[Waiting[Q, A]]:
         """Those that waited longest and are of no agent whose batch is under way."""
@@ -126,23 +129,14 @@ class Batches(Generic[Q, A]):
             waiting = self._waiting.popleft()
             (kept if waiting.request.agent_id in self._busy else batch).append(waiting)
         self._waiting.extendleft(reversed(kept))
-        # Nobody else may take requests of these agents.
+        # At once, and not when the batch begins: nobody else may take requests of these agents.
         self._busy |= {waiting.request.agent_id for waiting in batch}
         return batch
 
-    async def _run(self) -> None:
-        # Who belongs to it is said only now: until the loop came to it, more have asked.
-        self._is_beginning = False
-        batch = self._next()
-        if not batch:  # all are of agents that are busy: no need to look again at every request
-            self._look_at = len(self._waiting) + SECOND_BATCH
-            return
-        self._under_way.append(batch)
-
+    async def _run(self, batch: list[Waiting[Q, A]]) -> None:
         async def over() -> None:
-            # Lets the next batch, if one begins, reach the database before this one is answered.
-            self._end(batch)
-            if self._is_beginning:
+            # Lets the next batch, if one began, reach the database before this one is answered.
+            if self._end(batch):
                 await asyncio.sleep(0)
 
         try:
@@ -153,13 +147,15 @@ class Batches(Generic[Q, A]):
                     waiting.answer_with(unavailable(_UNKNOWN))
             self._end(batch)
 
-    def _end(self, batch: list[Waiting[Q, A]]) -> None:
-        """Frees the agents of a batch and begins the next, unless that was done before."""
-        if batch in self._under_way:
-            self._under_way.remove(batch)
-            self._busy -= {waiting.request.agent_id for waiting in batch}
-            self._look_at = SECOND_BATCH
-            self._start()
+    def _end(self, batch: list[Waiting[Q, A]]) -> bool:
+        """Frees the agents of a batch, unless that was done before; returns whether the next one
+        began."""
+        if batch not in self._under_way:
+            return False
+        self._under_way.remove(batch)
+        self._busy -= {waiting.request.agent_id for waiting in batch}
+        self._look_at = SECOND_BATCH
+        return bool(self._waiting) and self._start()
 
     async def _do(
         self, batch: Sequence[Waiting[Q, A]], over: Over, *, hurried: bool = False
