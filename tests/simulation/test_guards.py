@@ -237,20 +237,24 @@ async def test_a_limited_wallet_that_missed_sends_no_other_back(
     await assert_clean(world.db)
 
 
-async def test_what_was_written_is_not_written_again_because_of_a_neighbours_key(world: World):
-    """Goal: of a batch the spends under limits are written after the others. Where one of them has
-    a key that another process used, all that was written before it stays written once, also a
-    spend without a key, which nothing else would keep from being made twice."""
+async def _plain_and_limited(world: World, limit: dict[str, str]) -> tuple[str, str]:
+    """Two agents with money and a known payee, the second under this limit."""
     connection = world.connect(await world.admin_key())
-    limits = [{"window": "day", "amount": "4.00"}]
-    plain, limited = [
-        (await make_agent(connection, dailyCap="5.00", **more))["id"]
-        for more in (dict[str, Any](), {"limits": limits})
-    ]
+    plain = (await make_agent(connection, dailyCap="5.00"))["id"]
+    limited = (await make_agent(connection, dailyCap="5.00", limits=[limit]))["id"]
     connection.close()
     for agent_id in (plain, limited):
         await world.service.fund(agent_id, "5")
     await world.note_payee(plain)
+    return plain, limited
+
+
+async def test_what_was_written_is_not_written_again_because_of_a_neighbours_key(world: World):
+    """Goal: of a batch the spends under limits are written after the others. Where one of them has
+    a key that another process used, all that was written before it stays written once, also a
+    spend without a key, which nothing else would keep from being made twice."""
+    limit = {"window": "day", "amount": "4.00"}
+    plain, limited = await _plain_and_limited(world, limit)
     realm_id = await _realm(world.db, plain)
     deciding, elsewhere = _authoriser(world), _authoriser(world)
     place = (realm_id, "POST /v1/spend/authorise", limited, "used elsewhere")
@@ -281,16 +285,8 @@ async def test_meters_that_are_forgotten_while_neighbours_are_written(
 ):
     """Goal: of a batch the spends under limits are written after the others. What another batch
     makes this process forget meanwhile fails none of them."""
-    connection = world.connect(await world.admin_key())
-    limits = [{"window": "day", "amount": "4.00", "recipient": HOST}]
-    plain, limited = [
-        (await make_agent(connection, dailyCap="5.00", **more))["id"]
-        for more in (dict[str, Any](), {"limits": limits})
-    ]
-    connection.close()
-    for agent_id in (plain, limited):
-        await world.service.fund(agent_id, "5")
-    await world.note_payee(plain)
+    limit = {"window": "day", "amount": "4.00", "recipient": HOST}
+    plain, limited = await _plain_and_limited(world, limit)
     realm_id = await _realm(world.db, plain)
     deciding = _authoriser(world)
     for agent_id in (plain, limited):  # so that it knows both
