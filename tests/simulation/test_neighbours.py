@@ -96,9 +96,9 @@ async def test_a_bad_request_fails_alone(
     """Goal: whatever one request of a batch does to the database or to the code, the others are
     decided, once each, and the bad one leaves nothing."""
     deciding = authoriser(world.db)
-    # The first makes a batch of its own, during which the others gather.
+    # More than one batch takes. Others come before and after the bad one in its batch.
     requests = [ask(n % len(agents)) for n in range(60)]
-    place = 30
+    place = 10
     wrong = ask(0, **bad)
     sent = [deciding.authorise(r) for r in (*requests[:place], wrong, *requests[place:])]
     outcomes = await asyncio.gather(*sent, return_exceptions=True)

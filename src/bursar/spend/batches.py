@@ -4,7 +4,9 @@ No request waits for a timer, and an idle service answers at once. Where many as
 most half of them: the database writes one half while the other is answered and asks again. With no
 such bound batches swing between nearly all and a few, and each side waits for the other. A second
 batch is under way beside the first only where many wait, and never for an agent of the first. Where
-few ask, each batch would be smaller and cost more than the overlap gives back.
+few ask, each batch would be smaller and cost more than the overlap gives back. A batch takes its
+requests when the event loop comes to it, since those that arrived in the same round are read before
+that.
 """
 
 import asyncio
@@ -87,6 +89,8 @@ class Batches(Generic[Q, A]):
         # The batches that the database is busy with, and their agents.
         self._under_way: list[list[Waiting[Q, A]]] = []
         self._busy: set[str] = set()
+        # Whether one has begun that has not taken its requests yet.
+        self._is_beginning = False
         # How many callers are in `submit`: those that wait, and those whose answer is being made.
         self._asking = 0
         self._tasks: set[asyncio.Task[None]] = set()
@@ -105,38 +109,46 @@ class Batches(Generic[Q, A]):
         finally:
             self._asking -= 1
 
-    def _start(self) -> bool:
-        """Begins the next batch, if it may; returns whether it did."""
+    def _start(self) -> None:
+        """Begins the next batch, if it may."""
         count = len(self._under_way)
-        if count > 0 and (count >= _BATCHES or len(self._waiting) < self._look_at):
-            return False
-        batch = self._next()
-        if not batch:  # all are of agents that are busy: no need to look again at every request
-            self._look_at = len(self._waiting) + SECOND_BATCH
-            return False
-        self._under_way.append(batch)
-        task = asyncio.create_task(self._run(batch))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return True
+        may = count < _BATCHES and len(self._waiting) >= (self._look_at if count else 1)
+        if may and not self._is_beginning:
+            self._is_beginning = True
+            task = asyncio.create_task(self._run(self._asking))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
 
-    def _next(self) -> list[Waiting[Q, A]]:
-        """Those that waited longest and are of no agent whose batch is under way."""
+    def _next(self, asking: int) -> list[Waiting[Q, A]]:
+        """Those that waited longest and are of no agent whose batch is under way: at most half of
+        those who ask."""
         batch: list[Waiting[Q, A]] = []
         kept: list[Waiting[Q, A]] = []
-        most = min(MAX_BATCH, max(SECOND_BATCH, (self._asking + 1) // 2))
+        most = min(MAX_BATCH, max(SECOND_BATCH, (asking + 1) // 2))
         while self._waiting and len(batch) < most:
             waiting = self._waiting.popleft()
             (kept if waiting.request.agent_id in self._busy else batch).append(waiting)
         self._waiting.extendleft(reversed(kept))
-        # At once, and not when the batch begins: nobody else may take requests of these agents.
+        # Nobody else may take requests of these agents.
         self._busy |= {waiting.request.agent_id for waiting in batch}
         return batch
 
-    async def _run(self, batch: list[Waiting[Q, A]]) -> None:
+    async def _run(self, asking: int) -> None:
+        """`asking`: how many asked when it began. Since then more have asked, and those that the
+        batch before has answered are gone."""
+        self._is_beginning = False
+        batch = self._next(max(asking, self._asking))
+        if not batch:  # all are of agents that are busy: no need to look again at every request
+            self._look_at = len(self._waiting) + SECOND_BATCH
+            return
+        self._under_way.append(batch)
+        # Meanwhile enough may have come for another one, or another one may have ended.
+        self._start()
+
         async def over() -> None:
-            # Lets the next batch, if one began, reach the database before this one is answered.
-            if self._end(batch):
+            self._end(batch)
+            if self._is_beginning:
+                # Lets the next batch reach the database before this one is answered.
                 await asyncio.sleep(0)
 
         try:
@@ -147,15 +159,13 @@ class Batches(Generic[Q, A]):
                     waiting.answer_with(unavailable(_UNKNOWN))
             self._end(batch)
 
-    def _end(self, batch: list[Waiting[Q, A]]) -> bool:
-        """Frees the agents of a batch, unless that was done before; returns whether the next one
-        began."""
-        if batch not in self._under_way:
-            return False
-        self._under_way.remove(batch)
-        self._busy -= {waiting.request.agent_id for waiting in batch}
-        self._look_at = SECOND_BATCH
-        return bool(self._waiting) and self._start()
+    def _end(self, batch: list[Waiting[Q, A]]) -> None:
+        """Frees the agents of a batch and begins the next one, unless that was done before."""
+        if batch in self._under_way:
+            self._under_way.remove(batch)
+            self._busy -= {waiting.request.agent_id for waiting in batch}
+            self._look_at = SECOND_BATCH
+            self._start()
 
     async def _do(
         self, batch: Sequence[Waiting[Q, A]], over: Over, *, hurried: bool = False
