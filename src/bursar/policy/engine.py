@@ -11,7 +11,7 @@ that fails, in the order of `Rule`, gives the reject code.
 from collections.abc import Container, Sequence
 from datetime import datetime
 from enum import StrEnum
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Final, Literal, NamedTuple
 
 import msgspec
@@ -362,9 +362,7 @@ def decide(
             if terms.budgets
             else ()
         ),
-        Check(Rule.BLOCKLIST, _OUTCOMES[terms.lists[0]], None, recipient),
-        Check(Rule.ALLOWLIST, _OUTCOMES[terms.lists[1]], None, recipient),
-        Check(Rule.RECIPIENT_RESOLVED, _OUTCOMES[terms.lists[2]], None, pay_to),
+        *_list_checks(terms.lists, recipient, pay_to),
         *(_payee_checks(terms, pay_to, amount, beyond_own) if len(terms.lists) > _PLAIN else ()),
         Check(
             Rule.PER_TRANSACTION_CAP,
@@ -470,6 +468,17 @@ _GOES_ON: Final = (
 )
 # By the letters of `Terms.lists`.
 _OUTCOMES: Final[dict[str, Outcome]] = {"p": "pass", "f": "fail"}
+
+
+# The same for every spend to a recipient, of whom there are few.
+@lru_cache(maxsize=1_024)
+def _list_checks(lists: str, recipient: str, pay_to: str | None) -> tuple[Check, ...]:
+    """What lists and directory say of a recipient."""
+    return (
+        Check(Rule.BLOCKLIST, _OUTCOMES[lists[0]], None, recipient),
+        Check(Rule.ALLOWLIST, _OUTCOMES[lists[1]], None, recipient),
+        Check(Rule.RECIPIENT_RESOLVED, _OUTCOMES[lists[2]], None, pay_to),
+    )
 
 
 def _payee_checks(terms: Terms, pay_to: str | None, amount: str, beyond_own: bool) -> list[Check]:
