@@ -120,7 +120,7 @@ def test_a_moment_is_told_in_the_order_in_which_it_was_decided():
             agent_id=name,
             decision_number=decision,
             terms=msgspec.structs.replace(plain.terms, limits=(), budgets=terms),
-            used=plain.used._replace(meters=tuple(meters)),
+            used=msgspec.structs.replace(plain.used, meters=tuple(meters)),
         )
 
     stays = [
@@ -177,7 +177,7 @@ def test_what_was_recorded_wrongly_is_not_the_same():
         history[1], verdict="rejected", reject_code=RejectCode.INSUFFICIENT_FUNDS
     )
     assert not replayed(draft, [history[0], refused])[1].same
-    more = history[2].used._replace(spent_today_micros=7)
+    more = msgspec.structs.replace(history[2].used, spent_today_micros=7)
     assert not replayed(draft, [*history[:2], msgspec.structs.replace(history[2], used=more)])[
         2
     ].same

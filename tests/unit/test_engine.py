@@ -101,7 +101,7 @@ class Case:
         return replace(self, policy=changed)
 
     def with_used(self, **changes: int) -> "Case":
-        return replace(self, used=self.used._replace(**changes))
+        return replace(self, used=msgspec.structs.replace(self.used, **changes))
 
     def with_fault(self, code: RejectCode) -> "Case":
         return replace(self, payee_faults=(self.payee_faults or frozenset()) | {code})
@@ -460,7 +460,7 @@ OPEN_POLICIES: Final = POLICIES.map(
     lambda p: replace(p, allowlist=("*",), blocklist=(), frozen=False, network_lamports_daily=1_000)
 )
 OPEN_USED: Final = USED.map(
-    lambda used: used._replace(network_today_lamports=0, network_cost_lamports=1)
+    lambda used: msgspec.structs.replace(used, network_today_lamports=0, network_cost_lamports=1)
 )
 # Cases where only the amount can fail.
 OPEN_CASES: Final = st.builds(
@@ -622,7 +622,7 @@ def test_a_stored_decision_is_explained_again_from_what_its_spend_keeps(case: Ca
     """Goal: no policy, no directory and no clock of that day is needed."""
     terms = msgspec.json.decode(msgspec.json.encode(case.terms), type=Terms)
     asked = case.amount_micros, case.recipient, case.shown_pay_to
-    again = decide(terms, Used(*case.used), *asked, AT)
+    again = decide(terms, Used(*msgspec.structs.astuple(case.used)), *asked, AT)
     assert again == case.decide()
 
 
@@ -641,7 +641,7 @@ def test_terms_that_were_stored_once_read_for_ever():
     assert msgspec.json.decode(metered, type=Terms) == METERED.terms
     # Written by a newer process beside this one.
     assert msgspec.json.decode(metered[:-1] + b',"new"]', type=Terms) == METERED.terms
-    assert Used._fields == (
+    assert Used.__struct_fields__ == (
         "spent_today_micros",
         "available_micros",
         "network_today_lamports",

@@ -29,6 +29,9 @@ class Category(Enum):
         self.live = live
         self.test = test
 
+    # Each is one object. An enumeration hashes the name, in Python, wherever a count is looked up.
+    __hash__ = object.__hash__
+
     def limit(self, mode: Mode) -> int:
         return self.live if mode == "live" else self.test
 

@@ -10,7 +10,7 @@ import msgspec
 from bursar.backtest.recorded import Ending, Recorded
 from bursar.config import Mode
 from bursar.db import Row, Tx
-from bursar.policy.engine import RejectCode, Terms, Used
+from bursar.policy.engine import RejectCode, Terms, used_of
 from bursar.sql import Query
 
 _decode_terms = msgspec.json.Decoder(Terms).decode
@@ -214,8 +214,6 @@ async def mode_of(tx: Tx, realm_id: int) -> Mode:
 def _recorded(row: Row) -> Recorded:
     code = row["reject_code"]
     refused = row["verdict"] == "rejected"
-    used = row["used"]
-    plain = len(Used._fields) - 1
     return Recorded(
         id=row["id"],
         agent_id=row["agent_id"],
@@ -227,7 +225,7 @@ def _recorded(row: Row) -> Recorded:
         verdict=row["verdict"],
         reject_code=RejectCode(code) if refused else None,
         terms=_terms(row["terms"]),
-        used=Used(*used[:plain], meters=tuple(used[plain:])),
+        used=used_of(row["used"]),
         decision_number=row["decision_number"],
         ending=_ending(row),
     )

@@ -4,8 +4,9 @@ ones."""
 import asyncio
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Final, NamedTuple
+from typing import Final
 
+import msgspec
 import structlog
 
 from bursar.api.call import Stream
@@ -21,7 +22,7 @@ _GATHER_SECONDS: Final = 0.1
 _log = structlog.get_logger()
 
 
-class _Answered(NamedTuple):
+class _Answered(msgspec.Struct, frozen=True):
     request_id: str
     key_id: str | None
     route: str

@@ -74,36 +74,49 @@ class Dispatcher:
         if isinstance(route.category, Category):
             await self._count(request, caller, route.category)
         given: dict[str, Any] = {}
-        large = False
+        is_large = False
         try:
             check_scope(route, caller)
             raw = await request.exchange.body()
-            large = len(raw) > SMALL_BODY_BYTES
-            decode = partial(_decode_body, request, raw)
-            given = await in_thread(decode) if large else decode()
+            is_large = len(raw) > SMALL_BODY_BYTES
+            if is_large:
+                given = await in_thread(partial(_decode_body, request, raw))
+            else:
+                given = _decode_body(request, raw)
         finally:
             # For this route the body says which limit it counts towards. It counts even if the body
             # cannot be read.
             if callable(route.category):
                 await self._count(request, caller, route.category(given))
 
-        def prepared() -> Call:
-            return prepare(
-                services,
-                route,
-                caller,
-                request_id=request.id,
-                path=request.path,
-                params=params,
-                query=request.exchange.query,
-                body=given,
-                idempotency_header=request.header(b"idempotency-key"),
-                prefer=request.header(b"prefer"),
-                headers=request.headers,
-            )
-
-        call = await in_thread(prepared) if large else prepared()
+        if is_large:
+            preparing = partial(self._prepare, request, route, caller, params, given)
+            call = await in_thread(preparing)
+        else:
+            call = self._prepare(request, route, caller, params, given)
         return await perform(call)
+
+    def _prepare(
+        self,
+        request: Request,
+        route: Route,
+        caller: Caller,
+        params: dict[str, str],
+        body: dict[str, Any],
+    ) -> Call:
+        return prepare(
+            self._services,
+            route,
+            caller,
+            request_id=request.id,
+            path=request.path,
+            params=params,
+            query=request.exchange.query,
+            body=body,
+            idempotency_header=request.header(b"idempotency-key"),
+            prefer=request.header(b"prefer"),
+            headers=request.headers,
+        )
 
     async def _count(self, request: Request, caller: Caller, category: Category) -> None:
         verdict = await self._services.limiter.take(caller.key_id, category, caller.mode)

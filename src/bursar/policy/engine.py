@@ -12,7 +12,7 @@ from collections.abc import Container, Sequence
 from datetime import datetime
 from enum import StrEnum
 from functools import cached_property, lru_cache
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal
 
 import msgspec
 
@@ -169,7 +169,7 @@ _LIST_CODES: Final = (
 _PLAIN: Final = 3
 
 
-class Used(NamedTuple):
+class Used(msgspec.Struct, frozen=True):
     """The numbers that a request is judged on, in the order in which a spend keeps them."""
 
     spent_today_micros: int
@@ -185,6 +185,14 @@ class Used(NamedTuple):
     # The numbers of its meters (`policy/limits.py`), where the terms have limits or budgets: the
     # wallet's, then those that `Terms.meter_ids` names.
     meters: tuple[int, ...] = ()
+
+
+_BEFORE_METERS: Final = len(Used.__struct_fields__) - 1
+
+
+def used_of(numbers: Sequence[int]) -> Used:
+    """From the numbers as a spend keeps them."""
+    return Used(*numbers[:_BEFORE_METERS], meters=tuple(numbers[_BEFORE_METERS:]))
 
 
 class Check(msgspec.Struct, frozen=True, omit_defaults=True):

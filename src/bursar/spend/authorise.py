@@ -365,7 +365,8 @@ class _Deciding:
         if self._foreseen is not None:
             expected, shown = self._foreseen
             # All else that is shown of an approved spend is what was asked, and its time.
-            if expected.used._replace(transfers=spend.used.transfers) == spend.used:
+            like = msgspec.structs.replace(expected.used, transfers=spend.used.transfers)
+            if like == spend.used:
                 shown.created_at = shown.updated_at = iso(spend.created_at)
                 return shown
         return show_spend(spend)

@@ -42,7 +42,7 @@ class SpendRequest(msgspec.Struct, frozen=True, kw_only=True):
     key: IdempotencyKey | None
 
 
-class UseOfMeter(NamedTuple):
+class UseOfMeter(msgspec.Struct, frozen=True):
     """A meter that counts a spend, and what the batch had added to it before."""
 
     meter_id: str
@@ -51,7 +51,7 @@ class UseOfMeter(NamedTuple):
     moves: int
 
 
-class Made(NamedTuple):
+class Made(msgspec.Struct, frozen=True):
     """A decided request, and what its batch had added to its wallet and its meters before it."""
 
     request: SpendRequest
@@ -308,14 +308,6 @@ class Batch:
             purchase_id=purchase_id,
             budget_id=agent.budgets[0].id if agent.budgets else None,
             expires_at=found.at + timedelta(seconds=approval_seconds) if is_pending else None,
-            decided_by=None,
-            decided_at=None,
-            decision_reason=None,
-            signature=None,
-            block_time=None,
-            fee_lamports=None,
-            rent_lamports=None,
-            settled_at=None,
             updated_at=found.at,
             decision_number=found.decisions + made.decisions_before + 1,
             network_lamports=0 if made.verdict == "rejected" else made.cost_lamports,

@@ -51,18 +51,19 @@ class SpendRow(msgspec.Struct, frozen=True, kw_only=True):
     # The budget that its agent was under when it was decided.
     budget_id: str | None
     expires_at: datetime | None
-    decided_by: str | None
-    decided_at: datetime | None
-    decision_reason: str | None
-    signature: str | None
-    block_time: int | None
-    fee_lamports: int | None
-    rent_lamports: int | None
-    settled_at: datetime | None
     updated_at: datetime
     decision_number: int
     # What is reserved for it of its day's network budget; what it cost, once it has ended.
     network_lamports: int
+    # What becomes of it later.
+    decided_by: str | None = None
+    decided_at: datetime | None = None
+    decision_reason: str | None = None
+    signature: str | None = None
+    block_time: int | None = None
+    fee_lamports: int | None = None
+    rent_lamports: int | None = None
+    settled_at: datetime | None = None
 
     @property
     def decision(self) -> Decision:

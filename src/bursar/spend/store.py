@@ -8,7 +8,7 @@ import msgspec
 
 from bursar.chain.port import Paid
 from bursar.db import Row, Tx, records
-from bursar.policy.engine import RejectCode, Terms, Used
+from bursar.policy.engine import RejectCode, Terms, used_of
 from bursar.spend.model import SpendRow, SpendStatus
 from bursar.sql import Listing, Query, columns, made
 
@@ -199,7 +199,7 @@ class Rows(NamedTuple):
     uses: list[str] | None = None
 
 
-class Found(NamedTuple):
+class Found(msgspec.Struct, frozen=True):
     """A wallet that was written, as it was before; and the moment of its decisions."""
 
     agent_id: str
@@ -467,11 +467,5 @@ def spend_of(row: Row) -> SpendRow:
         reject_code=None if code is None else RejectCode(code),
         metadata=_decode_metadata(row["metadata"]),
         terms=_decode_terms(row["terms"]),
-        used=_used(row["used"]),
+        used=used_of(row["used"]),
     )
-
-
-def _used(numbers: Sequence[int]) -> Used:
-    """The meters' numbers come after those that every spend has."""
-    plain = len(Used._fields) - 1
-    return Used(*numbers[:plain], meters=tuple(numbers[plain:]))
