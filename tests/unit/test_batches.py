@@ -115,6 +115,21 @@ async def test_what_is_left_begins_beside_the_first():
     assert await asyncio.gather(*asked) == ["written"] * 460
 
 
+async def test_a_batch_that_is_cancelled_before_it_runs_holds_up_nothing():
+    """Goal: what takes a batch's task away takes no other batch with it."""
+    batches: Batches[_Request, str] = Batches(_Writing())
+    before = asyncio.all_tasks()
+    asked = _ask(batches, 3)
+    # Its requests have asked, and it has not run.
+    await asyncio.sleep(0)
+    (beginning,) = asyncio.all_tasks() - before - set(asked)
+    beginning.cancel()
+    await _settle()
+    assert not any(one.done() for one in asked)
+    asked += _ask(batches, 1)
+    assert await asyncio.gather(*asked) == ["written"] * 4
+
+
 def _ask(batches: Batches[_Request, str], many: int) -> list[asyncio.Task[str]]:
     return [asyncio.create_task(batches.submit(_Request(f"ag_{n}"))) for n in range(many)]
 

@@ -89,8 +89,8 @@ class Batches(Generic[Q, A]):
         # The batches that the database is busy with, and their agents.
         self._under_way: list[list[Waiting[Q, A]]] = []
         self._busy: set[str] = set()
-        # Whether one has begun that has not taken its requests yet.
-        self._is_beginning = False
+        # The task of one that has begun and has not taken its requests yet.
+        self._beginning: asyncio.Task[None] | None = None
         # How many callers are in `submit`: those that wait, and those whose answer is being made.
         self._asking = 0
         self._tasks: set[asyncio.Task[None]] = set()
@@ -113,15 +113,15 @@ class Batches(Generic[Q, A]):
         """Begins the next batch, if it may."""
         count = len(self._under_way)
         may = count < _BATCHES and len(self._waiting) >= (self._look_at if count else 1)
-        if may and not self._is_beginning:
-            self._is_beginning = True
-            task = asyncio.create_task(self._run(self._asking))
+        # One that was cancelled before it ran is done, and takes nothing.
+        if may and (self._beginning is None or self._beginning.done()):
+            task = self._beginning = asyncio.create_task(self._run(self._asking))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
     def _next(self, asking: int) -> list[Waiting[Q, A]]:
-        """Those that waited longest and are of no agent whose batch is under way: at most half of
-        those who ask."""
+        """Those that waited longest and are of no agent whose batch is under way: half of those who
+        ask at most, or `SECOND_BATCH` where that is more."""
         batch: list[Waiting[Q, A]] = []
         kept: list[Waiting[Q, A]] = []
         most = min(MAX_BATCH, max(SECOND_BATCH, (asking + 1) // 2))
@@ -136,22 +136,22 @@ class Batches(Generic[Q, A]):
     async def _run(self, asking: int) -> None:
         """`asking`: how many asked when it began. Since then more have asked, and those that the
         batch before has answered are gone."""
-        self._is_beginning = False
+        self._beginning = None
         batch = self._next(max(asking, self._asking))
         if not batch:  # all are of agents that are busy: no need to look again at every request
             self._look_at = len(self._waiting) + SECOND_BATCH
             return
         self._under_way.append(batch)
-        # Meanwhile enough may have come for another one, or another one may have ended.
-        self._start()
 
         async def over() -> None:
             self._end(batch)
-            if self._is_beginning:
+            if self._beginning is not None:
                 # Lets the next batch reach the database before this one is answered.
                 await asyncio.sleep(0)
 
         try:
+            # Enough may be left for another one, or another one may have ended meanwhile.
+            self._start()
             await self._do(batch, over)
         finally:
             for waiting in batch:
