@@ -11,7 +11,7 @@ import socket
 import ssl
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 from aiohttp import web
@@ -28,6 +28,7 @@ def _allow(entries: Sequence[str]) -> Allowed:
 
 
 NOTHING = _allow([])
+T = TypeVar("T")
 
 
 @pytest.fixture
@@ -66,8 +67,8 @@ async def _send(url: str, *resolved: str, allowed: Allowed = NOTHING) -> Outcome
 
 
 async def _with(
-    lookup: Lookup, work: Callable[[Sender], Awaitable[Outcome]], allowed: Allowed = NOTHING
-) -> Outcome:
+    lookup: Lookup, work: Callable[[Sender], Awaitable[T]], allowed: Allowed = NOTHING
+) -> T:
     sender = Sender(allowed, 2, lookup)
     try:
         return await work(sender)
@@ -197,20 +198,25 @@ async def test_a_hanging_name_server_delays_nobody_else():
             await never.wait()
         return ["10.0.0.1"]
 
-    async def work(sender: Sender) -> Outcome:
+    async def work(sender: Sender) -> list[Outcome]:
         stuck = [
             asyncio.create_task(sender.send("https://stuck.example.com/", {}, b""))
             for _ in range(200)
         ]
-        began = asyncio.get_running_loop().time()
-        other = await sender.send("https://other.example.com/", {}, b"")
-        assert asyncio.get_running_loop().time() - began < 0.5
+        loop, times, others = asyncio.get_running_loop(), list[float](), list[Outcome]()
+        # Hosts that were not looked up before. The machine may stall during one of them.
+        for number in range(3):
+            began = loop.time()
+            others.append(await sender.send(f"https://other-{number}.example.com/", {}, b""))
+            times.append(loop.time() - began)
+        assert min(times) < 0.5
+        assert not any(one.done() for one in stuck)
         outcomes = await asyncio.gather(*stuck)
         assert {outcome.error for outcome in outcomes} == {"no answer within 2 s"}
         never.set()
-        return other
+        return others
 
-    assert "not public" in ((await _with(lookup, work)).error or "")
+    assert all("not public" in (other.error or "") for other in await _with(lookup, work))
 
 
 @pytest.mark.parametrize("address", HOSTILE_ADDRESSES)
